@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::channel::handle::Handle;
 use crate::channel::origin::{Origin, Reported};
-use crate::channel::untaken::Untaken;
+use crate::channel::unclaimed::UnclaimedHandles;
 use crate::channel::value::{Lazy, Value};
 use crate::deferred;
 use crate::error::Error;
@@ -145,12 +145,12 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
 /// The parts of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes,
 /// so this type is one word: such messages stay small, and cost nothing to drop.
 #[derive(Debug, Default)]
-pub(crate) struct Arrived(Option<Box<Beside>>);
+pub(crate) struct ReceivedExtras(Option<Box<MessageExtras>>);
 
-/// The allocated part of [`Arrived`]: handles, a value, or the sealed memory of a received message.
+/// The allocated part of [`ReceivedExtras`]: handles, a value, or the sealed memory of a received message.
 #[derive(Debug, Default)]
-pub(crate) struct Beside {
-    handles: Untaken,
+pub(crate) struct MessageExtras {
+    handles: UnclaimedHandles,
     /// [`Error::HandlesLost`] if some handles of the message did not arrive.
     lost: Option<Error>,
     /// The value, if the message is one. Such a message has neither handles nor bytes until the value is turned into
@@ -161,7 +161,7 @@ pub(crate) struct Beside {
 }
 
 /// A message that is a value, on its way within this process.
-pub(crate) type Valued = Box<Beside>;
+pub(crate) type Valued = Box<MessageExtras>;
 
 /// Bytes of a message in sealed memory: no process can change them.
 #[derive(Debug)]
@@ -177,22 +177,22 @@ impl Sealed {
     }
 }
 
-impl Arrived {
+impl ReceivedExtras {
     pub(crate) const NONE: Self = Self(None);
 
-    pub(crate) fn new(handles: Untaken, lost: Option<Error>) -> Self {
+    pub(crate) fn new(handles: UnclaimedHandles, lost: Option<Error>) -> Self {
         if handles.is_empty() && lost.is_none() {
             return Self::NONE;
         }
-        Self(Some(Box::new(Beside { handles, lost, ..Beside::default() })))
+        Self(Some(Box::new(MessageExtras { handles, lost, ..MessageExtras::default() })))
     }
 
-    pub(crate) fn of_handles(handles: Untaken) -> Self {
+    pub(crate) fn of_handles(handles: UnclaimedHandles) -> Self {
         Self::new(handles, None)
     }
 
     pub(crate) fn of_lost(lost: Error) -> Self {
-        Self::new(Untaken::default(), Some(lost))
+        Self::new(UnclaimedHandles::default(), Some(lost))
     }
 
     pub(crate) fn of_value(value: Valued) -> Self {
@@ -209,7 +209,7 @@ impl Arrived {
     }
 
     /// Sets the handles of the message; does nothing if `handles` is empty.
-    pub(crate) fn set_handles(&mut self, handles: Untaken) {
+    pub(crate) fn set_handles(&mut self, handles: UnclaimedHandles) {
         if !handles.is_empty() {
             self.0.get_or_insert_default().handles = handles;
         }
@@ -237,7 +237,7 @@ impl Arrived {
         self.0.take()
     }
 
-    /// Puts back a value that [`Arrived::take_valued`] has returned. `None` changes nothing.
+    /// Puts back a value that [`ReceivedExtras::take_valued`] has returned. `None` changes nothing.
     pub(crate) fn put_valued(&mut self, value: Option<Valued>) {
         self.0 = value.or_else(|| self.0.take());
     }
@@ -256,7 +256,7 @@ impl Arrived {
     }
 
     /// Returns the handles that arrived, also if others were lost. A value is dropped: its destructor is deferred.
-    pub(crate) fn into_handles(mut self) -> Untaken {
+    pub(crate) fn into_handles(mut self) -> UnclaimedHandles {
         // The destructor of a value is deferred, since the caller may hold locks.
         self.0.take().map(|beside| beside.handles).unwrap_or_default()
     }
@@ -265,7 +265,7 @@ impl Arrived {
     /// no value. Runs the value's own code, so the caller holds no lock.
     pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
         let (bytes, handles) = self.take_valued()?.value?.into_parts();
-        self.set_handles(Untaken::new(handles, Payer::default()));
+        self.set_handles(UnclaimedHandles::new(handles, Payer::default()));
         Some(bytes)
     }
 
@@ -275,7 +275,7 @@ impl Arrived {
     #[inline(never)]
     fn let_go(&mut self) {
         let Some(beside) = self.0.take() else { return };
-        let Beside { handles, value, .. } = *beside;
+        let MessageExtras { handles, value, .. } = *beside;
         drop(handles);
         if value.is_some() {
             drop(value);
@@ -300,7 +300,7 @@ impl Arrived {
     }
 }
 
-impl Beside {
+impl MessageExtras {
     pub(crate) fn valued(value: Lazy) -> Valued {
         Box::new(Self { value: Some(value), ..Self::default() })
     }
@@ -311,7 +311,7 @@ impl Beside {
     }
 }
 
-impl Drop for Arrived {
+impl Drop for ReceivedExtras {
     // A caller that drops a message with a lock held defers callbacks and destructors, as it does for dropped ends.
     #[inline]
     fn drop(&mut self) {
@@ -333,12 +333,12 @@ impl Drop for Arrived {
 pub struct Message {
     /// The bytes of the message; empty if they lie in sealed memory, or if the message is a value.
     pub(crate) bytes: Vec<u8>,
-    pub(crate) arrived: Arrived,
+    pub(crate) arrived: ReceivedExtras,
     pub(crate) origin: Origin,
 }
 
 impl Message {
-    pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: Arrived::NONE, origin: Origin::NOWHERE };
+    pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE };
 
     /// Checks that this process can read the bytes.
     ///
@@ -357,12 +357,16 @@ impl Message {
     /// Creates a message of these bytes and handles, as if it had been received: to [put
     /// back](crate::Channel::put_back), or for tests.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
-        Self { bytes, arrived: Arrived::of_handles(Untaken::new(handles, Payer::default())), ..Self::EMPTY }
+        Self {
+            bytes,
+            arrived: ReceivedExtras::of_handles(UnclaimedHandles::new(handles, Payer::default())),
+            ..Self::EMPTY
+        }
     }
 
     /// Creates a message that is this value, to be [sent](crate::Channel::forward).
     pub fn from_value(value: impl Value) -> Self {
-        Self { arrived: Arrived::of_value(Beside::valued(Lazy::new(value))), ..Self::EMPTY }
+        Self { arrived: ReceivedExtras::of_value(MessageExtras::valued(Lazy::new(value))), ..Self::EMPTY }
     }
 
     /// Returns whether the message is a value of type `T`, which [`Message::take_value`] can take.
@@ -414,7 +418,7 @@ impl Message {
     #[inline(never)]
     fn drop_arrived(&mut self) {
         // Dropping a message may close ends, and the caller may hold a lock of the channel from which it receives.
-        deferred::postponed(|| self.arrived = Arrived::default());
+        deferred::postponed(|| self.arrived = ReceivedExtras::default());
     }
 
     /// Copies bytes that lie in sealed memory into the message's own buffer.
@@ -514,7 +518,7 @@ impl Message {
 #[derive(Debug)]
 pub struct Received {
     pub(crate) len: usize,
-    pub(crate) arrived: Arrived,
+    pub(crate) arrived: ReceivedExtras,
     pub(crate) origin: Origin,
 }
 

@@ -23,7 +23,7 @@ mod receiver;
 mod send_error;
 mod sender;
 mod transfer;
-pub(crate) mod untaken;
+pub(crate) mod unclaimed;
 pub(crate) mod value;
 mod views;
 mod watch;

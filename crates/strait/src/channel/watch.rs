@@ -88,7 +88,7 @@ fn await_others(member: &Arc<Member>, blocked: Option<&BlockedSends>) -> Result<
             BlockedOn::Transit(lane) => {
                 let Some(lane) = lane.get::<Lane>() else { return Ok(true) };
                 let pending = lane.is_pending();
-                let number = member.register_beside(lane.current_link())?;
+                let number = member.register_at_other_link(lane.current_link())?;
                 waiter::announce(lane.out().waiting(), waiter::on_set(number, pending));
                 if has_arrived(&lane) || lane.is_pending() != pending {
                     return Ok(true);

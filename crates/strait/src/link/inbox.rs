@@ -11,7 +11,7 @@ use super::retention::InTransit;
 use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::Valued;
-use crate::channel::untaken::Untaken;
+use crate::channel::unclaimed::UnclaimedHandles;
 use crate::error::Error;
 use crate::quota::{Amounts, Charge, Ledger, Payer, Resource, closing};
 use crate::ring::{CELL, MAX_CELLS, MAX_MESSAGE, MIN_CELLS};
@@ -30,7 +30,7 @@ const LONGEST_TABLE: usize = 1 << 40;
 /// The received handles of one message: descriptors and, for messages of this process to itself, ends of channels.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
-    pub(crate) handles: Untaken,
+    pub(crate) handles: UnclaimedHandles,
     /// The value (an object that this process sends to itself) if the message is one, in place of handles.
     pub(crate) value: Option<Valued>,
     /// The number of handles sent so far, including lost ones.
@@ -49,7 +49,7 @@ pub(crate) struct Handles {
 impl Handles {
     /// Creates the handles of a message that this process sends to itself and is about to commit.
     pub(crate) fn of(handles: Vec<Handle>, in_transit: Option<InTransit>) -> Self {
-        let (sent, handles) = (handles.len(), Untaken::new(handles, Payer::default()));
+        let (sent, handles) = (handles.len(), UnclaimedHandles::new(handles, Payer::default()));
         Self { sent, handles, parts: 1, is_uncommitted: true, in_transit, ..Self::default() }
     }
 
@@ -483,7 +483,7 @@ mod tests {
 
     fn file() -> ReceivedAttachment {
         let file = std::fs::File::open("/dev/null").unwrap();
-        ReceivedAttachment::Descriptor(closing::Foreign::new(file.into(), &Payer::default()))
+        ReceivedAttachment::Descriptor(closing::ReceivedFd::new(file.into(), &Payer::default()))
     }
 
     /// Puts the handles of one attempt into the inbox, in `packets` packets of one descriptor each.

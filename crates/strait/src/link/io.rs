@@ -13,7 +13,7 @@ use crate::os::fault;
 use crate::os::fork::Born;
 use crate::os::socket::{self, Interest, Readiness, ReceivedPacket, Sent};
 use crate::quota::Ledger;
-use crate::quota::closing::{self, Foreign};
+use crate::quota::closing::{self, ReceivedFd};
 use crate::shm::{Mapping, Shareable, Sizes};
 
 /// The attachments of a packet to send: memory, handles and descriptors beside the packet.
@@ -43,7 +43,7 @@ impl<'a> Attachments<'a> {
 /// An attachment that was received beside a packet: a descriptor, or memory of this process itself.
 #[derive(Debug)]
 pub(crate) enum ReceivedAttachment {
-    Descriptor(Foreign),
+    Descriptor(ReceivedFd),
     Memory(Arc<Mapping>),
 }
 
@@ -172,7 +172,7 @@ impl Socket {
             ReceivedPacket::Packet { len, truncated, descriptors_lost, has_more } => {
                 let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
                 let payer = self.ledger.payer();
-                let attachments: Vec<_> = descriptors.into_iter().map(|fd| Foreign::new(fd, &payer)).collect();
+                let attachments: Vec<_> = descriptors.into_iter().map(|fd| ReceivedFd::new(fd, &payer)).collect();
                 let packet = match packet {
                     Some(packet) if !has_more => packet,
                     other => {

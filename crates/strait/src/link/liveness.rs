@@ -13,7 +13,7 @@ use super::Link;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::process::{self, Identity};
-use crate::os::socket::{self, Beside, Interest, Readiness};
+use crate::os::socket::{self, AlsoWatched, Interest, Readiness};
 use crate::peer::Peer;
 use crate::wake::interrupt::Interruption;
 
@@ -96,7 +96,7 @@ impl Link {
             return Ok(Readiness::default());
         }
         let first = Deadline::after(deadline.within(LONG));
-        let found = socket::wait_beside(socket, Beside { wake_fd, process: None }, interest, first)?;
+        let found = socket::wait_also(socket, AlsoWatched { wake_fd, process: None }, interest, first)?;
         if found != Readiness::default() || deadline.has_passed() || interruption.has_come() {
             return Ok(found);
         }
@@ -104,9 +104,9 @@ impl Link {
             Watch::Died => Ok(Readiness { hung_up: true, ..found }),
             Watch::Lives(process) => {
                 let process = Some(process.as_fd());
-                socket::wait_beside(socket, Beside { wake_fd, process }, interest, deadline)
+                socket::wait_also(socket, AlsoWatched { wake_fd, process }, interest, deadline)
             }
-            Watch::Unknown => socket::wait_beside(socket, Beside { wake_fd, process: None }, interest, deadline),
+            Watch::Unknown => socket::wait_also(socket, AlsoWatched { wake_fd, process: None }, interest, deadline),
         }
     }
 }

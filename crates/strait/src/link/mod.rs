@@ -454,7 +454,7 @@ impl Link {
     pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.inbox().retract(tokens);
         for handles in dropped {
-            crate::channel::untaken::close_left(handles.handles);
+            crate::channel::unclaimed::close_left(handles.handles);
         }
     }
 

@@ -12,7 +12,7 @@ use super::packet::Packet;
 use super::{Link, arena, ready_bitmap};
 use crate::error::Error;
 use crate::os::{memory, socket};
-use crate::quota::closing::Foreign;
+use crate::quota::closing::ReceivedFd;
 use crate::quota::{Amounts, Resource};
 use crate::shm::{Mapping, Sizes};
 use std::os::fd::AsFd;
@@ -39,7 +39,7 @@ impl Link {
     }
 
     /// Checks whether the ledger has room for the socket that an introduction brings.
-    fn room_for(&self, socket: Foreign) -> Result<(), Error> {
+    fn room_for(&self, socket: ReceivedFd) -> Result<(), Error> {
         if !socket::is_seqpacket(&socket)? {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Link {
 
     /// Checks whether the ledger has room for the memory that a packet brings: as a mapping, or as a descriptor if that
     /// is enough.
-    fn room_for_memory(&self, packet: &Packet, fd: Foreign) -> Result<(), Error> {
+    fn room_for_memory(&self, packet: &Packet, fd: ReceivedFd) -> Result<(), Error> {
         if memory::check_memfd(fd.as_fd())?.is_none() {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    fn map_for_a_moment(&self, packet: &Packet, fd: &Foreign) -> Result<(), Error> {
+    fn map_for_a_moment(&self, packet: &Packet, fd: &ReceivedFd) -> Result<(), Error> {
         let Some(sizes) = self.sizes_for(packet) else { return Ok(()) };
         let mapped = match packet {
             Packet::ReadyBitmap => Mapping::received_anyway(fd.as_fd(), sizes, &self.ledger),

@@ -60,7 +60,7 @@ pub(super) struct ConnectRequest {
 }
 
 /// What became of a pending connection.
-pub(super) enum Step {
+pub(super) enum ConnectionStep {
     /// The connection has not sent its connect request yet.
     Waits,
     /// The connect request has arrived.
@@ -88,7 +88,7 @@ impl Acceptor {
 
     /// Takes in the connections that wait in the listening socket's queue. Puts into `sent_away` what became of the
     /// connections that had to make room, also if it fails.
-    pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<Step>) -> Result<(), Error> {
+    pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
                 Ok(Some(socket)) => socket,
@@ -125,23 +125,23 @@ impl Acceptor {
     }
 
     /// Refuses the oldest pending connection of the user that has most of them.
-    fn make_room(&mut self) -> Option<Step> {
+    fn make_room(&mut self) -> Option<ConnectionStep> {
         let users: BTreeSet<_> = self.pending.values().map(|connection| connection.user).collect();
         let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
         self.send_away_oldest_of(greediest)
     }
 
     /// Refuses the oldest pending connection of `user`, unless its connect request has arrived by now.
-    fn send_away_oldest_of(&mut self, user: u32) -> Option<Step> {
+    fn send_away_oldest_of(&mut self, user: u32) -> Option<ConnectionStep> {
         let (&oldest, _) = self.pending.iter().find(|(_, connection)| connection.user == user)?;
         match self.read_request(oldest) {
-            Step::Waits => {}
+            ConnectionStep::Waits => {}
             over => return Some(over),
         }
         let connection = self.take_out(oldest)?;
         refuse(connection.socket.as_fd(), Refusal::Busy);
         let peer = credentials::of_socket(connection.socket.as_fd()).ok();
-        Some(Step::Refused(peer, Error::Refused(Refusal::Busy)))
+        Some(ConnectionStep::Refused(peer, Error::Refused(Refusal::Busy)))
     }
 
     /// Takes a pending connection out of the table and out of the epoll instance.
@@ -152,30 +152,30 @@ impl Acceptor {
     }
 
     /// Reads what a pending connection has sent, and returns what became of the connection.
-    pub(super) fn read_request(&mut self, number: u64) -> Step {
-        let Some(connection) = self.pending.get_mut(&number) else { return Step::Gone };
+    pub(super) fn read_request(&mut self, number: u64) -> ConnectionStep {
+        let Some(connection) = self.pending.get_mut(&number) else { return ConnectionStep::Gone };
         let said = connection.read_request();
-        if matches!(said, Said::Nothing) {
-            return Step::Waits;
+        if matches!(said, ConnectionInput::Nothing) {
+            return ConnectionStep::Waits;
         }
-        let Some(PendingConnection { socket, .. }) = self.take_out(number) else { return Step::Gone };
+        let Some(PendingConnection { socket, .. }) = self.take_out(number) else { return ConnectionStep::Gone };
         match said {
-            Said::Nothing | Said::Goodbye => Step::Gone,
-            Said::Everything { peer, parameters, token } => {
-                Step::Requested(ConnectRequest { socket: socket.into_fd(), peer, parameters, token })
+            ConnectionInput::Nothing | ConnectionInput::Goodbye => ConnectionStep::Gone,
+            ConnectionInput::Everything { peer, parameters, token } => {
+                ConnectionStep::Requested(ConnectRequest { socket: socket.into_fd(), peer, parameters, token })
             }
-            Said::Nonsense(peer, error) => {
+            ConnectionInput::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {
                     refuse(socket.as_fd(), why);
                 }
-                Step::Refused(peer, error)
+                ConnectionStep::Refused(peer, error)
             }
         }
     }
 }
 
 /// What a pending connection has sent.
-enum Said {
+enum ConnectionInput {
     Nothing,
     Goodbye,
     Everything { peer: Peer, parameters: PeerParameters, token: u128 },
@@ -183,35 +183,42 @@ enum Said {
 }
 
 impl PendingConnection {
-    fn read_request(&mut self) -> Said {
+    fn read_request(&mut self) -> ConnectionInput {
         loop {
             // The kernel names the sender of a packet before the packet is received. A packet that arrives just now
             // waits for the next call.
             let sender = match credentials::of_next_packet(self.socket.as_fd(), closing::close_nobodys) {
                 Ok(Some(next)) if next.has_descriptors => {
                     // The descriptors are not received; they are closed with the socket.
-                    return Said::Nonsense(None, Error::BadPeer("descriptors beside a handshake or a connect request"));
+                    return ConnectionInput::Nonsense(
+                        None,
+                        Error::BadPeer("descriptors beside a handshake or a connect request"),
+                    );
                 }
                 Ok(Some(next)) => next.sender,
                 Err(error @ Error::BadPeer(_)) => {
-                    return Said::Nonsense(self.handshake.map(|handshake| handshake.peer), error);
+                    return ConnectionInput::Nonsense(self.handshake.map(|handshake| handshake.peer), error);
                 }
                 Ok(None) | Err(_) => {
                     let found = socket::wait(self.socket.as_fd(), Interest::Readable, Deadline::NOW);
-                    return if found.is_ok_and(|found| !found.hung_up) { Said::Nothing } else { Said::Goodbye };
+                    return if found.is_ok_and(|found| !found.hung_up) {
+                        ConnectionInput::Nothing
+                    } else {
+                        ConnectionInput::Goodbye
+                    };
                 }
             };
             let mut bytes = [0; PACKET];
             let packet = match socket::receive_bare(self.socket.as_fd(), &mut bytes) {
                 Bare::Packet(PACKET) => Packet::decode(&bytes),
                 Bare::Packet(_) => None,
-                Bare::Empty => return Said::Nothing,
-                Bare::HungUp => return Said::Goodbye,
+                Bare::Empty => return ConnectionInput::Nothing,
+                Bare::HungUp => return ConnectionInput::Goodbye,
             };
             let Sender::Known(sender) = sender else {
-                return Said::Nonsense(None, Error::BadPeer("a process that the kernel does not identify"));
+                return ConnectionInput::Nonsense(None, Error::BadPeer("a process that the kernel does not identify"));
             };
-            let nonsense = |error| Said::Nonsense(Some(sender), error);
+            let nonsense = |error| ConnectionInput::Nonsense(Some(sender), error);
             match (packet, self.handshake) {
                 (Some(Packet::Handshake { versions, layout, features, .. }), None) => {
                     if VERSIONS.common(versions).is_none() {
@@ -224,7 +231,7 @@ impl PendingConnection {
                     self.handshake = Some(HandshakeDone { peer: sender, parameters });
                 }
                 (Some(Packet::Connect { token }), Some(HandshakeDone { peer, parameters })) if peer == sender => {
-                    return Said::Everything { peer, parameters, token };
+                    return ConnectionInput::Everything { peer, parameters, token };
                 }
                 (Some(Packet::Connect { .. }), Some(_)) => {
                     return nonsense(Error::BadPeer("packets of two processes on one connection"));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::acceptor::{Acceptor, ConnectRequest, ConnectionLimits, LISTENING, Step, refuse};
+use super::acceptor::{Acceptor, ConnectRequest, ConnectionLimits, ConnectionStep, LISTENING, refuse};
 use super::invitation::{Invitation, Tokens};
 use super::name::{self, NameDirectory};
 use crate::channel::Channel;
@@ -397,11 +397,11 @@ impl ListenerState {
         Ok(())
     }
 
-    fn go_on(&self, step: Step) {
+    fn go_on(&self, step: ConnectionStep) {
         match step {
-            Step::Waits | Step::Gone => {}
-            Step::Refused(peer, why) => self.report_refused(peer, why),
-            Step::Requested(request) => self.answer(request),
+            ConnectionStep::Waits | ConnectionStep::Gone => {}
+            ConnectionStep::Refused(peer, why) => self.report_refused(peer, why),
+            ConnectionStep::Requested(request) => self.answer(request),
         }
     }
 

@@ -143,13 +143,13 @@ fn run(mut account: usize) {
     }
 }
 
-/// How long [`Taking::comes_back`] waits for a thread that has almost nothing to do, on a loaded machine.
+/// How long [`PacketRemoval::comes_back`] waits for a thread that has almost nothing to do, on a loaded machine.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A packet that a thread removes from a socket, whereby the kernel drops the packet's descriptors. The kernel copies
 /// the bytes before it drops the descriptors. So the removal can be seen even while the thread waits until they are
 /// dropped.
-pub(crate) struct Taking {
+pub(crate) struct PacketRemoval {
     /// The bytes of the packet, once it is removed; before that, the complement of its first bytes as they were looked
     /// at.
     bytes: SharedBytes,
@@ -158,7 +158,7 @@ pub(crate) struct Taking {
     turn: Condvar,
 }
 
-impl Taking {
+impl PacketRemoval {
     /// Makes a thread remove the packet at the head of a socket's queue. `shown` are the bytes of the packet as they were
     /// looked at.
     ///

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Payer;
 use crate::deferred;
 use crate::error::Error;
-use crate::os::fd_reaper::{self, Taking};
+use crate::os::fd_reaper::{self, PacketRemoval};
 use crate::os::fork::Born;
 use crate::os::{close, socket};
 
@@ -87,7 +87,7 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
     if last.as_ref().is_some_and(|last| !last.comes_back()) {
         return Err(Error::BadPeer("descriptors that take longer to close than to send"));
     }
-    let taking = Taking::begin(socket, shown)?;
+    let taking = PacketRemoval::begin(socket, shown)?;
     *last = Some(taking.clone());
     drop(last);
     if taking.wait(shown) { Ok(()) } else { Err(Error::PeerClosed) }
@@ -95,12 +95,12 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
 
 /// A descriptor that a peer sent and that has no owner yet. Dropping this value closes it, without blocking.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct ReceivedFd {
     fd: Option<OwnedFd>,
     payer: Payer,
 }
 
-impl Foreign {
+impl ReceivedFd {
     pub(crate) fn new(fd: OwnedFd, payer: &Payer) -> Self {
         Self { fd: Some(fd), payer: payer.clone() }
     }
@@ -111,13 +111,13 @@ impl Foreign {
     }
 }
 
-impl AsFd for Foreign {
+impl AsFd for ReceivedFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("not taken yet").as_fd()
     }
 }
 
-impl Drop for Foreign {
+impl Drop for ReceivedFd {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
             close(fd, &self.payer);

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use crate::error::Error;
-use crate::os::fd_reaper::Taking;
+use crate::os::fd_reaper::PacketRemoval;
 use crate::os::fork::{Born, PerProcess};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
@@ -108,7 +108,7 @@ pub(crate) struct Account {
     /// Number of the peer's descriptors that wait to be closed.
     pending_close: AtomicU64,
     /// The last packet of the peer that a thread had to remove from a socket.
-    taking: Mutex<Option<Arc<Taking>>>,
+    taking: Mutex<Option<Arc<PacketRemoval>>>,
     /// The protocol violations of the peer that were reported already: each is reported only once.
     reported: Mutex<Vec<&'static str>>,
 }
@@ -481,7 +481,7 @@ impl Payer {
 
     /// Returns the last packet of the peer that a thread had to remove from a socket, locked; `None` if there is no
     /// account.
-    pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<Taking>>>> {
+    pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<PacketRemoval>>>> {
         self.account().map(|account| unpoisoned(&account.taking))
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Member {
     registrations: Mutex<[Option<LinkRegistration>; 2]>,
     /// Further links on which the member waits: to other ends for which tasks wait, with the member id there, or with
     /// full sockets, without an id.
-    beside: Mutex<Vec<(InUse, Option<u32>)>>,
+    other_links: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
 /// The result of a set's look at a queued member.
@@ -94,7 +94,7 @@ impl Member {
             in_trouble: AtomicBool::new(false),
             state: AtomicU8::new(IN),
             registrations: Mutex::default(),
-            beside: Mutex::default(),
+            other_links: Mutex::default(),
         })
     }
 
@@ -106,7 +106,7 @@ impl Member {
     pub(super) fn set_blocked(&self, blocked: BlockedSends) {
         *unpoisoned(&self.blocked) = Some(blocked);
         // These registrations served what was waited for before.
-        self.leave_beside(self.set.upgrade().as_ref());
+        self.leave_other_links(self.set.upgrade().as_ref());
     }
 
     /// Calls `act` with what the tasks that wait to send are blocked on; with `None` if that was never set.
@@ -283,9 +283,9 @@ impl Member {
 
     /// Returns the member id on `link`, which leads to another end for which a task waits. Registers the member there
     /// if needed.
-    pub(crate) fn register_beside(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
-        let mut beside = unpoisoned(&self.beside);
-        let known = beside.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
+    pub(crate) fn register_at_other_link(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
+        let mut other_links = unpoisoned(&self.other_links);
+        let known = other_links.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
         if let Some(number) = known {
             return Ok(number);
         }
@@ -293,17 +293,17 @@ impl Member {
         link.open_bitmap()?;
         set.use_link(link)?;
         let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
-        beside.push((link.clone(), Some(number)));
+        other_links.push((link.clone(), Some(number)));
         Ok(number)
     }
 
     /// Makes the set look at the member again once the socket of `link` has room.
     pub(crate) fn await_socket(&self, link: &InUse) -> Result<(), Error> {
-        let mut beside = unpoisoned(&self.beside);
+        let mut other_links = unpoisoned(&self.other_links);
         let set = self.present_set()?;
-        if !beside.iter().any(|(known, _)| Arc::ptr_eq(known, link)) {
+        if !other_links.iter().any(|(known, _)| Arc::ptr_eq(known, link)) {
             set.use_link(link)?;
-            beside.push((link.clone(), None));
+            other_links.push((link.clone(), None));
         }
         set.await_socket(link);
         Ok(())
@@ -314,9 +314,9 @@ impl Member {
     }
 
     /// Ends the waits on further links: for other ends, and for full sockets.
-    fn leave_beside(&self, set: Option<&Arc<SharedSet>>) {
-        let beside = std::mem::take(&mut *unpoisoned(&self.beside));
-        for (link, number) in beside {
+    fn leave_other_links(&self, set: Option<&Arc<SharedSet>>) {
+        let other_links = std::mem::take(&mut *unpoisoned(&self.other_links));
+        for (link, number) in other_links {
             if let Some(number) = number {
                 link.unregister(number);
             }
@@ -331,7 +331,7 @@ impl Member {
         let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
         let registrations = std::mem::take(&mut *unpoisoned(&self.registrations));
         let set = self.set.upgrade();
-        self.leave_beside(set.as_ref());
+        self.leave_other_links(set.as_ref());
         for registration in registrations.into_iter().flatten() {
             registration.link.unregister(registration.number);
             if let Some(set) = &set {

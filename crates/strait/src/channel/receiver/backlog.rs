@@ -9,10 +9,10 @@ use super::Rx;
 use super::payload::Payload;
 use crate::channel::End;
 use crate::channel::handle::Handle;
-use crate::channel::message::Arrived;
+use crate::channel::message::ReceivedExtras;
 use crate::channel::origin::Origin;
 use crate::channel::pool::BlockRecord;
-use crate::channel::transfer::table::Traveller;
+use crate::channel::transfer::table::TableAttachment;
 use crate::error::Error;
 use crate::os::memory;
 use crate::quota::{Amounts, Charge, Resource};
@@ -23,7 +23,7 @@ use crate::shm::Mapping;
 #[derive(Debug)]
 pub(in crate::channel) struct BacklogMessage {
     pub(in crate::channel) payload: BacklogPayload,
-    pub(in crate::channel) arrived: Arrived,
+    pub(in crate::channel) arrived: ReceivedExtras,
     /// The charge to the peer's account for bytes in private memory; `None` for memory that is charged otherwise.
     pub(in crate::channel) charge: Option<Charge>,
     pub(in crate::channel) origin: Origin,
@@ -69,13 +69,15 @@ impl BacklogPayload {
 
     /// Returns memory with the payload, if the payload is too long to be copied into a handle table: the memory in
     /// which it came, if that can be passed on, or else a sealed copy. `None` for a payload that goes into the table.
-    pub(in crate::channel) fn large(&self) -> Option<Result<Traveller<'_>, Error>> {
+    pub(in crate::channel) fn large(&self) -> Option<Result<TableAttachment<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
-            Self::Block(mapping, block, len) => Some(sealed_copy(mapping, block.at(), *len).map(Traveller::Memory)),
+            Self::Block(mapping, block, len) => {
+                Some(sealed_copy(mapping, block.at(), *len).map(TableAttachment::Memory))
+            }
             Self::Sealed(mapping, len) => Some(match mapping.descriptor() {
-                Some(fd) if mapping.can_be_passed_on(*len) => Ok(Traveller::PassedOn(fd)),
-                _ => sealed_copy(mapping, 0, *len).map(Traveller::Memory),
+                Some(fd) if mapping.can_be_passed_on(*len) => Ok(TableAttachment::PassedOn(fd)),
+                _ => sealed_copy(mapping, 0, *len).map(TableAttachment::Memory),
             }),
         }
     }
@@ -88,7 +90,7 @@ impl BacklogMessage {
     }
 
     /// Converts the message into what a receive needs: payload, handles and origin.
-    pub(in crate::channel) fn into_parts(self) -> (Payload, Arrived, Origin) {
+    pub(in crate::channel) fn into_parts(self) -> (Payload, ReceivedExtras, Origin) {
         let payload = match self.payload {
             BacklogPayload::Bytes(bytes) => Payload::Own(bytes),
             BacklogPayload::Sealed(mapping, len) => Payload::Sealed { mapping, len },

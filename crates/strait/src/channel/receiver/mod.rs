@@ -24,7 +24,7 @@ use crate::ring::{CELL, Consumer, Memory, PACK_WORD, Record, RecordKind};
 use crate::shm::{Mapping, RingMemory};
 use backlog::BacklogMessage;
 use payload::{Payload, put};
-use queued::Ahead;
+use queued::Lookahead;
 
 /// The receiving direction of an end: the consumer of its ring and the state around it. The end's receiving lock
 /// guards it.
@@ -63,7 +63,7 @@ pub(super) struct RxCold {
     /// The error with which the receiving direction has ended; `None` while it has not.
     ended: Option<Error>,
     /// The survey of queued messages: how far it has come. `None` before a call asked for the status.
-    ahead: Option<Ahead>,
+    ahead: Option<Lookahead>,
     /// Whether every message takes the slow path of a receive. Set for a wait set that has to notice each received
     /// message.
     slowly: bool,
@@ -74,12 +74,12 @@ pub(super) struct RxCold {
     prepaid: Option<Charge>,
     /// The lane in which this end goes on. Set from the time when the end has announced that lane until everything
     /// that the other end had sent before is taken out.
-    onward: Option<Onward>,
+    pending_move: Option<PendingMove>,
 }
 
 /// The next step of an end that moves. The other end was told where this end goes on.
 #[derive(Clone, Debug)]
-pub(super) struct Onward {
+pub(super) struct PendingMove {
     /// The lane in which this end goes on.
     pub(super) fresh: Arc<Lane>,
     /// The lane whose ring ends with the mark that names `fresh`; `None` if there was no other end to be told.
@@ -89,7 +89,7 @@ pub(super) struct Onward {
     pub(super) stays: bool,
 }
 
-impl Onward {
+impl PendingMove {
     /// Returns whether the mark that announces the next lane is in the ring of `lane`.
     pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
         self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
@@ -131,7 +131,7 @@ impl Rx {
 
     /// Computes anew whether the next message comes straight from the ring.
     pub(super) fn reopen(&mut self) {
-        let slowly = self.cold.as_ref().is_some_and(|cold| cold.slowly || cold.onward.is_some());
+        let slowly = self.cold.as_ref().is_some_and(|cold| cold.slowly || cold.pending_move.is_some());
         self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
         self.origin = Origin::of(self.lane.link());
     }
@@ -217,11 +217,11 @@ impl Rx {
     }
 
     /// Returns the state of the survey of queued messages; `None` before a call asked for the status.
-    pub(super) fn ahead(&self) -> Option<&Ahead> {
+    pub(super) fn ahead(&self) -> Option<&Lookahead> {
         self.cold.as_ref()?.ahead.as_ref()
     }
 
-    pub(super) fn set_ahead(&mut self, ahead: Option<Ahead>) {
+    pub(super) fn set_ahead(&mut self, ahead: Option<Lookahead>) {
         self.cold().ahead = ahead;
     }
 
@@ -256,14 +256,14 @@ impl Rx {
     }
 
     /// Returns the lane in which this end goes on, if the end has announced one and is not there yet.
-    pub(super) fn onward(&self) -> Option<&Onward> {
-        self.cold.as_ref()?.onward.as_ref()
+    pub(super) fn pending_move(&self) -> Option<&PendingMove> {
+        self.cold.as_ref()?.pending_move.as_ref()
     }
 
     /// Sets the lane in which this end goes on once the present ring is empty. `None` means that the end is there, or
     /// stays where it is.
-    pub(super) fn set_onward(&mut self, onward: Option<Onward>) {
-        self.cold().onward = onward;
+    pub(super) fn set_pending_move(&mut self, pending_move: Option<PendingMove>) {
+        self.cold().pending_move = pending_move;
         self.reopen();
     }
 

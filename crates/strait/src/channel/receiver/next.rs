@@ -130,7 +130,7 @@ impl End {
                 }
                 Ok(NextRecord::Empty) if !down => {
                     if !rx.open {
-                        self.go_onward(rx);
+                        self.go_on_with_pending_move(rx);
                     }
                     return Ok(None);
                 }
@@ -241,7 +241,7 @@ impl End {
         if rx.consumer().taken() > 0 {
             rx.lane.set_used();
         }
-        let at_once = rx.onward().is_some_and(|onward| onward.was_marked_in(&rx.lane));
+        let at_once = rx.pending_move().is_some_and(|pending_move| pending_move.was_marked_in(&rx.lane));
         let next = match at_once && rx.lane.side() == 0 {
             // If both ends move at the same time, the end on side 0 goes first: the other one comes to the lane in
             // which this end goes on.

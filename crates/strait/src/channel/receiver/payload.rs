@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Rx;
 use super::next::passing_or_end;
 use crate::channel::End;
-use crate::channel::message::{Arrived, Message, Sealed};
+use crate::channel::message::{Message, ReceivedExtras, Sealed};
 use crate::channel::pool::{self, BlockRecord};
 use crate::error::Error;
 use crate::lane::{Lane, waiter};
@@ -163,11 +163,11 @@ impl End {
 
     /// Returns the handles of the next message; `record` is the record of that message.
     #[inline]
-    pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
-        if record.header.handles() == 0 { Ok(Arrived::default()) } else { self.fetch_handles(rx, record) }
+    pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
+        if record.header.handles() == 0 { Ok(ReceivedExtras::default()) } else { self.fetch_handles(rx, record) }
     }
 
-    pub(super) fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
+    pub(super) fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
         let (token, message) = (rx.lane.token_in(), rx.number(record));
         let sent = record.header.handles();
         let table = rx.cold.as_mut().and_then(|cold| cold.table.take());
@@ -187,14 +187,14 @@ impl End {
         let found = link.fetch(|inbox| inbox.take_handles(token, message, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
-            Some(Handles { value: Some(value), .. }) => Ok(Arrived::of_value(value)),
+            Some(Handles { value: Some(value), .. }) => Ok(ReceivedExtras::of_value(value)),
             Some(found) if found.sent == sent => {
                 let arrived = found.handles.len();
                 let lost = (arrived < sent).then_some(Error::HandlesLost { sent, arrived });
                 // If some handles of a message are missing, those that arrived are closed here: a part of them is of
                 // no use.
-                let arrived = Arrived::of_handles(found.handles);
-                Ok(lost.map_or(arrived, Arrived::of_lost))
+                let arrived = ReceivedExtras::of_handles(found.handles);
+                Ok(lost.map_or(arrived, ReceivedExtras::of_lost))
             }
             _ => Err(rx.end_with(Error::BadPeer("a message whose descriptors were never sent"))),
         }

@@ -40,7 +40,7 @@ impl Status {
 
 /// The state of a survey (a count of unreceived messages): its position and its result so far.
 #[derive(Debug)]
-pub(in crate::channel) struct Ahead {
+pub(in crate::channel) struct Lookahead {
     lane: Arc<Lane>,
     survey: Survey,
     /// Number of messages, and of bytes, that were received before the survey began or were in the backlog then. The
@@ -118,13 +118,13 @@ impl End {
         }
         let lane = rx.lane.clone();
         let Some(consumer) = rx.consumer_of_open() else { return Ok(None) };
-        let goes_on = |ahead: &Ahead| Arc::ptr_eq(&ahead.lane, &lane) && consumer.can_go_on(&ahead.survey);
+        let goes_on = |ahead: &Lookahead| Arc::ptr_eq(&ahead.lane, &lane) && consumer.can_go_on(&ahead.survey);
         let (mut survey, base) = match rx.ahead().filter(|ahead| goes_on(ahead)) {
             Some(ahead) => (ahead.survey, ahead.base),
             None => (consumer.survey(), self.base(rx)),
         };
         let looked = consumer_look(rx, &mut survey);
-        rx.set_ahead(Some(Ahead { lane, survey, base }));
+        rx.set_ahead(Some(Lookahead { lane, survey, base }));
         looked.map_err(|corrupt| rx.end_with(Error::BadPeer(corrupt.0)))
     }
 
@@ -136,7 +136,7 @@ impl End {
 
     fn count_of(&self, rx: &mut Rx, peer_closed: bool) -> Queued {
         let peer_closed = peer_closed || rx.ended().is_some();
-        let Some(Ahead { survey, base, .. }) = rx.ahead().filter(|_| rx.ended().is_none()) else {
+        let Some(Lookahead { survey, base, .. }) = rx.ahead().filter(|_| rx.ended().is_none()) else {
             let (messages, bytes) = rx.backlog_amount();
             return Queued { messages, bytes, peer_closed };
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::Rx;
 use super::backlog::{BacklogMessage, BacklogPayload};
 use super::payload::{Payload, SMALLEST_BUFFER, as_uninit};
-use crate::channel::message::{Arrived, Message, Received, Sealed};
+use crate::channel::message::{Message, Received, ReceivedExtras, Sealed};
 use crate::channel::{Channel, End, InPlace};
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -416,7 +416,7 @@ impl End {
             {
                 let len = consumer.read(record, 0, as_uninit(buffer)).len();
                 self.finish_plain(rx, record);
-                return Ok(Received { len, arrived: Arrived::default(), origin: rx.origin });
+                return Ok(Received { len, arrived: ReceivedExtras::default(), origin: rx.origin });
             }
             if rx.backlog().and_then(|all| all.front()).is_some_and(|all| all.arrived.value().is_some()) {
                 let unread = rx.pop_backlog().expect("looked at just now");

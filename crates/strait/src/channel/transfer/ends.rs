@@ -9,10 +9,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::in_transit;
-use super::table::{Entry, Flat, Parsed, Traveller};
+use super::table::{Entry, FlatHandles, Parsed, TableAttachment};
 use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::handle::Handle;
-use crate::channel::message::{Arrived, Parts};
+use crate::channel::message::{Parts, ReceivedExtras};
 use crate::channel::origin::Origin;
 use crate::channel::pool::{self, BlockRecord, Loan};
 use crate::channel::receiver::Rx;
@@ -162,7 +162,7 @@ impl End {
             along.push(end.lane()?.name());
             Ok(())
         };
-        let flat = match Flat::of(std::mem::take(handles), prepare) {
+        let flat = match FlatHandles::of(std::mem::take(handles), prepare) {
             Ok(flat) => flat,
             Err((error, back)) => {
                 for handle in &back {
@@ -206,11 +206,11 @@ impl End {
         tx: &mut Guard<'_, Tx>,
         content: Content<'_>,
         len: usize,
-        flat: &Flat,
+        flat: &FlatHandles,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let (table, travellers) = flat.encode()?;
-        self.wait_for_quotas(tx, travellers.len(), 0, deadline)?;
+        let (table, table_attachments) = flat.encode()?;
+        self.wait_for_quotas(tx, table_attachments.len(), 0, deadline)?;
         // Steps that may have to wait come first. The message follows its table, and the header of the table makes
         // both visible.
         let loan = match content {
@@ -225,7 +225,7 @@ impl End {
         let staged = self
             .make_room_for_both(tx, table.len(), record, deadline)
             .and_then(|()| self.stage_table(tx, &table, deadline))
-            .and_then(|()| self.send_travellers(tx, &travellers, tx.number(), deadline));
+            .and_then(|()| self.send_table_attachments(tx, &table_attachments, tx.number(), deadline));
         if let Err(error) = staged {
             if let Some(loan) = loan.filter(|_| !tx.is_moved()) {
                 tx.pool().take_back(&loan);
@@ -237,7 +237,7 @@ impl End {
         let header = |kind, len| Header::new(kind, len, flat.len()).with_table().with_try(attempt);
         self.stage_content(tx, content, len, loan, header, deadline)?;
         let memories = usize::from(table.len() > self.longest_table());
-        tx.note_in_flight_of(sequence, Amount { handles: travellers.len(), memories, sealed: 0 });
+        tx.note_in_flight_of(sequence, Amount { handles: table_attachments.len(), memories, sealed: 0 });
         self.commit(tx, deadline)
     }
 
@@ -312,17 +312,17 @@ impl End {
     }
 
     /// Sends the descriptors that belong to a handle table, in packets of at most [`MAX_HANDLES`].
-    pub(super) fn send_travellers(
+    pub(super) fn send_table_attachments(
         &self,
         tx: &mut Guard<'_, Tx>,
-        travellers: &[Traveller<'_>],
+        table_attachments: &[TableAttachment<'_>],
         message: AttachmentKey,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        for (part, travellers) in travellers.chunks(MAX_HANDLES).enumerate() {
-            let count = travellers.len();
+        for (part, table_attachments) in table_attachments.chunks(MAX_HANDLES).enumerate() {
+            let count = table_attachments.len();
             let packet = |token| Packet::Handles { token, message, part: part as u64, count: count as u32 };
-            let descriptors: Vec<_> = travellers.iter().map(AsFd::as_fd).collect();
+            let descriptors: Vec<_> = table_attachments.iter().map(AsFd::as_fd).collect();
             self.send_packet(tx, packet, Attachments::descriptors(&descriptors), count, deadline)?;
         }
         Ok(())
@@ -416,7 +416,7 @@ impl End {
         message: AttachmentKey,
         handles: usize,
         table: &[u8],
-    ) -> Result<Arrived, Error> {
+    ) -> Result<ReceivedExtras, Error> {
         self.receive_table(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
@@ -429,7 +429,7 @@ impl End {
         message: AttachmentKey,
         mut parsed: Parsed<'_>,
         mut holder: Option<Channel>,
-    ) -> Result<Arrived, Error> {
+    ) -> Result<ReceivedExtras, Error> {
         let link = rx.lane.current_link().clone();
         if link.is_local() {
             return Err(Error::BadPeer("a handle table on a channel within one process"));
@@ -461,20 +461,22 @@ impl End {
             deferred::postponed(|| lost.into_iter().for_each(|entry| drop(find(entry))));
             let holder = |_| holder.take().ok_or(Error::BadPeer("an invalid handle table"));
             let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
-            return Ok(Arrived::of_handles(handles));
+            return Ok(ReceivedExtras::of_handles(handles));
         }
         let build = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // A part of the handles is of no use, so those that arrived are closed, ends included.
             drop(found);
             deferred::postponed(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
-            return Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
+            return Ok(ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
         }
         let came = found.handles.into_descriptors();
         match deferred::postponed(|| parsed.into_handles(came, &payer, charge, origin, build)) {
-            Ok(handles) => Ok(Arrived::of_handles(handles)),
+            Ok(handles) => Ok(ReceivedExtras::of_handles(handles)),
             // The memory of a message that an end brings along could not be mapped.
-            Err(error) if error.passes() => Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: 0 })),
+            Err(error) if error.passes() => {
+                Ok(ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: 0 }))
+            }
             Err(error) => Err(error),
         }
     }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use super::close::CLOSE_LIMIT;
 use super::ends::cancel_transfers;
 use super::in_transit;
-use super::table::{Flat, Parsed};
+use super::table::{FlatHandles, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff};
 use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
@@ -309,7 +309,7 @@ impl<'a> Half<'a> {
         holder: Channel,
         backlog: VecDeque<BacklogMessage>,
         along: &mut Vec<Name>,
-    ) -> Result<Flat, Failed> {
+    ) -> Result<FlatHandles, Failed> {
         let (dest, top) = (self.tx.lane.link().clone(), holder.end.clone());
         top.restore_backlog(backlog.into());
         let prepare = |end: &End| {
@@ -320,7 +320,7 @@ impl<'a> Half<'a> {
             along.push(end.lane()?.name());
             Ok(())
         };
-        let flat = Flat::of(vec![holder.into()], prepare).map_err(|(error, back)| {
+        let flat = FlatHandles::of(vec![holder.into()], prepare).map_err(|(error, back)| {
             back.iter().for_each(cancel_transfers);
             (error, top.take_backlog())
         })?;
@@ -328,8 +328,8 @@ impl<'a> Half<'a> {
         let longest = self.tx.producer.memory().cells() / 4 * CELL - crate::ring::HEADER;
         let number = self.next_number();
         // The bytes go into the table: its reader can ask for a table again if it lacks descriptors just now.
-        let staged = flat.encode_as(true).and_then(|(table, travellers)| {
-            self.descriptors += travellers.len();
+        let staged = flat.encode_as(true).and_then(|(table, table_attachments)| {
+            self.descriptors += table_attachments.len();
             let is_inline = 8 + table.len() <= longest;
             let len = if is_inline { 8 + table.len() } else { 8 };
             let header = Header::new(RecordKind::Prepended, len, usize::from(!is_inline));
@@ -343,7 +343,7 @@ impl<'a> Half<'a> {
                 self.descriptors += 1;
                 self.end.send_table(&mut self.tx, &table, number, Deadline::NOW)?;
             }
-            self.end.send_travellers(&mut self.tx, &travellers, number, Deadline::NOW)
+            self.end.send_table_attachments(&mut self.tx, &table_attachments, number, Deadline::NOW)
         });
         match staged {
             Ok(()) => Ok(flat),
@@ -435,7 +435,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
 }
 
 /// Takes back the messages of a prepended backlog that was not sent. The ends in them stay here.
-fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
+fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
     let handles = flat.into_handles();
@@ -446,7 +446,7 @@ fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
 
 /// Completes a prepended backlog. If `sent`, the ends in the messages belong to the receiver; otherwise they are
 /// closed.
-fn finish_batch(flat: Flat, sent: bool) {
+fn finish_batch(flat: FlatHandles, sent: bool) {
     finish_ends(&flat, sent);
     if !sent {
         // Closes the ends among the handles.
@@ -456,7 +456,7 @@ fn finish_batch(flat: Flat, sent: bool) {
 
 /// Completes the transfer of the ends in messages of a prepended backlog: hands them over if it was sent, or else
 /// cancels the transfer.
-fn finish_ends(flat: &Flat, sent: bool) {
+fn finish_ends(flat: &FlatHandles, sent: bool) {
     // The first end is skipped: it only held the messages.
     for end in flat.ends.iter().skip(1).map(|end| end.end()) {
         if sent {
@@ -498,7 +498,7 @@ struct Joining<'a, 'b> {
 
 /// What is staged for the near and for the far end, and two spare ends that were created in advance, so that later
 /// steps cannot fail.
-type Frozen = (Option<Flat>, Option<Flat>, [Channel; 2]);
+type Frozen = (Option<FlatHandles>, Option<FlatHandles>, [Channel; 2]);
 
 impl<'a, 'b> Joining<'a, 'b> {
     /// Makes a lane for the processes of two far ends. Returns `None` if one of them is gone.
@@ -555,7 +555,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         frozen.map(|_| None)
     }
 
-    fn try_to_freeze_near(&mut self) -> Result<Option<Option<Flat>>, Error> {
+    fn try_to_freeze_near(&mut self) -> Result<Option<Option<FlatHandles>>, Error> {
         for _ in 0..MOST_TRIES {
             self.near.take_new()?;
             if self.near.is_alone() {
@@ -588,7 +588,7 @@ impl<'a, 'b> Joining<'a, 'b> {
 
     /// Completes the join. The near far end's ring is frozen, so there is no way back, whatever has become of the
     /// other far end.
-    fn finish(mut self, for_near: Option<Flat>, for_far: Option<Flat>, [late, local]: [Channel; 2]) {
+    fn finish(mut self, for_near: Option<FlatHandles>, for_far: Option<FlatHandles>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
         // A far end in this process gets the whole backlog now. Otherwise only messages that came late are left, and

@@ -22,7 +22,7 @@
 //!
 //! Between the check and the freeze, *b* may send something that cannot be taken out. Then the move is given up, and
 //! the end stays in this process: it receives from the ring of the old lane, and when that is empty, freezes it and
-//! goes on in the fresh lane ([`Onward`]). Until then its sends, which have to go to the fresh lane, try to do that
+//! goes on in the fresh lane ([`PendingMove`]). Until then its sends, which have to go to the fresh lane, try to do that
 //! first, and fail as the move did. *b* regards the end as in transit meanwhile, so that *b* does not move itself.
 //!
 //! A model in the crate `strait-model` explores the protocol with crashes. `ring/tests/moving.rs` checks the orders
@@ -36,7 +36,7 @@ use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::End;
 use crate::channel::receiver::backlog::BacklogMessage;
 use crate::channel::receiver::next::MOST_LANES;
-use crate::channel::receiver::{Onward, Rx};
+use crate::channel::receiver::{PendingMove, Rx};
 use crate::channel::sender::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -53,7 +53,7 @@ use crate::wake::lock::Guard;
 const LARGEST_START: usize = 128;
 
 /// The amount of queued messages that an end has to bring along when it moves.
-struct Ahead {
+struct UnreadAhead {
     /// The amounts that will be charged for the messages in the rings.
     amounts: Amounts,
     /// Whether some of the messages in the rings have attachments, which come over the socket.
@@ -128,7 +128,7 @@ impl End {
                 tx.lane.forget_successor();
             }
             let marked = marked.then(|| tx.lane.clone());
-            rx.set_onward(Some(Onward { fresh: fresh.clone(), marked, stays: false }));
+            rx.set_pending_move(Some(PendingMove { fresh: fresh.clone(), marked, stays: false }));
             if let Err(error) = self.drain(&mut rx) {
                 self.stay(&mut tx, &mut rx, error);
                 return Err(error);
@@ -150,7 +150,7 @@ impl End {
             }
             self.enter_tx(&mut tx, fresh.clone());
             if !Arc::ptr_eq(&rx.lane, &fresh) {
-                rx.set_onward(None);
+                rx.set_pending_move(None);
                 rx.leave();
                 rx.enter(fresh);
             }
@@ -298,7 +298,7 @@ impl End {
             return Ok(());
         }
         let link = rx.lane.current_link().clone();
-        let taken_in = |ahead: Ahead| match ahead.needs_socket {
+        let taken_in = |ahead: UnreadAhead| match ahead.needs_socket {
             true => link.fetch(|_| None::<()>).map(|_| ahead),
             false => Ok(ahead),
         };
@@ -312,7 +312,7 @@ impl End {
     }
 
     /// Counts the messages that wait in the rings of this lane, and maps the larger rings among those.
-    fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<Ahead, Error> {
+    fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<UnreadAhead, Error> {
         let (mut messages, mut bytes) = (0, 0_usize);
         let mut needs_socket = false;
         let mut generation = u64::from(rx.generation());
@@ -339,7 +339,7 @@ impl End {
             }
         }
         let amounts = Amounts::of(Resource::QueuedMessages, messages).and(Resource::QueuedBytes, bytes);
-        Ok(Ahead { amounts, needs_socket })
+        Ok(UnreadAhead { amounts, needs_socket })
     }
 
     /// Maps the ring of this lane with the given generation before its reader comes to it.
@@ -360,7 +360,7 @@ impl End {
     /// the other one may go first; then this end ends in the other one's lane. Stops also when the channel has ended.
     /// Errors are temporary.
     fn drain(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
-        while rx.onward().is_some() && rx.ended().is_none() {
+        while rx.pending_move().is_some() && rx.ended().is_none() {
             match self.take_next(rx) {
                 Err(error) if rx.ended().is_none() => return Err(error),
                 _ => {}
@@ -372,8 +372,8 @@ impl End {
     /// Freezes the ring (ends it from the reading side), if the ring is empty, and goes on in the announced lane.
     /// Does nothing if no lane is announced.
     #[cold]
-    pub(in crate::channel) fn go_onward(&self, rx: &mut Rx) {
-        let Some(Onward { fresh, .. }) = rx.onward().cloned() else { return };
+    pub(in crate::channel) fn go_on_with_pending_move(&self, rx: &mut Rx) {
+        let Some(PendingMove { fresh, .. }) = rx.pending_move().cloned() else { return };
         if rx.freeze(&fresh) {
             self.give_taken(rx);
             let fresh = self.arrive(rx);
@@ -384,8 +384,8 @@ impl End {
 
     /// Completes the announced step of a move: this end goes on in its fresh lane from here on. Returns that lane.
     pub(in crate::channel) fn arrive(&self, rx: &mut Rx) -> Arc<Lane> {
-        let Some(Onward { fresh, marked, stays }) = rx.onward().cloned() else { return rx.lane.clone() };
-        rx.set_onward(None);
+        let Some(PendingMove { fresh, marked, stays }) = rx.pending_move().cloned() else { return rx.lane.clone() };
+        rx.set_pending_move(None);
         if stays {
             if let Some(marked) = marked {
                 marked.lead_to(&fresh);
@@ -398,22 +398,22 @@ impl End {
     /// Gives up the announced lane, because both ends move at once and the other one goes first: no end goes on
     /// there.
     pub(in crate::channel) fn give_way(&self, rx: &mut Rx) {
-        if let Some(Onward { fresh, marked: Some(marked), .. }) = rx.onward().cloned() {
+        if let Some(PendingMove { fresh, marked: Some(marked), .. }) = rx.pending_move().cloned() {
             unmake(&marked, &fresh);
         }
-        rx.set_onward(None);
+        rx.set_pending_move(None);
     }
 
     /// Gives up a move because of `error`: the end stays in this process. If the other end was told of the fresh
     /// lane, this end goes on there as soon as it can; otherwise that lane is undone.
     fn stay(&self, tx: &mut Tx, rx: &mut Rx, error: Error) {
-        match rx.onward().cloned() {
-            Some(onward @ Onward { marked: Some(_), .. }) => {
+        match rx.pending_move().cloned() {
+            Some(pending_move @ PendingMove { marked: Some(_), .. }) => {
                 tx.set_delayed(error);
-                rx.set_onward(Some(Onward { stays: true, ..onward }));
+                rx.set_pending_move(Some(PendingMove { stays: true, ..pending_move }));
             }
-            Some(Onward { fresh, .. }) => {
-                rx.set_onward(None);
+            Some(PendingMove { fresh, .. }) => {
+                rx.set_pending_move(None);
                 fresh.unmake();
             }
             None => {}
@@ -455,7 +455,7 @@ impl End {
 
     /// Goes on in the announced lane, if there is one, so that an end whose move was given up can be closed there.
     pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
-        let next = match rx.onward() {
+        let next = match rx.pending_move() {
             Some(_) => Some(self.arrive(rx)),
             None => tx.lane.found_next().cloned(),
         };
@@ -528,7 +528,7 @@ mod tests {
         let fresh = end.make(&tx, &rx, &own, &own, None).unwrap();
         tx.lane.store_successor(&fresh, &own);
         assert_eq!(end.mark(&mut tx, &fresh), Ok(true));
-        rx.set_onward(Some(Onward { fresh, marked: Some(tx.lane.clone()), stays: false }));
+        rx.set_pending_move(Some(PendingMove { fresh, marked: Some(tx.lane.clone()), stays: false }));
         end.stay(&mut tx, &mut rx, Error::NoDescriptors);
     }
 

@@ -23,14 +23,14 @@ use std::sync::Arc;
 
 use super::PipeState;
 use crate::channel::handle::Handle;
-use crate::channel::message::Arrived;
+use crate::channel::message::ReceivedExtras;
 use crate::channel::origin::Origin;
 use crate::channel::receiver::backlog::{BacklogMessage, BacklogPayload};
-use crate::channel::untaken::Untaken;
+use crate::channel::unclaimed::UnclaimedHandles;
 use crate::channel::{Channel, End};
 use crate::error::Error;
 use crate::lane::Name;
-use crate::quota::closing::Foreign;
+use crate::quota::closing::ReceivedFd;
 use crate::quota::{Amounts, Charge, Payer, Resource};
 use crate::region::Region;
 use crate::ring::MAX_MESSAGE;
@@ -85,7 +85,7 @@ impl HandleKind {
 /// The handles of a message in one flat sequence: first its own, then those in unreceived messages of its ends, and
 /// so on.
 #[derive(Debug, Default)]
-pub(super) struct Flat {
+pub(super) struct FlatHandles {
     /// The kinds of the message's own handles, in the order of the handles.
     top: Vec<HandleKind>,
     /// All ends of the message, of messages inside those ends, and so on. Each end comes before the ends inside its
@@ -100,7 +100,7 @@ enum Item {
     /// A file descriptor or a region.
     Handle(Handle),
     /// A descriptor that came from a peer and was not taken out of its message.
-    Came(Foreign),
+    Came(ReceivedFd),
     /// Stands for the memory of a data-pipe end that is being sent; the end itself owns the memory.
     OfPipe,
     /// The memory of a received data-pipe end, to be combined with its channel end.
@@ -131,7 +131,7 @@ struct FlatMessage {
     payer: Payer,
 }
 
-impl Flat {
+impl FlatHandles {
     /// Flattens handles into one sequence. Each end is first made ready with `prepare`, then its backlog is taken. On
     /// an error all handles come back with their messages; ends that were made ready stay so.
     pub(in crate::channel) fn of(
@@ -197,7 +197,7 @@ impl Flat {
     fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<HandleKind> {
         let sort = |handle: Handle| match (handle, payer) {
             (Handle::Fd(fd), Some(payer)) => {
-                self.descriptors.push_back(Item::Came(Foreign::new(fd, payer)));
+                self.descriptors.push_back(Item::Came(ReceivedFd::new(fd, payer)));
                 HandleKind::Descriptor
             }
             (handle @ Handle::Fd(_), None) => {
@@ -270,7 +270,10 @@ impl Flat {
             let FlatEnd { handle, backlog } = end;
             let backlog = backlog.into_iter().zip(held).map(|(unread, indices)| BacklogMessage {
                 payload: unread.payload,
-                arrived: Arrived::new(Untaken::new(take(indices, &mut whole), unread.payer), unread.lost),
+                arrived: ReceivedExtras::new(
+                    UnclaimedHandles::new(take(indices, &mut whole), unread.payer),
+                    unread.lost,
+                ),
                 charge: unread.charge,
                 origin: unread.origin,
             });
@@ -284,18 +287,18 @@ impl Flat {
 
     /// Encodes the handle table. Also returns the descriptors that travel with the table, in order. Long payloads
     /// travel in memory of their own, as descriptors too.
-    pub(in crate::channel) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
+    pub(in crate::channel) fn encode(&self) -> Result<(Vec<u8>, Vec<TableAttachment<'_>>), Error> {
         self.encode_as(false)
     }
 
     /// Encodes the handle table, and returns the descriptors that travel with it. With `whole`, the table contains
     /// all payload bytes, however many.
-    pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
+    pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<TableAttachment<'_>>), Error> {
         let mut table = Vec::new();
-        let mut travellers = Vec::new();
+        let mut table_attachments = Vec::new();
         // Here both sequences are only gone through in order; the kinds assign their items to handles.
         let mut remaining = Remaining { descriptors: self.descriptors.iter(), ends: self.ends.iter() };
-        put_kinds(&self.top, &mut table, &mut remaining, &mut travellers);
+        put_kinds(&self.top, &mut table, &mut remaining, &mut table_attachments);
         for end in &self.ends {
             let entry = end.end().entry()?;
             table.extend_from_slice(&entry.name.encode());
@@ -308,7 +311,7 @@ impl Flat {
                     Some(memory) => {
                         table.push(1);
                         table.extend_from_slice(&message.to_le_bytes());
-                        travellers.push(memory?);
+                        table_attachments.push(memory?);
                     }
                     None => {
                         table.push(0);
@@ -321,10 +324,10 @@ impl Flat {
                     _ => 0,
                 };
                 table.extend_from_slice(&lost.to_le_bytes());
-                put_kinds(&unread.handles, &mut table, &mut remaining, &mut travellers);
+                put_kinds(&unread.handles, &mut table, &mut remaining, &mut table_attachments);
             }
         }
-        Ok((table, travellers))
+        Ok((table, table_attachments))
     }
 }
 
@@ -339,7 +342,7 @@ fn put_kinds<'a>(
     kinds: &[HandleKind],
     table: &mut Vec<u8>,
     remaining: &mut Remaining<'a>,
-    travellers: &mut Vec<Traveller<'a>>,
+    table_attachments: &mut Vec<TableAttachment<'a>>,
 ) {
     table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
     for kind in kinds {
@@ -364,12 +367,12 @@ fn put_kinds<'a>(
             Some(Item::Memory(memory)) => Some(memory.as_fd()),
             None => None,
         };
-        travellers.extend(fd.map(Traveller::Handle));
+        table_attachments.extend(fd.map(TableAttachment::Handle));
     }
 }
 
 /// A descriptor that travels with a table.
-pub(in crate::channel) enum Traveller<'a> {
+pub(in crate::channel) enum TableAttachment<'a> {
     /// The descriptor of a handle, which this process owns until the message is sent.
     Handle(BorrowedFd<'a>),
     /// A sealed copy of a payload.
@@ -378,7 +381,7 @@ pub(in crate::channel) enum Traveller<'a> {
     PassedOn(BorrowedFd<'a>),
 }
 
-impl AsFd for Traveller<'_> {
+impl AsFd for TableAttachment<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Handle(fd) | Self::PassedOn(fd) => fd.as_fd(),
@@ -575,14 +578,14 @@ impl<'a> Parsed<'a> {
     /// are then closed.
     pub(in crate::channel) fn into_handles(
         self,
-        came: Vec<Foreign>,
+        came: Vec<ReceivedFd>,
         payer: &Payer,
         mut charge: Option<Charge>,
         origin: Origin,
         mut build: impl FnMut(Entry) -> Result<Channel, Error>,
-    ) -> Result<Untaken, Error> {
+    ) -> Result<UnclaimedHandles, Error> {
         let mut came = came.into_iter();
-        let mut flat = Flat { top: self.top, ..Flat::default() };
+        let mut flat = FlatHandles { top: self.top, ..FlatHandles::default() };
         let mut outcome = Ok(());
         let top = flat.top.clone();
         outcome = outcome.and(collect_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
@@ -624,7 +627,7 @@ impl<'a> Parsed<'a> {
         if outcome.is_err() {
             flat.leave_pipes_unfinished();
         }
-        let handles = Untaken::new(flat.into_handles(), payer.clone());
+        let handles = UnclaimedHandles::new(flat.into_handles(), payer.clone());
         outcome.map(|()| handles)
     }
 }
@@ -632,9 +635,9 @@ impl<'a> Parsed<'a> {
 /// Takes the descriptors for handles of these kinds from `came`, and checks the memory of regions and data pipes.
 /// After an error goes on with the rest, and returns the last error.
 fn collect_descriptors(
-    flat: &mut Flat,
+    flat: &mut FlatHandles,
     kinds: &[HandleKind],
-    came: &mut impl Iterator<Item = Foreign>,
+    came: &mut impl Iterator<Item = ReceivedFd>,
     payer: &Payer,
     charge: &mut Option<Charge>,
 ) -> Result<(), Error> {
@@ -651,7 +654,7 @@ fn collect_descriptors(
         };
         flat.descriptors.push_back(item.unwrap_or_else(|(error, fd)| {
             outcome = Err(error);
-            Item::Came(Foreign::new(fd, payer))
+            Item::Came(ReceivedFd::new(fd, payer))
         }));
     }
     outcome
@@ -677,7 +680,7 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
 }
 
 /// Maps the payload of a message that came as sealed memory. Checks that the memory has at least `len` bytes.
-fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
+fn sealed(fd: Option<ReceivedFd>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
     let ledger = charge.as_ref().map(|charge| charge.ledger().clone());
@@ -790,7 +793,7 @@ mod tests {
         // `prepare` moves each end, as a send does, and so takes the unreceived messages out of its rings.
         let own = crate::link::Link::own();
         let prepare = |end: &End| end.relocate(&own, &[], crate::Deadline::NOW);
-        let flat = Flat::of(vec![Handle::Channel(holder)], prepare).unwrap();
+        let flat = FlatHandles::of(vec![Handle::Channel(holder)], prepare).unwrap();
         assert_eq!((flat.ends.len(), flat.descriptors.len()), (2, 1));
         let holder = flat.into_handles().remove(0).into_channel().unwrap();
         holder.end.lane().unwrap().cancel_transfer();

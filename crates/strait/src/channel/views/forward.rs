@@ -10,11 +10,11 @@
 
 use std::sync::Arc;
 
-use super::in_place::Lies;
+use super::in_place::PayloadLocation;
 use super::reserve::PIECE;
 use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing, Sealed};
-use crate::channel::untaken::Untaken;
+use crate::channel::unclaimed::UnclaimedHandles;
 use crate::channel::value::Lazy;
 use crate::channel::{Channel, End, InPlace, SendError};
 use crate::deadline::Deadline;
@@ -90,16 +90,16 @@ impl InPlace<'_> {
         let payer = self.arrived_mut().payer();
         let handles = self.arrived_mut().take()?;
         let sent = match self.lies() {
-            Lies::Sealed(mapping, len) => channel.end.forward_sealed(&mapping, len, handles, deadline),
-            Lies::Elsewhere => self.copy_on(channel, handles, deadline),
+            PayloadLocation::Sealed(mapping, len) => channel.end.forward_sealed(&mapping, len, handles, deadline),
+            PayloadLocation::Elsewhere => self.copy_on(channel, handles, deadline),
         };
         deferred::run_if_failed(match sent {
             Ok(left) => {
-                drop(Untaken::new(left, payer));
+                drop(UnclaimedHandles::new(left, payer));
                 Ok(())
             }
             Err(failed) => {
-                self.arrived_mut().set_handles(Untaken::new(failed.handles, payer));
+                self.arrived_mut().set_handles(UnclaimedHandles::new(failed.handles, payer));
                 Err(failed.error)
             }
         })
@@ -148,12 +148,12 @@ impl End {
         };
         match sent {
             Ok(left) => {
-                drop(Untaken::new(left, payer));
+                drop(UnclaimedHandles::new(left, payer));
                 message.clear();
                 Ok(())
             }
             Err(failed) => {
-                message.arrived.set_handles(Untaken::new(failed.handles, payer));
+                message.arrived.set_handles(UnclaimedHandles::new(failed.handles, payer));
                 Err(failed.error)
             }
         }

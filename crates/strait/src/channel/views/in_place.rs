@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::channel::End;
 use crate::channel::handle::Handle;
-use crate::channel::message::Arrived;
+use crate::channel::message::ReceivedExtras;
 use crate::channel::origin::{Origin, Reported};
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::payload::{Payload, as_uninit, put};
@@ -25,7 +25,7 @@ use crate::wake::lock::Guard;
 pub struct InPlace<'a> {
     end: &'a End,
     storage: ViewStorage<'a>,
-    arrived: Arrived,
+    arrived: ReceivedExtras,
     origin: Origin,
 }
 
@@ -38,7 +38,7 @@ enum ViewStorage<'a> {
 }
 
 /// The place of a message that is to be forwarded: in sealed memory, which can be passed on, or elsewhere.
-pub(super) enum Lies {
+pub(super) enum PayloadLocation {
     /// The payload is in sealed memory of its own; the second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
     Elsewhere,
@@ -50,7 +50,7 @@ impl<'a> InPlace<'a> {
         mut rx: Guard<'a, Rx>,
         record: Record,
         payload: Payload,
-        arrived: Arrived,
+        arrived: ReceivedExtras,
     ) -> Self {
         let origin = rx.origin();
         let storage = match payload {
@@ -69,7 +69,7 @@ impl<'a> InPlace<'a> {
     /// Creates a view of a message from the backlog.
     pub(in crate::channel) fn from_backlog(
         end: &'a End,
-        (payload, arrived, origin): (Payload, Arrived, Origin),
+        (payload, arrived, origin): (Payload, ReceivedExtras, Origin),
     ) -> Self {
         Self { end, storage: ViewStorage::OutOfLine(payload), arrived, origin }
     }
@@ -141,16 +141,16 @@ impl<'a> InPlace<'a> {
         self.end.born.check()
     }
 
-    pub(super) fn arrived_mut(&mut self) -> &mut Arrived {
+    pub(super) fn arrived_mut(&mut self) -> &mut ReceivedExtras {
         &mut self.arrived
     }
 
     /// Returns the sealed memory that holds the message's payload, if there is such memory; otherwise
-    /// `Lies::Elsewhere`.
-    pub(super) fn lies(&self) -> Lies {
+    /// `PayloadLocation::Elsewhere`.
+    pub(super) fn lies(&self) -> PayloadLocation {
         match &self.storage {
-            ViewStorage::OutOfLine(Payload::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
-            _ => Lies::Elsewhere,
+            ViewStorage::OutOfLine(Payload::Sealed { mapping, len }) => PayloadLocation::Sealed(mapping.clone(), *len),
+            _ => PayloadLocation::Elsewhere,
         }
     }
 

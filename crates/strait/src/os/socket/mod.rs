@@ -315,12 +315,12 @@ pub(crate) struct Readiness {
 /// Sleeps until the socket is ready or the deadline has passed. In the latter case all fields of the result are
 /// `false`.
 pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
-    wait_beside(socket, Beside::default(), interest, deadline)
+    wait_also(socket, AlsoWatched::default(), interest, deadline)
 }
 
 /// Other descriptors that end a sleep on a socket.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct AlsoWatched<'a> {
     /// A pidfd. The end of its process counts as a hang-up.
     pub(crate) process: Option<BorrowedFd<'a>>,
     /// A wake fd, or another descriptor that becomes readable.
@@ -329,9 +329,9 @@ pub(crate) struct Beside<'a> {
 
 /// Sleeps until the socket or a descriptor in `beside` is ready, or the deadline has passed. In the latter case all
 /// fields of the result are `false`.
-pub(crate) fn wait_beside(
+pub(crate) fn wait_also(
     socket: BorrowedFd<'_>,
-    beside: Beside<'_>,
+    also: AlsoWatched<'_>,
     interest: Interest,
     deadline: Deadline,
 ) -> Result<Readiness, Error> {
@@ -343,12 +343,12 @@ pub(crate) fn wait_beside(
             Some(fd) => PollFd::from_borrowed_fd(fd, PollFlags::IN),
             None => PollFd::from_borrowed_fd(socket, PollFlags::empty()),
         };
-        let mut fds = [PollFd::from_borrowed_fd(socket, wanted), other(beside.process), other(beside.wake_fd)];
-        let count = if beside.wake_fd.is_some() { 3 } else { 1 + usize::from(beside.process.is_some()) };
+        let mut fds = [PollFd::from_borrowed_fd(socket, wanted), other(also.process), other(also.wake_fd)];
+        let count = if also.wake_fd.is_some() { 3 } else { 1 + usize::from(also.process.is_some()) };
         match call("ppoll", || poll(&mut fds[..count], timeout.as_ref())) {
             Ok(_) => {
                 let found = readiness(fds[0].revents());
-                let died = beside.process.is_some() && !fds[1].revents().is_empty();
+                let died = also.process.is_some() && !fds[1].revents().is_empty();
                 return Ok(Readiness { hung_up: found.hung_up || died, ..found });
             }
             Err(Errno::INTR) => {}

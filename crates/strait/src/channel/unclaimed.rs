@@ -6,17 +6,17 @@ use std::os::fd::OwnedFd;
 use crate::channel::handle::Handle;
 use crate::deferred::InTurn;
 use crate::quota::Payer;
-use crate::quota::closing::{self, Foreign};
+use crate::quota::closing::{self, ReceivedFd};
 
 /// Handles that the program has not taken yet, with the peer that sent them unless this process did. Dropping this
 /// value closes them; channel ends among them are dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Untaken {
+pub(crate) struct UnclaimedHandles {
     handles: Vec<Handle>,
     payer: Payer,
 }
 
-impl Untaken {
+impl UnclaimedHandles {
     pub(crate) fn new(handles: Vec<Handle>, payer: Payer) -> Self {
         Self { handles, payer }
     }
@@ -45,13 +45,13 @@ impl Untaken {
     }
 
     /// Returns the descriptors, each of which is closed by itself if it is not taken. Drops the other handles.
-    pub(crate) fn into_descriptors(mut self) -> Vec<Foreign> {
+    pub(crate) fn into_descriptors(mut self) -> Vec<ReceivedFd> {
         let descriptors = self.take().into_iter().filter_map(Handle::into_fd);
-        descriptors.map(|fd| Foreign::new(fd, &self.payer)).collect()
+        descriptors.map(|fd| ReceivedFd::new(fd, &self.payer)).collect()
     }
 }
 
-impl Deref for Untaken {
+impl Deref for UnclaimedHandles {
     type Target = [Handle];
 
     fn deref(&self) -> &[Handle] {
@@ -59,7 +59,7 @@ impl Deref for Untaken {
     }
 }
 
-impl Drop for Untaken {
+impl Drop for UnclaimedHandles {
     fn drop(&mut self) {
         if !self.handles.is_empty() {
             self.take().into_iter().for_each(|handle| close_one(handle, &self.payer));
@@ -83,7 +83,7 @@ thread_local! {
 
 /// Closes handles that were sent to an end that never took them. A channel end among them may have untaken handles as
 /// well, and so on. These are closed afterwards, in a loop and without recursion, however long the chain is.
-pub(crate) fn close_left(mut left: Untaken) {
+pub(crate) fn close_left(mut left: UnclaimedHandles) {
     if !left.is_empty() {
         let handles = left.take().into_iter().map(|handle| (handle, left.payer.clone())).collect();
         InTurn::let_go(&LEFT, handles, || {}, |(handle, payer)| close_one(handle, &payer));
