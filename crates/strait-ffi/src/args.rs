@@ -63,10 +63,10 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, len: usize) -> Result<&'a [u8],
         return Ok(&[]);
     }
     if bytes.is_null() {
-        return Err(Failure::Invalid("the bytes are NULL, but their number is not 0"));
+        return Err(Failure::Invalid("the bytes are NULL, but their number is not 0: give both"));
     }
     if len > isize::MAX as usize {
-        return Err(Failure::Invalid("more bytes than memory can have"));
+        return Err(Failure::Invalid("the number of bytes is larger than any memory"));
     }
     // SAFETY: as the caller says.
     Ok(unsafe { std::slice::from_raw_parts(bytes, len) })

@@ -157,7 +157,7 @@ pub unsafe extern "C" fn strait_replier_reply(
             (replier, Gathered::new(parts, part_count)?, Lent::new(handles, handle_count, ptr::null())?)
         };
         if replier.answered {
-            return Err(Failure::Invalid("the request was answered before"));
+            return Err(Failure::Invalid("the request was answered before: answer each request once"));
         }
         let taken = lent.take()?;
         let count = taken.len();

@@ -115,7 +115,9 @@ pub unsafe extern "C" fn strait_reservation_commit(
             Room::Sealed { room, .. } => room.bytes().len(),
         };
         if len > reserved || len < reserved && matches!(room, Room::Sealed { .. }) {
-            return Err(Failure::Invalid("len is more than was reserved, or less for a sealed message"));
+            return Err(Failure::Invalid(
+                "len is more than was reserved; for a sealed message it must be as much as was reserved",
+            ));
         }
         let taken: Vec<Handle> = lent.take()?;
         let count = taken.len();
@@ -215,7 +217,7 @@ pub unsafe extern "C" fn strait_view_copy(
         let (view, out) =
             unsafe { (view.as_mut().ok_or(Failure::Invalid("view is NULL"))?, args::buffer(out.cast(), len)?) };
         if offset > view.view.len() || len > view.view.len() - offset {
-            return Err(Failure::Invalid("a copy of more than the message has"));
+            return Err(Failure::Invalid("offset and len reach beyond the end of the message"));
         }
         view.view.copy_to(offset, out);
         Ok(())

@@ -67,7 +67,9 @@ fn builder(given: Option<&strait_listener_options>) -> Result<ListenerBuilder, F
     let mut builder = Listener::builder();
     let Some(given) = given else { return Ok(builder) };
     if given.reserved != [0; 4] || given.invited_only > 1 || given.mode > 0o777 {
-        return Err(Failure::Invalid("strait_listener_options: what is not used must be zero"));
+        return Err(Failure::Invalid(
+            "strait_listener_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
+        ));
     }
     // SAFETY: as the C API says of both.
     let (channel, directory) = unsafe { (options(given.channel)?, args::path(given.directory)) };
@@ -227,7 +229,9 @@ pub unsafe extern "C" fn strait_connect(
         let mut connector = Connector::new(name);
         if let Some(given) = given {
             if given.reserved != [0; 4] || given.has_server > 1 {
-                return Err(Failure::Invalid("strait_connect_options: what is not used must be zero"));
+                return Err(Failure::Invalid(
+                    "strait_connect_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
+                ));
             }
             // SAFETY: as the C API says of both.
             let (channel, directory) = unsafe { (self::options(given.channel)?, args::path(given.directory)) };
@@ -317,7 +321,7 @@ pub unsafe extern "C" fn strait_invitation_tell(invitation: *const strait_invita
         // SAFETY: as the C API says.
         let invitation = unsafe { args::reference(invitation, "invitation is NULL") }?;
         if fd < 0 {
-            return Err(Failure::Invalid("fd is no descriptor"));
+            return Err(Failure::Invalid("fd is negative: give an open descriptor"));
         }
         // SAFETY: only written to, and not closed: it stays the caller's.
         let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });

@@ -69,7 +69,9 @@ impl strait_options {
     /// As the library wants them.
     fn checked(&self) -> Result<Options, Failure> {
         if self.reserved != [0; 4] || self.refuse_descriptors > 1 {
-            return Err(Failure::Invalid("strait_options: what is not used must be zero"));
+            return Err(Failure::Invalid(
+                "strait_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
+            ));
         }
         let mut options = Options::new().accept_descriptors(self.refuse_descriptors == 0);
         options = match self.wait {

@@ -143,7 +143,7 @@ fn resource(number: strait_resource) -> Result<Resource, Failure> {
         STRAIT_LANES => Resource::Lanes,
         STRAIT_QUEUED_BYTES => Resource::QueuedBytes,
         STRAIT_QUEUED_MESSAGES => Resource::QueuedMessages,
-        _ => return Err(Failure::Invalid("there is no such resource")),
+        _ => return Err(Failure::Invalid("resource is none of STRAIT_MEMORY to STRAIT_QUEUED_MESSAGES")),
     })
 }
 

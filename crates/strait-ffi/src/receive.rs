@@ -38,7 +38,9 @@ impl Taken {
     pub(crate) fn check_none_left(&self) -> Result<(), Failure> {
         match self.handles.is_empty() {
             true => Ok(()),
-            false => Err(Failure::Invalid("some of the handles were taken, and others were not")),
+            false => Err(Failure::Invalid(
+                "some handles of the message were taken and others were not: take all of them, or none",
+            )),
         }
     }
 
@@ -283,7 +285,9 @@ pub unsafe extern "C" fn strait_forward(
         let (using, message) = unsafe { end_and_message(channel, message) }?;
         message.taken.check_none_left()?;
         if message.received.is_some() {
-            return Err(Failure::Invalid("the bytes of the message are in a buffer of strait_recv_into"));
+            return Err(Failure::Invalid(
+                "the bytes of the message are in the buffer of strait_recv_into: send them with strait_send",
+            ));
         }
         using.channel().forward(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
     })

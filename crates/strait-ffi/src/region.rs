@@ -91,7 +91,7 @@ pub unsafe extern "C" fn strait_region_from_fd(fd: c_int, region: *mut *mut stra
         // SAFETY: as the C API says.
         let out = unsafe { args::out(region, ptr::null_mut(), "region is NULL") }?;
         if fd < 0 {
-            return Err(Failure::Strait(Error::NotARegion("it is not open")));
+            return Err(Failure::Strait(Error::NotARegion("it is negative, so not open")));
         }
         // SAFETY: it is given back if it is not taken.
         match Region::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }) {

@@ -251,7 +251,7 @@ pub unsafe extern "C" fn strait_wait_set_wait(
         // SAFETY: as the C API says of both.
         let (set, count) = unsafe { (self::set(set)?, args::out(count, 0, "count is NULL")?) };
         if events.is_null() || capacity == 0 {
-            return Err(Failure::Invalid("events is NULL, or there is room for none"));
+            return Err(Failure::Invalid("events is NULL, or capacity is 0"));
         }
         // No more than anybody has room for.
         let capacity = capacity.min(4096);

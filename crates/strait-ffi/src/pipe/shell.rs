@@ -183,7 +183,11 @@ impl<'a, H: Held> Using<'a, H> {
                 return Err(Failure::Moved);
             }
             let at_end = part == 0 && self.shell.at_end.load(Ordering::Relaxed);
-            return if at_end { Ok(None) } else { Err(Failure::Invalid("nothing was begun")) };
+            return if at_end {
+                Ok(None)
+            } else {
+                Err(Failure::Invalid("nothing was begun on this end: begin a read or a write first"))
+            };
         };
         let element = self.shell.shape.0;
         if part > len {
