@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use strait::Handle;
+use strait::{DataPipe, Deadline, Handle, Region};
 
+use crate::judge::is_shortage;
 use crate::random::mix;
 
 /// Bytes that depend on their place and on a seed.
@@ -30,30 +32,59 @@ fn secret(stream: u32, number: u64, at: usize) -> [u8; 8] {
     mix(u64::from(stream) ^ mix(number ^ mix(at as u64))).to_le_bytes()
 }
 
-/// The file at a place in a message: memory, or a pipe. `None` if there is no descriptor or no memory for it.
+/// What lies at a place in a message: memory, a pipe, a region, or an end of a data pipe. `None` if there is no descriptor or no
+/// memory for it.
 pub(crate) fn file(stream: u32, number: u64, at: usize) -> Option<Handle> {
     let secret = secret(stream, number, at);
-    if at.is_multiple_of(2) {
-        let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
-        (rustix::io::pwrite(&fd, &secret, 0) == Ok(secret.len())).then(|| fd.into())
-    } else {
-        let (reader, mut writer) = std::io::pipe().ok()?;
-        writer.write_all(&secret).ok()?;
-        Some(OwnedFd::from(reader).into())
+    match at % 4 {
+        0 => {
+            let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+            (rustix::io::pwrite(&fd, &secret, 0) == Ok(secret.len())).then(|| fd.into())
+        }
+        1 => {
+            let (reader, mut writer) = std::io::pipe().ok()?;
+            writer.write_all(&secret).ok()?;
+            Some(OwnedFd::from(reader).into())
+        }
+        2 => Some(Region::sealed(&secret).ok()?.into()),
+        _ => {
+            let (producer, consumer) = DataPipe::pair(secret.len()).ok()?;
+            producer.write_whole(&secret, Deadline::NOW).ok()?;
+            producer.finish();
+            Some(consumer.into())
+        }
     }
 }
 
-/// What is wrong with a file that arrived.
-pub(crate) fn check_file(handle: Handle, stream: u32, number: u64, at: usize) -> Result<(), String> {
-    let fd = handle.into_fd().ok_or("a handle that is no descriptor")?;
+/// How long what lies in a data pipe that arrived may take to show.
+const SHOWS: Duration = Duration::from_secs(10);
+
+/// What is wrong with a file that arrived. The process `may_lack` something, which may keep it from being read.
+pub(crate) fn check_file(handle: Handle, stream: u32, number: u64, at: usize, may_lack: bool) -> Result<(), String> {
     let mut found = [0; 8];
-    let len = if at.is_multiple_of(2) {
-        rustix::io::pread(&fd, &mut found, 0).map_err(std::io::Error::from)
-    } else {
-        std::fs::File::from(fd).read(&mut found)
+    let read = match at % 4 {
+        0 => {
+            let fd = handle.into_fd().ok_or("a handle that is no descriptor")?;
+            rustix::io::pread(&fd, &mut found, 0).map(drop).map_err(|error| error.to_string())
+        }
+        1 => {
+            let fd = handle.into_fd().ok_or("a handle that is no descriptor")?;
+            std::fs::File::from(fd).read(&mut found).map(drop).map_err(|error| error.to_string())
+        }
+        2 => {
+            let region = handle.into_region().ok_or("a handle that is no region")?;
+            region.read_at(&mut found, 0).map_err(|error| format!("{error:?}"))
+        }
+        _ => {
+            let pipe = handle.into_consumer().ok_or("a handle that is no end of a pipe")?;
+            match pipe.read_whole(&mut found, SHOWS) {
+                Err(error) if may_lack && is_shortage(error) => return Ok(()),
+                read => read.map_err(|error| format!("{error:?}")),
+            }
+        }
     };
-    match len {
-        Ok(8) if found == secret(stream, number, at) => Ok(()),
+    match read {
+        Ok(()) if found == secret(stream, number, at) => Ok(()),
         other => Err(format!("file {at} of message {number} of stream {stream} holds {found:x?} ({other:?})")),
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use strait::{
     Channel, Connector, Deadline, Error, Event, Handle, InPlace, Interest, Message, Mode, Options, Outgoing, SendError,
-    SendManyError, Wait, WaitSet,
+    SendManyError, Value, Wait, WaitSet,
 };
 
 use crate::clock::{Delay, nanos, now};
@@ -550,6 +550,47 @@ fn send_draft(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: D
     draft.send(deadline)
 }
 
+/// As a relay sends on what it got.
+fn send_forwarded(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    let (near, far) = match Channel::pair() {
+        Ok(pair) => pair,
+        Err(error) => return Err(SendError { error, handles }),
+    };
+    near.try_send(Outgoing::new(bytes).handles(handles))?;
+    // Nothing is in between, and what was sent is there.
+    let mut message = far.try_recv().map_err(|error| SendError { error, handles: Vec::new() })?;
+    channel
+        .forward(&mut message, deadline)
+        .map_err(|error| SendError { error, handles: message.take_handles().unwrap_or_default() })
+}
+
+/// A message that stays what it is within a process.
+struct Whole {
+    bytes: Vec<u8>,
+    handles: Vec<Handle>,
+}
+
+impl Value for Whole {
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        (self.bytes, self.handles)
+    }
+
+    fn size(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn send_value(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    channel.send_value(Whole { bytes: bytes.to_vec(), handles }, deadline).map_err(|failed| {
+        let mut message = failed.message;
+        let handles = match message.take_value::<Whole>() {
+            Some(whole) => whole.handles,
+            None => message.take_handles().unwrap_or_default(),
+        };
+        SendError { error: failed.error, handles }
+    })
+}
+
 /// Sending.
 impl Walker {
     fn send_something(&mut self) {
@@ -635,6 +676,8 @@ impl Walker {
             Call::Reserve => send_reserved(&channel, &bytes, handles, deadline),
             Call::Sealed => send_sealed(&channel, &bytes, handles, deadline),
             Call::Draft => send_draft(&channel, &bytes, handles, deadline),
+            Call::Forward => send_forwarded(&channel, &bytes, handles, deadline),
+            Call::Value => send_value(&channel, &bytes, handles, deadline),
             _ => channel.send_by(Outgoing::new(&bytes).handles(handles), deadline),
         };
         let sent = self.timed(about, patience, send, said_of_sending);
@@ -653,11 +696,14 @@ impl Walker {
 
     /// How to send a message of so many bytes and ends.
     fn way_to_send(&mut self, len: usize, ends: usize) -> Call {
-        match self.random.below(8) {
+        match self.random.below(12) {
             0 => Call::SendVectored,
             1 => Call::Reserve,
             2 if len > 100 => Call::Sealed,
             3 => Call::Draft,
+            4 => Call::Forward,
+            // As long as it is none, the ends in it are in their set.
+            5 if ends == 0 => Call::Value,
             _ if ends > 0 => Call::SendWithEnds,
             _ => Call::Send,
         }
@@ -744,7 +790,8 @@ impl Walker {
                     None => self.wrong(*name, "an end came back from a send as something else"),
                 },
                 None => {
-                    if let Err(what) = check_file(handle, stream, number, at - names.len()) {
+                    if let Err(what) = check_file(handle, stream, number, at - names.len(), self.life.has_been_short())
+                    {
                         self.wrong(stream, &format!("came back from a send: {what}"));
                     }
                 }
@@ -778,6 +825,30 @@ fn copied(mut view: InPlace<'_>) -> Parts {
     (bytes, view.take_handles())
 }
 
+/// Into a buffer that may be too small, and then into one that is large enough.
+fn recv_into(channel: &Channel, size: usize, deadline: Deadline) -> Result<Parts, Error> {
+    let mut buffer = vec![0; size];
+    let mut received = match channel.recv_into(&mut buffer, deadline) {
+        Err(Error::BufferTooSmall { needed }) => {
+            buffer.resize(needed, 0);
+            channel.recv_into(&mut buffer, deadline)?
+        }
+        received => received?,
+    };
+    buffer.truncate(received.len());
+    Ok((buffer, received.take_handles()))
+}
+
+/// The shortest way, if it is one of bytes alone and not too long; otherwise another.
+fn try_recv_bytes(channel: &Channel) -> Result<Parts, Error> {
+    let mut buffer = [0; 400];
+    match channel.try_recv_bytes(&mut buffer) {
+        Ok(Some(len)) => Ok((buffer[..len].to_vec(), Ok(Vec::new()))),
+        Ok(None) | Err(Error::BufferTooSmall { .. }) => channel.try_recv().map(in_parts),
+        Err(error) => Err(error),
+    }
+}
+
 /// Receiving.
 impl Walker {
     fn receive_something(&mut self) {
@@ -800,7 +871,7 @@ impl Walker {
         let over = self.life.shortages_over();
         self.awaits(std::iter::once(end));
         let channel = Rc::clone(&self.held[at].channel);
-        let way = self.random.below(4);
+        let way = self.random.below(6);
         let mut messages = Vec::new();
         let about = |call| About { call, end, number: 0 };
         let received = match way {
@@ -817,6 +888,15 @@ impl Walker {
             1 => {
                 let receive = || channel.recv_in_place(deadline).map(copied);
                 self.timed(about(Call::InPlace), patience, receive, said).map(|message| messages.push(message))
+            }
+            2 => {
+                let size = self.random.pick(&[0, 100, 1000, 1 << 20]);
+                let receive = || recv_into(&channel, size, deadline);
+                self.timed(about(Call::RecvInto), patience, receive, said).map(|message| messages.push(message))
+            }
+            3 if patience.is_zero() => {
+                let receive = || try_recv_bytes(&channel);
+                self.timed(about(Call::RecvBytes), patience, receive, said).map(|message| messages.push(message))
             }
             _ => {
                 let received = self.timed(about(Call::Recv), patience, || channel.recv_by(deadline), said);
@@ -936,7 +1016,9 @@ impl Walker {
                     None => self.wrong(*rider, "an end arrived as something else"),
                 },
                 None => {
-                    if let Err(what) = check_file(handle, said.stream, number, at - said.riders.len()) {
+                    if let Err(what) =
+                        check_file(handle, said.stream, number, at - said.riders.len(), self.life.has_been_short())
+                    {
                         self.wrong(end, &what);
                     }
                 }
