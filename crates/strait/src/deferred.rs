@@ -70,7 +70,7 @@ impl Jobs {
     }
 }
 
-/// The actions to be tried again, and the earliest time for that.
+/// The failed actions that [`try_later`] has noted, and the earliest time for another attempt.
 struct Retries {
     when: Option<Instant>,
     again: BTreeMap<&'static str, fn()>,

@@ -5,8 +5,9 @@ use std::fmt;
 /// Bytes of the longest message that any channel takes; equal to [`MAX_MESSAGE`](crate::MAX_MESSAGE).
 const LONGEST: usize = 256 << 20;
 
-/// Error numbers of a system call that a sandbox forbids (`EPERM`) or that the kernel lacks (`ENOSYS`).
+/// The error number of a system call that a sandbox forbids.
 const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
+/// The error number of a system call that the kernel lacks, or that a sandbox hides.
 const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 
 /// Why a call failed. The `Display` text of each error says what happened and what to do; `docs/errors.md` lists them

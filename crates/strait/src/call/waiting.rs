@@ -25,16 +25,17 @@ thread_local! {
     static OWN: Arc<CallWaiter> = Arc::default();
 }
 
-/// What a thread waits for.
+/// What a thread waits for on a call end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// The answer to the call of this number. The arrival of the answer wakes this thread and no other.
+    /// The thread waits for the answer to the call of this number. The arrival of the answer wakes this thread and no
+    /// other.
     Reply(u64),
-    /// A request.
+    /// The thread waits for a request of the other end.
     Request,
-    /// A request, or the answer to the call of this number.
+    /// The thread waits for a request, or for the answer to the call of this number, whichever comes first.
     Either(u64),
-    /// A free slot for one more call.
+    /// The thread waits for a free slot for one more call.
     Slot,
 }
 

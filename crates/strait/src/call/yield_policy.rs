@@ -14,14 +14,18 @@ use super::platform::{Instant, current_cpu};
 
 /// After this many yields in a row in which no woken thread ran, the next [`SELDOM`] yields are skipped.
 const IN_VAIN: u32 = 4;
+/// The number of yields that are skipped after [`IN_VAIN`] ones in vain.
 const SELDOM: u32 = 16;
 
 /// A yield that takes this long or longer was taken by an unrelated thread: threads that make a call and sleep take
 /// less. After such a yield, the next [`LEAST`] yields are skipped; after each further one twice as many, up to
 /// [`MOST`]. [`SOON`] short yields in a row reset the number.
 const LONG: Duration = Duration::from_micros(100);
+/// The number of yields that are skipped after the first long one.
 const LEAST: u32 = 64;
+/// The most yields that are skipped after a long one.
 const MOST: u32 = 4096;
+/// The number of short yields in a row after which long ones before them are forgotten.
 const SOON: u32 = 64;
 
 /// The state of the yield policy: which thread yields now, and whether yields pay.
@@ -30,9 +34,10 @@ pub(super) struct YieldPolicy {
     /// The processor, plus 1, on which a thread yields now; 0 if no thread yields.
     cpu: u32,
     in_vain: u32,
-    /// The number of coming yields that are still to be skipped.
+    /// The number of coming yields (letting other threads run before a sleep) that are still to be skipped.
     left_out: u32,
-    /// The number of yields that were skipped after the last long one; 0 once [`SOON`] short ones have reset it.
+    /// The number of yields (letting other threads run before a sleep) that were skipped after the last long one; 0
+    /// once [`SOON`] short ones have reset it.
     penalty: u32,
     /// The number of short yields since the last long one or the last reset.
     soon: u32,
@@ -46,12 +51,12 @@ pub(super) struct Yield {
 }
 
 impl YieldPolicy {
-    /// Returns whether the next yield is not to be skipped.
+    /// Returns whether yields are not skipped now, so that the next thread about to sleep lets others run first.
     pub(super) fn pay(&self) -> bool {
         self.left_out == 0
     }
 
-    /// Returns whether a thread yields now on the calling thread's processor.
+    /// Returns whether a thread yields now (lets others run before it sleeps) on the processor of the calling thread.
     pub(super) fn are_here(&self) -> bool {
         self.cpu != 0 && self.cpu == current_cpu() + 1
     }

@@ -17,6 +17,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before the second attempt to connect to a listener that has too many pending connections. It doubles with
 /// each further attempt, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause between two attempts to connect to a listener that has too many pending connections.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connects to the listener of this name that belongs to this user. Blocks until the listener accepts, for at most 30

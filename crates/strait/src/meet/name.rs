@@ -24,13 +24,13 @@ pub(super) fn check(name: &str) -> Result<(), Error> {
 pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 
 impl NameDirectory {
-    /// Returns the path of the directory.
+    /// Returns the path of this name directory.
     pub(super) fn path(&self) -> PathBuf {
         self.0.clone().unwrap_or_else(of_user)
     }
 
-    /// Opens the directory for a caller that expects names of the user `owner` in it. Returns `None` if the directory
-    /// does not exist.
+    /// Opens the name directory for a caller that expects names of the user `owner` in it. Returns `None` if the
+    /// directory does not exist.
     pub(super) fn open(&self, owner: u32) -> Result<Option<Directory>, Error> {
         match &self.0 {
             Some(path) => Directory::open(path, Demand::Trusted { owner }),

@@ -179,7 +179,7 @@ impl ConsumerShared {
         self.look(state).is_err() || state.ended.is_some() || state.index.available() >= element
     }
 
-    /// Updates the number of bytes that the producer has written.
+    /// Updates the number of unread bytes, from what the producer has published. Fails if the producer is a bad peer.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() && state.index.refresh(&self.end.memory).is_err() {
             let error = self.end.break_off();
@@ -189,7 +189,8 @@ impl ConsumerShared {
         Ok(())
     }
 
-    /// Updates the number of bytes that the producer has written, and whether the stream has ended.
+    /// Updates the number of unread bytes and whether the stream has ended, from what the producer has published. Fails
+    /// if the producer is a bad peer.
     fn look(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() {
             match state.index.is_at_end(&self.end.memory) {

@@ -15,7 +15,8 @@ const DOORBELLS: usize = 64;
 
 /// A side of a data pipe: writing or reading.
 pub(super) trait Side {
-    /// Publishes that this side is about to sleep. The caller has to look once more after this.
+    /// Publishes that this side is about to sleep, so that the other side sends a doorbell. The caller has to look once
+    /// more after this.
     fn arm<W: Words>(words: &W);
     /// Publishes that this side does not sleep any more. Returns whether the other side has already seen that it slept,
     /// so that a doorbell is in flight.

@@ -173,7 +173,8 @@ impl ProducerShared {
         Ok(state)
     }
 
-    /// Updates the amount of room, from what the consumer has published.
+    /// Updates the amount of room, from what the consumer has published. Fails if the stream has ended, or the consumer
+    /// is closed or a bad peer.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if let Some(error) = state.ended {
             return Err(error);

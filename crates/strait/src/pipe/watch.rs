@@ -13,7 +13,8 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ring::stream::{Reading, Writing};
 
-/// What a wait set asks before it looks at a member's channel.
+/// A data-pipe end as a wait set sees it. The set asks the gate whether the end is ready, before it looks at the end's
+/// channel.
 pub(crate) trait Gate: Debug + Send + Sync {
     /// Returns what the end is ready for. `None` if another thread is using the end, which has the set look again
     /// afterwards. If the end is not ready, a doorbell arrives when it is.
@@ -32,7 +33,8 @@ pub trait PipeEnd: sealed::Sealed {
     fn parts(&self) -> Parts<'_>;
 }
 
-/// What a wait set needs of a data-pipe end.
+/// What a wait set needs of a data-pipe end: its channel, on which doorbells arrive, and the gate that tells whether
+/// the end is ready.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Parts<'a> {

@@ -17,7 +17,7 @@ use crate::wait_set::{Event, Interest};
 /// runtime.
 const MAX_CONSECUTIVE: u32 = 128;
 
-/// An object that can be in a reactor's wait set.
+/// An object that can be in a reactor's wait set: a channel or an end of a data pipe.
 pub(super) trait Object: Send + Sync + 'static {
     /// Returns the channel that is the member of the set, and the gate (of a data-pipe end) that the set asks before it
     /// looks there.
@@ -37,9 +37,9 @@ impl<T: PipeEnd + Send + Sync + 'static> Object for T {
     }
 }
 
-/// An object in a reactor.
+/// A channel or a data-pipe end in a reactor, with the tasks that wait for it.
 pub(super) struct Source<T: Object> {
-    /// The object; `None` once it was taken out of the reactor.
+    /// The channel or data-pipe end; `None` once it was taken out of the reactor.
     object: Option<T>,
     reactor: Reactor,
     key: u64,
@@ -47,7 +47,7 @@ pub(super) struct Source<T: Object> {
     consecutive: AtomicU32,
 }
 
-/// The tasks that wait for an object.
+/// The tasks that wait to read from an object in a reactor, or to write to it.
 #[derive(Default)]
 struct Tasks {
     to_read: Vec<Waker>,
