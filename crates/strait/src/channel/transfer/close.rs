@@ -14,8 +14,9 @@ use crate::os::fault;
 use crate::ring::{Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
-/// Largest number of records that one close drops while the peer goes on sending. Ends in these messages share the
-/// limit. The peer gets no credit meanwhile, so a correct peer fills one ring and its successors at most.
+/// Largest number of records that closing one end drops while the peer goes on sending. The ends in the dropped
+/// messages share this limit. The peer gets no credit meanwhile, so a correct peer fills one ring and its successors at
+/// most.
 pub(super) const CLOSE_LIMIT: usize = 1 << 22;
 
 /// Number of records that a mark (a record that leads to another lane) counts as, towards [`CLOSE_LIMIT`].
@@ -25,15 +26,15 @@ const CLOSE_MARK: usize = 4;
 /// called for it.
 const CLOSE_THING: usize = 64;
 
-/// Returns whether the error comes from a shortage in this process. Only such a close is worth another try: a peer
-/// could cause the other errors for ever.
+/// Returns whether the error comes from a shortage of descriptors or memory in this process. Only a close that failed
+/// with such an error is tried again: a peer could cause the other errors without end.
 fn is_ours(error: &Error) -> bool {
     matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
 }
 
 impl Drop for Channel {
-    /// Closes the end: the peer receives what was sent, and then *peer closed*. Messages from the peer that were not
-    /// received are dropped, with their handles. Never blocks.
+    /// Closes this end of the channel. The peer receives everything that this end has sent, and then *peer closed*.
+    /// Messages from the peer that this end has not received are dropped, with their handles. Never blocks.
     fn drop(&mut self) {
         if self.end.born.is_elsewhere() {
             // Threads that this process does not have may have locked the end's parts.
@@ -43,8 +44,8 @@ impl Drop for Channel {
     }
 }
 
-/// Closes an end, and the ends in messages that it has not received. Does nothing in a child of `fork`, or if the end
-/// was sent or closed before.
+/// Closes an end, and the ends in the messages that this end has not received. Does nothing in a child of `fork`, or if
+/// the end was sent or closed before.
 pub(crate) fn close(end: &Arc<End>) {
     // A child of `fork` must not close its parent's end, and an end that was sent belongs to its receiver.
     if end.born.is_elsewhere() || end.was_sent() {
@@ -60,8 +61,9 @@ pub(crate) fn close(end: &Arc<End>) {
     deferred::run();
 }
 
-/// Closes an end that no call uses any more, and then, one after the other, the ends in its unreceived messages. A
-/// loop takes the place of a recursion, however deeply ends lie in each other's messages.
+/// Closes an end that no call uses any more, and then, one after the other, the ends in its unreceived messages. An end
+/// that cannot be closed for lack of descriptors or memory gets a deferred close. A loop takes the place of a
+/// recursion, however deeply ends lie in each other's messages.
 pub(super) fn close_all(end: Arc<End>) {
     let mut closing = vec![end];
     let mut limit = CLOSE_LIMIT;
@@ -75,9 +77,9 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
-    /// Closes the end, and drops its unreceived messages as far as `limit` allows. Returns the ends from these
-    /// messages. Also returns an error if this process lacked descriptors or memory, so that the close has to be
-    /// tried again.
+    /// Closes both directions of this end. Drops its unreceived messages until `limit` records are used up, and lowers
+    /// `limit` by them. Returns the ends from these messages, for the caller to close. Also returns an error if this
+    /// process lacked descriptors or memory, so that the close has to be tried again.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a set, which do
         // not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was leaked
@@ -93,9 +95,10 @@ impl End {
         (ends, failure)
     }
 
-    /// Drops the unreceived messages as far as `limit` allows, and ends the ring, so that the peer's sends fail from
-    /// here on. Returns the ends and data-pipe ends from these messages. Also returns an error if messages are left
-    /// or the ring could not be ended.
+    /// Closes the receiving direction of this end: drops its unreceived messages until `limit` records are used up, and
+    /// ends the ring, so that the peer's sends fail from here on. Returns the channel ends and data-pipe ends from the
+    /// dropped messages, for the caller to close. Also returns an error if a failure left messages undropped or the
+    /// ring not ended.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         let mut ends: Vec<Handle> = Vec::new();
         let mut stopped = None;
@@ -166,10 +169,10 @@ impl End {
         (ends, stopped)
     }
 
-    /// Ends the ring that this end writes with a record that says *closed*, and wakes the peer.
+    /// Closes the sending direction of this end: ends the ring with a record that says *closed*, and wakes the peer.
     ///
     /// # Errors
-    /// The reason why this end could not follow its peer to the lane where the peer is.
+    /// The error that kept this end from following the peer into the lane to which the peer has moved.
     fn close_tx(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         while !tx.over {
             match tx.producer.end(RecordKind::Closed, &[]) {

@@ -16,11 +16,11 @@ use crate::os::fork::PerProcess;
 use crate::os::process::background;
 use crate::sync::unpoisoned;
 
-/// The pause before each attempt: 10 ms at first, doubled up to 1 s.
+/// The pause of the deferred close before its first attempt: 10 ms. The pause doubles with each attempt, up to 1 s.
 const SOON: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_secs(1);
 
-/// Number of bytes of the thread's stack.
+/// Size in bytes of the stack of the thread that closes ends later (the deferred close).
 const STACK: usize = 256 << 10;
 
 struct DeferredClose<T> {
@@ -31,15 +31,15 @@ struct DeferredClose<T> {
 static DEFERRED: PerProcess<Mutex<DeferredClose<Arc<End>>>> =
     PerProcess::new(|| Mutex::new(DeferredClose { ends: Vec::new(), running: false }));
 
-/// Adds an end whose close is to be tried again later.
+/// Adds an end that could not be closed to the deferred close: a thread of the library tries again to close it.
 pub(in crate::channel) fn close_later(end: Arc<End>) {
     let mut deferred_close = unpoisoned(DEFERRED.get());
     deferred_close.ends.push(end);
     start(deferred_close);
 }
 
-/// Starts the thread, if there are ends to close and none runs. If the thread cannot be started, a later call of the
-/// library tries again.
+/// Starts the thread of the deferred close, if there are ends to close and the thread does not run yet. If the thread
+/// cannot be started, a later call into the library tries again.
 fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Arc<End>>>) {
     if !deferred_close.running && !deferred_close.ends.is_empty() {
         let run = || run(DEFERRED.get(), close::close_all);
@@ -50,14 +50,15 @@ fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Arc<End>>>) {
     }
 }
 
-/// The ends to be closed in one attempt of the thread.
+/// The ends that the thread of the deferred close tries to close in one attempt.
 struct Round<'a, T> {
     of: &'a Mutex<DeferredClose<T>>,
     ends: IntoIter<T>,
 }
 
 impl<T> Drop for Round<'_, T> {
-    /// Puts the ends that are left back, if the thread panics: the next thread closes them.
+    /// If the thread of the deferred close panics, puts the ends that it has not tried in this attempt back into the
+    /// list. The next thread closes these ends.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut deferred_close = unpoisoned(self.of);

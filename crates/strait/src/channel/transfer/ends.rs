@@ -31,14 +31,15 @@ use crate::shm::{Mapping, Shareable};
 use crate::wait_set::Member;
 use crate::wake::lock::Guard;
 
-/// Number of bytes of the longest handle table that goes through the ring.
+/// Number of bytes of the longest handle table that is stored in the ring. A longer table travels in sealed memory.
 const LONGEST_TABLE: usize = 4096;
 
-/// Number of times that the other end may turn out to have moved while ends are being moved to it, in a call whose
-/// deadline has passed. A correct end does not move so often in so short a time.
+/// Number of moves of the other end after which a send of ends gives up, if its deadline has passed. Counted are the
+/// moves of the receiving end in the course of this send. A correct end does not move so often in so short a time.
 const MOST_MOVES: u32 = 1000;
 
-/// The payload of a message that is to be sent.
+/// The payload of a message that carries ends: parts that are copied, or sealed memory with the payload's length in
+/// bytes.
 #[derive(Clone, Copy)]
 pub(in crate::channel) enum Content<'a> {
     Parts(Parts<'a>),
@@ -46,8 +47,9 @@ pub(in crate::channel) enum Content<'a> {
 }
 
 impl End {
-    /// Sends a message with ends of channels; within a process, a message with any handles. After success the handles
-    /// that are left in `handles` are for the caller to close; after an error they are all there.
+    /// Sends a message with channel ends or data-pipe ends among its handles; to an end in this process, a message with
+    /// any handles. After success, `handles` holds the handles that the caller has to close. After an error, `handles`
+    /// holds all of them again.
     pub(in crate::channel) fn send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -113,7 +115,8 @@ impl End {
         sent
     }
 
-    /// Waits for what the last attempt was blocked on. No end is being moved meanwhile.
+    /// Waits until `deadline` for what the last attempt to send a message with ends was blocked on, such as room. No
+    /// end is being moved during this wait.
     fn wait_to_send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -127,8 +130,8 @@ impl End {
         }
     }
 
-    /// Makes one attempt to send a message with ends to the process where the peer is now. Waits for room only before
-    /// any end is moved.
+    /// Makes one attempt to send a message with ends to the process where the peer is now. The attempt waits, until
+    /// `deadline`, only before any end is moved. After an error all handles are in `handles` again.
     fn try_send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -200,7 +203,8 @@ impl End {
         sent
     }
 
-    /// Sends a message whose ends are all in lanes that the peer process can use.
+    /// Sends a message with flattened handles, whose ends have all been moved into lanes that the peer process can use.
+    /// Stages the handle table and the message, sends the descriptors over the socket, and commits.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -247,8 +251,8 @@ impl End {
         LONGEST_TABLE.min(self.options.inline_limit() / 4)
     }
 
-    /// Makes sure that the ring has room for a table and for the record of its message, which have to appear
-    /// together. Stages nothing.
+    /// Makes sure that the ring has room for a handle table and for the record of its message, which have to appear
+    /// together. `table` and `record` are their sizes in bytes. Leaves nothing staged.
     fn make_room_for_both(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -281,7 +285,7 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Stages the handle table of the next message: in the ring, or in memory of its own if the table is long.
+    /// Stages the handle table of the next message: in the ring, or in sealed memory of its own if the table is long.
     fn stage_table(&self, tx: &mut Guard<'_, Tx>, table: &[u8], deadline: Deadline) -> Result<(), Error> {
         if table.len() <= self.longest_table() {
             let slot = self.stage_record(tx, Header::new(RecordKind::Table, table.len(), 0), deadline)?;
@@ -294,7 +298,7 @@ impl End {
         self.send_table(tx, table, tx.number(), deadline)
     }
 
-    /// Sends a handle table in sealed memory of its own, for the record staged last.
+    /// Sends a handle table over the socket, in sealed memory of its own, for the record staged last.
     pub(super) fn send_table(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -311,7 +315,7 @@ impl End {
         self.send_packet(tx, packet, Attachments::memory(&memory), 1, deadline)
     }
 
-    /// Sends the descriptors that belong to a handle table, in packets of at most [`MAX_HANDLES`].
+    /// Sends the descriptors that belong to a handle table over the socket, at most [`MAX_HANDLES`] in each packet.
     pub(super) fn send_table_attachments(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -369,7 +373,8 @@ impl End {
         self.stage_block_as(tx, &loan, len, filled, header(RecordKind::Block, BlockRecord::SIZE), &[], deadline)
     }
 
-    /// Sends a message to an end of this process: its handles are handed over as they are.
+    /// Sends a message to an end of this process. The handles are passed on as objects, so no descriptor goes through a
+    /// socket.
     fn send_local(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -396,7 +401,8 @@ impl End {
         self.after_end(tx, ended, deadline)
     }
 
-    /// Returns whether this end is the other end of the channel through which `tx` sends.
+    /// Returns whether this end is the other end of the channel through which `tx` sends. Returns `false` while another
+    /// call holds this end's sending lock.
     pub(super) fn is_other_end_of(&self, tx: &Tx) -> bool {
         let Ok(mut other) = self.tx.lock(Deadline::NOW) else { return false };
         // This end may have to follow the other one first.
@@ -408,7 +414,8 @@ impl End {
         here || theirs.is_opposite(ours)
     }
 
-    /// Returns the handles of a message that has a handle table.
+    /// Returns the handles of a received message that has a handle table, the bytes `table`. If some of the message's
+    /// descriptors did not arrive, the result says that the handles are lost.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,
@@ -420,8 +427,8 @@ impl End {
         self.receive_table(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
-    /// Returns the handles that a parsed table describes. If `holder` is given, it takes the place of the first end
-    /// in the table.
+    /// Returns the handles that a received and parsed handle table describes. If `holder` is given, that end takes the
+    /// place of the first end in the table: it gets the messages that the table lists there.
     pub(super) fn receive_table(
         &self,
         rx: &mut Rx,
@@ -482,15 +489,15 @@ impl End {
     }
 }
 
-/// Takes the wait-set registration of the end that the handle is or has. `None` if there is no end, or it is in no
-/// set.
+/// Takes away the wait-set membership of a handle's end, which is the handle itself or part of a data-pipe end. Returns
+/// the end and the member, or `None` if the handle has no end or the end is in no wait set.
 fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
     let end = &handle.channel()?.end;
     Some((end.clone(), end.take_member()?))
 }
 
-/// Cancels the transfer of an end that could not be sent, and of the ends in its messages: they go on in this
-/// process.
+/// Cancels the transfer of an end that could not be sent, and the transfers of the ends in its unreceived messages. All
+/// these ends stay in this process and go on in the lanes that were made for the transfer.
 pub(in crate::channel) fn cancel_transfers(handle: &Handle) {
     let mut ends = Vec::new();
     ends.extend(handle.channel().map(|channel| channel.end.clone()));

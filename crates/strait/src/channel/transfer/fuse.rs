@@ -50,15 +50,15 @@ use crate::link::{AttachmentKey, Handles, InUse, Link};
 use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
-/// Number of cells (of 64 bytes) in each ring of the lane in which the first far end is held. There is room for the
-/// prepended backlog, and for everything that fits into the ring of the other lane besides.
+/// Number of cells (of 64 bytes) in each ring of the lane in which a fuse holds the first far end. Such a ring has room
+/// for the prepended backlog, and besides for everything that fits into a ring of the lane of the second far end.
 const ROOMY: usize = 32;
 
-/// Number of times that a fuse tries to freeze a ring (to end it from the reading side). A correct end can prevent
-/// that less often.
+/// Number of times that a fuse tries to freeze a ring (to end it from the reading side). A correct far end can make
+/// fewer attempts than this fail.
 const MOST_TRIES: usize = 4 * ROOMY;
 
-/// The error of [`Channel::fuse`], with the two ends, which are unchanged.
+/// The error of [`Channel::fuse`]. Contains the two ends, which are unchanged.
 #[derive(Debug)]
 pub struct FuseError {
     /// The reason why the channels were not fused.
@@ -80,7 +80,7 @@ impl std::error::Error for FuseError {
 }
 
 impl From<FuseError> for Error {
-    /// Returns the reason, and closes the two ends.
+    /// Returns the reason why the channels were not fused, and closes the two ends that the error contains.
     fn from(failed: FuseError) -> Self {
         failed.error
     }
@@ -165,7 +165,8 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     fused
 }
 
-/// Waits for what the last attempt to fuse was blocked on. That attempt has changed nothing.
+/// Waits until `deadline` for what the last attempt to fuse two channels was blocked on (`blocked`). That attempt has
+/// changed nothing.
 fn wait_to_fuse(
     one: &End,
     other: &End,
@@ -183,7 +184,8 @@ fn wait_to_fuse(
     }
 }
 
-/// Turns values into bytes that are queued at either end, if the far end of the other channel is in another process.
+/// Turns the values queued at one of two ends that are being fused into bytes, if the peer of the other one is in
+/// another process: the queued messages go there. Does so in both directions.
 fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
     for (from, to) in [(one, other), (other, one)] {
         if !to.link()?.is_local() {
@@ -215,8 +217,9 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     fused
 }
 
-/// Joins the far ends of two channels, whose near ends `one` and `other` are held in this process. After an error
-/// both near ends are as they were.
+/// Joins the far ends of two channels, whose near ends `one` and `other` are held in this process. If one far end is
+/// closed, the other one gets the messages that the closed end had sent. After an error both near ends are as they
+/// were.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
     for end in ends_in(near.rx.ends_in_backlog()).into_iter().chain(ends_in(far.rx.ends_in_backlog())) {
@@ -242,15 +245,15 @@ fn join(one: &End, other: &End) -> Result<(), Error> {
     }
 }
 
-/// A near end: one of the two ends that a fuse holds in this process, with both its locks. The far end is the other
-/// end of the same channel.
+/// A near end: one of the two ends that a fuse holds in this process, with the locks of both its directions. The far
+/// end is the other end of the same channel.
 struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     rx: Guard<'a, Rx>,
     /// Number of prepended backlogs that were staged for the far end, failed attempts included.
     tries: u64,
-    /// Number of descriptors that were sent for the staged records.
+    /// Number of descriptors that were sent over the socket for the records that are staged for the far end.
     descriptors: usize,
 }
 
@@ -259,17 +262,19 @@ impl<'a> Half<'a> {
         Ok(Self { end, tx: end.tx.lock(Deadline::NOW)?, rx: end.rx.lock(Deadline::NOW)?, tries: 0, descriptors: 0 })
     }
 
-    /// Returns whether the far end of this end is gone.
+    /// Returns whether sending to the far end has ended: that end was closed, its process died, or it broke the
+    /// protocol.
     fn is_alone(&self) -> bool {
         self.tx.ended().is_some()
     }
 
-    /// Returns whether the far end is in this process.
+    /// Returns whether the far end of this half's channel is in this process.
     fn is_local(&self) -> bool {
         self.tx.lane.link().is_local()
     }
 
-    /// Moves the messages that the far end has written from the ring to the backlog. Gives no credit.
+    /// Moves the messages that the far end has written from the ring to the backlog of the near end. Gives the far end
+    /// no credit for them. If the far end turns out to be closed, ends the sending direction as well.
     fn take_new(&mut self) -> Result<(), Error> {
         loop {
             let step = match self.end.next_or_mark(&mut self.rx) {
@@ -294,16 +299,16 @@ impl<'a> Half<'a> {
         backlog.into_iter().for_each(|unread| self.rx.push_backlog(unread));
     }
 
-    /// Returns a number that names the attachments of a staged record. Each call returns another one, so that the
-    /// reader cannot take attachments of an earlier attempt. No message has such a number.
+    /// Returns a new key for the attachments of a record that is about to be staged. Each call returns another key, so
+    /// that the reader cannot take attachments of an earlier attempt. No message has such a key.
     fn next_number(&mut self) -> AttachmentKey {
         self.tries += 1;
         AttachmentKey::unnumbered(self.tries)
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end that
-    /// carries them, and `along` collects the lanes of ends among their handles. On an error the messages come back,
-    /// and nothing is staged.
+    /// carries the messages, and `along` collects the names of the lanes of ends among their handles. On an error the
+    /// messages are returned with it, and nothing is staged.
     fn stage(
         &mut self,
         holder: Channel,
@@ -360,8 +365,8 @@ impl<'a> Half<'a> {
         self.descriptors = 0;
     }
 
-    /// Stages messages as a prepended backlog for a far end in this process. The messages are handed over without
-    /// being encoded.
+    /// Stages messages as a prepended backlog for a far end in this process. `holder` is an end that carries the
+    /// messages. They are handed over as objects, without being encoded.
     fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
@@ -374,7 +379,8 @@ impl<'a> Half<'a> {
         Ok(())
     }
 
-    /// Commits the staged records, if there are any. Returns `false` if the far end no longer reads them.
+    /// Commits the records that are staged for the far end, if there are any. Returns `false` if the far end no longer
+    /// reads them, and otherwise `true`.
     fn commit(&mut self) -> bool {
         if !self.tx.producer.has_staged() {
             return true;
@@ -391,14 +397,15 @@ impl<'a> Half<'a> {
         false
     }
 
-    /// Ends the ring that the far end reads with a mark: the far end reads on in another lane, of which `fresh` is
-    /// this side. Returns `false` if the far end reads no more.
+    /// Commits what is staged for the far end, and ends the ring that the far end reads with a mark: the far end reads
+    /// on in another lane. `fresh` is the side of that lane across from the far end. Returns `false` if the far end
+    /// reads no more.
     fn redirect(&mut self, fresh: &Lane) -> bool {
         self.tx.ended().is_none() && self.commit() && self.end.mark(&mut self.tx, fresh) == Ok(true)
     }
 
-    /// Prepends the backlog of `from`, whose far end is gone, for the far end of this half. That far end then sees
-    /// the channel closed.
+    /// Sends the backlog of `from`, whose far end is closed or dead, to the far end of this half, as a prepended
+    /// backlog. That far end receives these messages, and then sees *peer closed*.
     fn bring_all_from(&mut self, from: &mut Self) -> Result<(), Error> {
         let backlog = from.rx.take_backlog();
         if backlog.is_empty() {
@@ -421,10 +428,10 @@ impl<'a> Half<'a> {
     }
 }
 
-/// Messages that could not be staged, and the error.
+/// An error, and the messages that could not be staged because of it.
 type Failed = (Error, VecDeque<BacklogMessage>);
 
-/// Returns these ends, the ends in their unreceived messages, and so on.
+/// Returns the given ends, the ends in their unreceived messages, the ends in the messages of those, and so on.
 fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     let mut at = 0;
     while let Some(end) = ends.get(at) {
@@ -434,7 +441,8 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     ends
 }
 
-/// Takes back the messages of a prepended backlog that was not sent. The ends in them stay here.
+/// Takes the messages of a prepended backlog back that was staged and is not sent after all. The ends in these messages
+/// stay in this process; their transfers are cancelled.
 fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
@@ -444,8 +452,8 @@ fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     backlog
 }
 
-/// Completes a prepended backlog. If `sent`, the ends in the messages belong to the receiver; otherwise they are
-/// closed.
+/// Completes a prepended backlog once it is certain whether it was sent. If `sent`, the ends in its messages belong to
+/// the receiver; otherwise they are closed.
 fn finish_batch(flat: FlatHandles, sent: bool) {
     finish_ends(&flat, sent);
     if !sent {
@@ -454,8 +462,8 @@ fn finish_batch(flat: FlatHandles, sent: bool) {
     }
 }
 
-/// Completes the transfer of the ends in messages of a prepended backlog: hands them over if it was sent, or else
-/// cancels the transfer.
+/// Completes the transfers of the ends in messages of a prepended backlog. If `sent`, hands these ends over to the
+/// receiver; otherwise cancels their transfers.
 fn finish_ends(flat: &FlatHandles, sent: bool) {
     // The first end is skipped: it only held the messages.
     for end in flat.ends.iter().skip(1).map(|end| end.end()) {
@@ -470,7 +478,8 @@ fn finish_ends(flat: &FlatHandles, sent: bool) {
     }
 }
 
-/// Joins two far ends that both exist. Returns `false` if one of them turns out to be gone; then nothing has changed.
+/// Joins two far ends, both of which seem to be open. Returns `true` if they are joined. Returns `false` if one of them
+/// turns out to be closed or dead; then nothing has changed.
 fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error> {
     let Some(mut lane) = Joining::make(near, far)? else { return Ok(false) };
     match lane.freeze_near() {
@@ -486,22 +495,24 @@ fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error>
     }
 }
 
-/// A lane that is about to become the channel of two far ends. Neither of them has been told yet.
+/// A fuse of two open far ends, in progress: holds the lane that is about to become their channel. Neither far end has
+/// learnt of the lane yet.
 struct Joining<'a, 'b> {
     near: &'a mut Half<'b>,
     far: &'a mut Half<'b>,
     to_near: Arc<Lane>,
     to_far: Arc<Lane>,
-    /// The lanes of ends that travel with prepended messages.
+    /// The names of the lanes of ends that travel in prepended messages.
     along: Vec<Name>,
 }
 
-/// What is staged for the near and for the far end, and two spare ends that were created in advance, so that later
-/// steps cannot fail.
+/// The state of a fuse after the first freeze: the backlog staged for the far end of `near`, the backlog staged for the
+/// far end of `far`, and two spare ends. The spare ends were created in advance, so that later steps cannot fail.
 type Frozen = (Option<FlatHandles>, Option<FlatHandles>, [Channel; 2]);
 
 impl<'a, 'b> Joining<'a, 'b> {
-    /// Makes a lane for the processes of two far ends. Returns `None` if one of them is gone.
+    /// Makes a lane for the processes of the far ends of `near` and `far`. Returns `None` if the link to one of these
+    /// processes is broken.
     fn make(near: &'a mut Half<'b>, far: &'a mut Half<'b>) -> Result<Option<Self>, Error> {
         let links = [near.tx.lane.link(), far.tx.lane.link()];
         let (arena, name) = match Link::make_lane(links[0], links[1], SMALL) {
@@ -519,14 +530,15 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(Some(Self { near, far, to_near, to_far, along: Vec::new() }))
     }
 
-    /// Stores the new lane for each far end in this process, which looks it up after reading the mark.
+    /// Stores the new lane for each far end that is in this process. Such an end looks the lane up after it has read
+    /// the mark.
     fn store_successors(&self) {
         self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link());
         self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link());
     }
 
-    /// Stages the prepended backlogs, which may fail, and freezes the ring that the near far end writes. Returns
-    /// `None` if that far end is gone.
+    /// Stages the prepended backlogs, which may fail, and freezes the ring that the far end of `near` writes. Returns
+    /// what is staged. Returns `None`, with nothing staged, if that far end is closed or dead.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
         // The charge in advance lets this process take out what the other far end writes after the freeze, whatever
@@ -586,8 +598,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(None)
     }
 
-    /// Completes the join. The near far end's ring is frozen, so there is no way back, whatever has become of the
-    /// other far end.
+    /// Completes a fuse after the ring that the far end of `near` writes was frozen. From here on there is no way back,
+    /// even if the far end of `far` was closed meanwhile.
     fn finish(mut self, for_near: Option<FlatHandles>, for_far: Option<FlatHandles>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
@@ -638,7 +650,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         self.to_near.hand_over_to_both(&self.to_far);
     }
 
-    /// Freezes the ring that the far end of `far` writes. Returns `false` if that far end is gone.
+    /// Freezes the ring that the far end of `far` writes. Returns `false` if that far end is closed or dead, or breaks
+    /// the protocol.
     fn freeze_far(&mut self) -> bool {
         for _ in 0..MOST_TRIES {
             if self.far.is_alone() {
@@ -658,8 +671,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         false
     }
 
-    /// Undoes the new lane: no end goes on there. A far end in this process may have been closed meanwhile and have
-    /// taken its side of the lane; then that side is released already.
+    /// Undoes the new lane of a fuse that failed: neither far end goes on there. A far end in this process may have
+    /// been closed meanwhile and have taken its side of the lane; then that side is released already.
     fn unmake(&self) {
         match [&self.near.tx.lane, &self.far.tx.lane].map(|lane| lane.forget_successor()) {
             [true, true] => {
@@ -679,8 +692,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 }
 
-/// Closes the reading direction of this process's end of `lane`, in place of a far end that is gone. `end` gives the
-/// options.
+/// Closes the reading direction of this process's side of `lane`, in place of a far end that was closed before it came
+/// to this lane. `end` gives the options.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     if let Ok(mut rx) = end.rx.lock(Deadline::NOW) {
@@ -689,7 +702,9 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 }
 
 impl End {
-    /// Receives a backlog that another process has prepended. If its descriptors did not arrive, this end is closed.
+    /// Receives a backlog that another process has prepended, and returns its messages. `table` is the handle table
+    /// that describes them. Fails with [`Error::PeerClosed`], so that this end is closed, if a descriptor of the
+    /// backlog did not arrive.
     pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
@@ -711,7 +726,8 @@ impl End {
         }
     }
 
-    /// Receives a backlog that was prepended within this process.
+    /// Receives a backlog that was prepended within this process, and returns its messages. They lie in the inbox of
+    /// this process under `token` and `message`.
     pub(in crate::channel) fn prepended_local(
         &self,
         rx: &mut Rx,
@@ -729,8 +745,9 @@ impl End {
 mod tests {
     use super::*;
 
-    /// Holds two channels, prepares a lane for their far ends and undoes it, while the far ends stay or are closed
-    /// meanwhile. Checks that the lane slot is given back, and that channels whose far ends stay work as before.
+    /// Holds two channels, prepares a lane for their far ends and undoes that lane, while each far end stays open or is
+    /// closed meanwhile. Checks that the lane slot is free again, and that a channel whose far end stays works as
+    /// before.
     fn unmade(near_stays: bool, far_stays: bool) {
         let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
         for (end, cells) in [(&b, ROOMY), (&c, SMALL)] {
@@ -766,8 +783,9 @@ mod tests {
         }
     }
 
-    /// One process had told two far ends of each other, and died before it handed them over. The first far end has
-    /// abandoned the transfer; then the second one does not send to it.
+    /// Shows the case of a process that died in a fuse: it had told two far ends of each other, but had not handed them
+    /// over. The first far end has abandoned the transfer; then the second one does not send to it, but sees *peer
+    /// closed*.
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {
         let (held, other) = Channel::pair().unwrap();

@@ -16,8 +16,8 @@ use crate::lane::arena::{Arena, LaneSlot};
 use crate::link::Link;
 use crate::link::retention::InTransit;
 
-/// The objects that were found from the lane slots of ends in transit. All of them stay alive as long as this value,
-/// so that nothing is dropped while it is looked at.
+/// The lane slots, ends, lanes and links that a search from the lane slots of ends in transit has found. This value
+/// keeps them alive, so that none of them is dropped during the search.
 #[derive(Default)]
 pub(crate) struct EndsInTransit {
     /// The links that the ends and lanes found here use; a link is listed once for each use.
@@ -27,7 +27,8 @@ pub(crate) struct EndsInTransit {
     lanes: Vec<Arc<Lane>>,
 }
 
-/// The lane slots, ends and lanes that were found already, to visit each only once.
+/// The lane slots, ends and lanes that searches for ends in transit have found already, so that each is visited only
+/// once.
 #[derive(Default)]
 pub(crate) struct Seen {
     slots: HashSet<(*const Arena, u32, usize)>,
@@ -36,8 +37,9 @@ pub(crate) struct Seen {
 }
 
 impl EndsInTransit {
-    /// Finds the links and lanes held by the ends in these lane slots. Also follows the ends in messages that were
-    /// left for those, and so on. `seen` holds everything that an earlier call has found.
+    /// Finds the links and lanes held by ends in transit to these lane slots. Also follows the ends in messages that
+    /// were left for those ends, and so on. Skips everything in `seen`, which holds what earlier calls have found, and
+    /// adds what is new.
     pub(crate) fn at(slots: impl IntoIterator<Item = LaneSlot>, seen: &mut Seen) -> Self {
         let mut found = Self::default();
         slots.into_iter().for_each(|lane_slot| found.add_slot(lane_slot, seen));
@@ -45,7 +47,7 @@ impl EndsInTransit {
         found
     }
 
-    /// Returns the number of lane slots, ends and lanes that were looked at.
+    /// Returns the number of lane slots, ends and lanes that this search has found.
     pub(crate) fn size(&self) -> usize {
         self.slots.len() + self.ends.len() + self.lanes.len()
     }
@@ -57,7 +59,7 @@ impl EndsInTransit {
         found
     }
 
-    /// Returns the links that these ends themselves use. Does not follow the ends in their messages.
+    /// Returns the links used by the lanes in which these ends send. Does not follow the ends in their messages.
     fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
         let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
         let lanes: Vec<_> = ends.filter_map(lane).collect();
@@ -112,14 +114,14 @@ impl EndsInTransit {
     }
 }
 
-/// Closes an end that was on its way to `lane`, in this process, and did not arrive there.
+/// Closes an end that was in transit to `lane` within this process and has not been received there.
 pub(crate) fn close_in_transit(lane: Lane) {
     drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
 }
 
-/// Collects the links used by ends among the handles of a message to an end of this process. Such links do not count
-/// as in use while the receiving end is in transit. Returns `None` if that end is certainly here (`here`) and no
-/// other end is in transit.
+/// Collects the links used by ends among the handles of a message to an end of this process. Such links do not count as
+/// in use while the receiving end is in transit. Returns `None` if the receiving end is certainly in this process
+/// (`here` is `true`) and no other end is in transit, or if there are no ends among the handles.
 pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<InTransit> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;

@@ -48,20 +48,20 @@ use crate::ring::{Ended, Memory, NextRecord, RecordKind};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 
-/// Largest number of cells (of 64 bytes) in the rings with which a moved end begins, if the rings that it leaves were
-/// larger.
+/// Largest number of cells (of 64 bytes) in each ring of the fresh lane of a moved end, if the rings of its old lane
+/// were larger.
 const LARGEST_START: usize = 128;
 
-/// The amount of queued messages that an end has to bring along when it moves.
+/// The queued messages of an end, counted before the end moves and takes them along as its backlog.
 struct UnreadAhead {
-    /// The amounts that will be charged for the messages in the rings.
+    /// The amounts that will be charged for the queued messages when the moving end takes them into its backlog.
     amounts: Amounts,
-    /// Whether some of the messages in the rings have attachments, which come over the socket.
+    /// Whether some of the queued messages have attachments, which have to be received from the socket.
     needs_socket: bool,
 }
 
-/// Undoes the fresh lane that was made for an end, which stays in `lane`. If the other end has learnt of the fresh
-/// lane already, only the transfer is cancelled.
+/// Undoes `fresh`, the lane that was made for the move of an end, because that end stays in `lane`. If the other end
+/// has already learnt of the fresh lane, only the transfer is cancelled, and the ends go on there.
 fn unmake(lane: &Lane, fresh: &Lane) {
     match lane.forget_successor() {
         true => fresh.unmake(),
@@ -80,8 +80,8 @@ impl End {
         self.relocate_into(dest, along, None, deadline)
     }
 
-    /// Moves this end into a fresh lane for the process at `dest`, as [`End::relocate`] does. If `cells` is given,
-    /// each ring of that lane has so many cells.
+    /// Moves this end into a fresh lane for the process at `dest`, as [`End::relocate`] does. If `cells` is given, each
+    /// ring of that lane has `cells` cells of 64 bytes.
     pub(super) fn relocate_into(
         &self,
         dest: &InUse,
@@ -159,6 +159,7 @@ impl End {
     }
 
     /// Moves this end within its process, into memory that only this process and the process of the other end have.
+    /// Waits until `deadline` while the move is not possible.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
         let mut backoff = PollBackoff::default();
@@ -175,10 +176,12 @@ impl End {
         Ok(())
     }
 
-    /// Brings this end to the lane in which the other end is.
+    /// Brings this end to the lane in which the other end is, however often that end has moved. `along` names the lanes
+    /// of ends that travel in the message with this end; the call does not wait for such ends.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] while the other end is in transit itself, or while its peer has not opened its side.
+    /// [`Error::WouldBlock`] while the other end is in transit, or while the peer process has not opened its side of
+    /// the lane.
     pub(in crate::channel) fn follow_to_peer(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -223,7 +226,8 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Makes a lane for the process of the other end (`peer`) and the process to which this end goes (`dest`).
+    /// Makes a fresh lane for a moving end, between the process of the other end (`peer`) and the process to which the
+    /// moving end goes (`dest`). `cells` is the size of each ring; by default it follows from the present rings.
     fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse, cells: Option<usize>) -> Result<Arc<Lane>, Error> {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
@@ -236,8 +240,9 @@ impl End {
         Ok(Arc::new(lane))
     }
 
-    /// Ends the ring that this end writes with a mark that says where the other end reads on. Returns `false` if the
-    /// other end reads no more.
+    /// Ends the ring that this end writes with a mark, so that the other end reads on in the lane of `fresh`, and wakes
+    /// the other end. Returns `false` if the other end is closed and reads no more. Returns an error if the other end
+    /// has ended the ring before, because it has moved.
     pub(in crate::channel) fn mark(&self, tx: &mut Guard<'_, Tx>, fresh: &Lane) -> Result<bool, Ended> {
         if tx.ended().is_some() {
             return Ok(false);
@@ -258,8 +263,8 @@ impl End {
         }
     }
 
-    /// Brings the receiving direction to `lane`, in which the end sends. The other end has left the lanes before;
-    /// messages in their rings go to the backlog. Neither side notices that.
+    /// Brings the receiving direction of this end to `lane`, in which this end already sends. The other end has left
+    /// the lanes before `lane`; the messages in their rings go to the backlog of this end.
     fn come_to(&self, lane: &Arc<Lane>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         let mut lanes = 0;
         while rx.is_open() && rx.ended().is_none() && !Arc::ptr_eq(lane, &rx.lane) {
@@ -277,7 +282,8 @@ impl End {
         Ok(())
     }
 
-    /// Moves the next message from the ring to the backlog, or follows a mark. Returns `false` if there was neither.
+    /// Moves the next message from the ring to the backlog, or follows a mark to the next lane. Returns `false` if the
+    /// ring had neither.
     fn take_next(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Error> {
         let Some(record) = self.next_or_mark(rx)? else { return Ok(false) };
         if record.header.kind() == RecordKind::Moved {
@@ -291,8 +297,8 @@ impl End {
         Ok(true)
     }
 
-    /// Checks whether all messages sent to this end can be taken along. An error is temporary, and nothing has
-    /// changed.
+    /// Checks before a move whether this end can take along all messages that the other end has sent to it: whether
+    /// they can be received, mapped and charged. An error is temporary. Nothing is changed or charged.
     fn find_out(&self, rx: &mut Rx) -> Result<(), Error> {
         if rx.ended().is_some() {
             return Ok(());
@@ -311,7 +317,8 @@ impl End {
         }
     }
 
-    /// Counts the messages that wait in the rings of this lane, and maps the larger rings among those.
+    /// Counts the messages that wait in the ring that this end reads and in the larger rings of the same lane that
+    /// follow it. Maps those larger rings.
     fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<UnreadAhead, Error> {
         let (mut messages, mut bytes) = (0, 0_usize);
         let mut needs_socket = false;
@@ -342,7 +349,8 @@ impl End {
         Ok(UnreadAhead { amounts, needs_socket })
     }
 
-    /// Maps the ring of this lane with the given generation before its reader comes to it.
+    /// Maps the ring of this lane with the given generation before the reader comes to that ring. The mapping is stored
+    /// for the reader.
     fn map_ring_ahead(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         if let Some(ring) = rx.ring_ahead(generation) {
             return Ok(ring);
@@ -356,9 +364,9 @@ impl End {
         Ok(ring)
     }
 
-    /// Takes messages out of the ring until this end is in the lane that it has announced. If both ends move at once,
-    /// the other one may go first; then this end ends in the other one's lane. Stops also when the channel has ended.
-    /// Errors are temporary.
+    /// Moves messages from the ring to the backlog until this end is in the lane that it has announced to the other
+    /// end. If both ends move at once, the other end may go first; then this end stops in the other end's lane. Stops
+    /// also when the channel has ended. Errors are temporary.
     fn drain(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         while rx.pending_move().is_some() && rx.ended().is_none() {
             match self.take_next(rx) {
@@ -369,8 +377,9 @@ impl End {
         Ok(())
     }
 
-    /// Freezes the ring (ends it from the reading side), if the ring is empty, and goes on in the announced lane.
-    /// Does nothing if no lane is announced.
+    /// Freezes the ring (ends it from the reading side), if the ring is empty, and goes on receiving in the lane that
+    /// this end has announced to the other end. Does nothing if no lane is announced, or if a message was published
+    /// meanwhile.
     #[cold]
     pub(in crate::channel) fn go_on_with_pending_move(&self, rx: &mut Rx) {
         let Some(PendingMove { fresh, .. }) = rx.pending_move().cloned() else { return };
@@ -382,7 +391,8 @@ impl End {
         }
     }
 
-    /// Completes the announced step of a move: this end goes on in its fresh lane from here on. Returns that lane.
+    /// Completes the move that this end has announced, and returns the fresh lane, in which this end goes on. If the
+    /// move was given up, cancels the transfer, because the end stays in this process.
     pub(in crate::channel) fn arrive(&self, rx: &mut Rx) -> Arc<Lane> {
         let Some(PendingMove { fresh, marked, stays }) = rx.pending_move().cloned() else { return rx.lane.clone() };
         rx.set_pending_move(None);
@@ -395,8 +405,8 @@ impl End {
         fresh
     }
 
-    /// Gives up the announced lane, because both ends move at once and the other one goes first: no end goes on
-    /// there.
+    /// Gives up the lane that this end has announced, because both ends move at once and the other one goes first.
+    /// Neither end goes on in the announced lane.
     pub(in crate::channel) fn give_way(&self, rx: &mut Rx) {
         if let Some(PendingMove { fresh, marked: Some(marked), .. }) = rx.pending_move().cloned() {
             unmake(&marked, &fresh);
@@ -404,8 +414,8 @@ impl End {
         rx.set_pending_move(None);
     }
 
-    /// Gives up a move because of `error`: the end stays in this process. If the other end was told of the fresh
-    /// lane, this end goes on there as soon as it can; otherwise that lane is undone.
+    /// Gives up a move that failed with `error`: the end stays in this process. If the other end has learnt of the
+    /// fresh lane, this end goes on there as soon as it can; otherwise that lane is undone.
     fn stay(&self, tx: &mut Tx, rx: &mut Rx, error: Error) {
         match rx.pending_move().cloned() {
             Some(pending_move @ PendingMove { marked: Some(_), .. }) => {
@@ -420,8 +430,8 @@ impl End {
         }
     }
 
-    /// Completes a move that was given up and announced: this end drains its ring and goes on in the announced lane.
-    /// An error is temporary, and nothing has changed.
+    /// Completes a move that was given up after the other end had learnt of the fresh lane: this end drains its ring
+    /// and goes on in the fresh lane, within this process. An error is temporary, and nothing has changed.
     fn finish_move(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         self.drain(rx)?;
         if let Some(error) = rx.ended() {
@@ -437,8 +447,8 @@ impl End {
         Ok(())
     }
 
-    /// Completes a move that was given up, for a caller that holds the sending lock only: this end goes on in the
-    /// announced lane.
+    /// Completes a move that was given up, for a caller that holds the sending lock only: this end goes on in the lane
+    /// that it has announced to the other end.
     ///
     /// # Errors
     /// `error`, with which the move had failed, while another call holds the receiving lock.
@@ -453,7 +463,8 @@ impl End {
         tx.ended().map_or(Ok(()), Err)
     }
 
-    /// Goes on in the announced lane, if there is one, so that an end whose move was given up can be closed there.
+    /// Brings an end whose move was given up to the lane that it has announced to the other end, so that the end can be
+    /// closed there. Does nothing if there is no such lane.
     pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
         let next = match rx.pending_move() {
             Some(_) => Some(self.arrive(rx)),
@@ -476,7 +487,8 @@ impl End {
         })
     }
 
-    /// Creates an end that came in a message. The sender of the message has made `lane` for the end.
+    /// Creates an end that was received in a message, from its `entry` in the handle table. The sending process has
+    /// made `lane` for the end. The new end has the options of this one.
     pub(super) fn received(&self, lane: Lane, entry: Entry) -> Self {
         lane.claim();
         let end = Self::new(Arc::new(lane), &self.options);
@@ -489,17 +501,17 @@ impl End {
         end
     }
 
-    /// Returns the lane in which this end sends.
+    /// Returns the lane in which this end sends. Fails while another call holds the sending lock.
     pub(in crate::channel) fn lane(&self) -> Result<Arc<Lane>, Error> {
         Ok(self.tx.lock(Deadline::NOW)?.lane.clone())
     }
 
-    /// Takes all messages out of the backlog of this end.
+    /// Takes all messages out of the backlog of this end. Returns none while another call holds the receiving lock.
     pub(in crate::channel) fn take_backlog(&self) -> VecDeque<BacklogMessage> {
         self.rx.lock(Deadline::NOW).map(|mut rx| rx.take_backlog()).unwrap_or_default()
     }
 
-    /// Appends these messages to the backlog of this end.
+    /// Appends these messages to the backlog of this end. Does nothing while another call holds the receiving lock.
     pub(super) fn restore_backlog(&self, backlog: Vec<BacklogMessage>) {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
             for unread in backlog {
@@ -508,7 +520,7 @@ impl End {
         }
     }
 
-    /// Returns the ends in messages of this end's backlog.
+    /// Returns the ends in messages of this end's backlog. Returns none while another call holds the receiving lock.
     pub(in crate::channel) fn ends_in_backlog(&self) -> Vec<Arc<End>> {
         self.rx.lock(Deadline::NOW).map(|mut rx| rx.ends_in_backlog()).unwrap_or_default()
     }
@@ -519,8 +531,8 @@ mod tests {
     use super::*;
     use crate::channel::Channel;
 
-    /// Brings an end into the state of a move that was given up: it has announced its next lane, and then lacked
-    /// descriptors for the messages of the other end.
+    /// Brings an end into the state of a move that was given up: the end has announced its fresh lane, and this process
+    /// then lacked descriptors for the messages of the other end.
     fn delay(channel: &Channel) {
         let end = &channel.end;
         let (mut tx, mut rx) = (end.tx.lock(Deadline::NOW).unwrap(), end.rx.lock(Deadline::NOW).unwrap());
@@ -532,8 +544,8 @@ mod tests {
         end.stay(&mut tx, &mut rx, Error::NoDescriptors);
     }
 
-    /// Runs a test with an end whose move was given up and its other end, which has sent two messages. Runs it twice,
-    /// with the end on either side of the lane.
+    /// Runs `test` with an end whose move was given up and with its other end, which has sent two messages. Runs `test`
+    /// twice, with the first end on either side of the lane.
     fn each_side(test: impl Fn(Channel, Channel)) {
         for turned in [false, true] {
             let (one, other) = Channel::pair().unwrap();
@@ -594,8 +606,8 @@ mod tests {
         });
     }
 
-    /// While a view of a message holds the receiving direction, a send fails with the error of the move. Once the
-    /// view is dropped, sends succeed.
+    /// Shows a send by an end whose move was given up. While a view of a message holds the receiving direction, the
+    /// send fails with the error of the move. Once the view is dropped, sends succeed.
     #[test]
     fn an_end_that_stays_and_is_being_received_from_fails_to_send_as_it_failed_to_move() {
         each_side(|end, other| {

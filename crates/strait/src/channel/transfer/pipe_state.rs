@@ -16,10 +16,10 @@ pub(crate) struct PipeState {
 }
 
 impl PipeState {
-    /// The number of bytes that the state of a data-pipe end takes in a message.
+    /// Number of bytes that the state of a data-pipe end takes in a handle table.
     pub(crate) const SIZE: usize = 20;
 
-    /// Returns whether this is the writing end.
+    /// Returns whether this is the state of the writing end (the producer) of a data pipe.
     pub(crate) fn writes(&self) -> bool {
         self.writes
     }
@@ -32,7 +32,8 @@ impl PipeState {
         bytes
     }
 
-    /// Decodes the state of a data-pipe end from a message. Returns `None` if there cannot be such an end.
+    /// Decodes the state of a data-pipe end from a handle table. Returns `None` if no data-pipe end can have such a
+    /// state.
     pub(crate) fn decode(writes: bool, bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let word = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
         let element = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
@@ -40,13 +41,15 @@ impl PipeState {
         Writing::at(shape, position).map(|_| Self { writes, shape, position })
     }
 
-    /// Returns what the pipe's memory counts against the limits of the receiving process: its bytes and one mapping.
+    /// Returns the amounts that the memory of the data pipe is charged in the receiving process: its bytes and one
+    /// mapping.
     pub(crate) fn amounts(&self) -> Amounts {
         let size = PipeMemory::size(self.shape.capacity).unwrap_or(usize::MAX);
         Amounts::of(Resource::Memory, size).and(Resource::Mappings, 1)
     }
 
-    /// Maps the received descriptor as the pipe's memory. The descriptor comes back with an error.
+    /// Maps the memory of the data pipe from the received descriptor, for `charge`. On an error returns the descriptor
+    /// with it.
     pub(crate) fn receive(&self, fd: OwnedFd, charge: Option<Charge>) -> Result<PipeMemory, (Error, OwnedFd)> {
         PipeMemory::received(fd, self.shape.capacity, charge)
     }

@@ -36,11 +36,11 @@ use crate::region::Region;
 use crate::ring::MAX_MESSAGE;
 use crate::shm::{Mapping, PipeMemory};
 
-/// Largest number of ends in one message, counting those in unreceived messages of its ends.
+/// Largest number of ends that one message can carry, counting those in unreceived messages of its ends.
 const MOST_ENDS: usize = 1 << 17;
 
-/// Largest number of unreceived messages that the ends in one message bring along. Each takes several times as much
-/// memory here as in the table.
+/// Largest number of unreceived messages that travel with the ends in one message, as their backlogs. Each takes
+/// several times as much memory in the receiving process as in the handle table.
 const MOST_MESSAGES: usize = 1 << 22;
 
 /// Number of bytes of the largest region that a process could map.
@@ -55,19 +55,19 @@ fn too_large(len: usize) -> Error {
 pub(in crate::channel) enum HandleKind {
     Descriptor,
     End,
-    /// A region, with its size in bytes.
+    /// A region. The number is its size in bytes.
     Region(u64),
     Pipe(PipeState),
 }
 
 impl HandleKind {
-    /// Returns whether a descriptor travels for a handle of this kind.
+    /// Returns whether a file descriptor travels over the socket for a handle of this kind.
     fn has_descriptor(self) -> bool {
         self != Self::End
     }
 
-    /// Returns the amounts (of memory, regions and so on) that a peer is charged for a handle of this kind where it
-    /// arrives.
+    /// Returns the amounts (of memory, regions and so on) that are charged when a handle of this kind is received from
+    /// a peer.
     fn amounts(self) -> Amounts {
         match self {
             Self::Descriptor | Self::End => Amounts::default(),
@@ -82,8 +82,8 @@ impl HandleKind {
     }
 }
 
-/// The handles of a message in one flat sequence: first its own, then those in unreceived messages of its ends, and
-/// so on.
+/// The handles of a message in one flat sequence: first the message's own handles, then those in unreceived messages of
+/// its ends, and so on.
 #[derive(Debug, Default)]
 pub(super) struct FlatHandles {
     /// The kinds of the message's own handles, in the order of the handles.
@@ -94,12 +94,12 @@ pub(super) struct FlatHandles {
     descriptors: VecDeque<Item>,
 }
 
-/// An object for which a descriptor travels.
+/// An object in a flattened message for which a file descriptor travels.
 #[derive(Debug)]
 enum Item {
-    /// A file descriptor or a region.
+    /// A file descriptor that the program owned, or a region.
     Handle(Handle),
-    /// A descriptor that came from a peer and was not taken out of its message.
+    /// A file descriptor that came from a peer and that the program has not taken out of the received message.
     Came(ReceivedFd),
     /// Stands for the memory of a data-pipe end that is being sent; the end itself owns the memory.
     OfPipe,
@@ -107,7 +107,7 @@ enum Item {
     Memory(PipeMemory),
 }
 
-/// A channel end or data-pipe end, with its unreceived messages.
+/// A channel end or data-pipe end of a flattened message, with its unreceived messages.
 #[derive(Debug)]
 pub(super) struct FlatEnd {
     handle: Handle,
@@ -132,8 +132,8 @@ struct FlatMessage {
 }
 
 impl FlatHandles {
-    /// Flattens handles into one sequence. Each end is first made ready with `prepare`, then its backlog is taken. On
-    /// an error all handles come back with their messages; ends that were made ready stay so.
+    /// Flattens the handles of a message into one sequence. Each end is first made ready with `prepare`, then its
+    /// backlog is taken. On an error all handles are returned, with their messages; ends that were made ready stay so.
     pub(in crate::channel) fn of(
         handles: Vec<Handle>,
         mut prepare: impl FnMut(&End) -> Result<(), Error>,
@@ -180,8 +180,8 @@ impl FlatHandles {
         Ok(flat)
     }
 
-    /// Returns the file descriptors and regions of a message that was sent, for the caller to close. Ends were sent;
-    /// everything else is dropped.
+    /// Returns the file descriptors and regions of a message that was sent, for the caller to close. Its ends belong to
+    /// the receiver now; everything else is dropped.
     pub(super) fn into_plain(self) -> Vec<Handle> {
         let of_item = |item| if let Item::Handle(handle) = item { Some(handle) } else { None };
         self.descriptors.into_iter().filter_map(of_item).collect()
@@ -192,8 +192,8 @@ impl FlatHandles {
         self.top.len()
     }
 
-    /// Appends handles to the sequence, and returns their kinds. `payer` is the account of the peer that sent them;
-    /// `None` for handles of the program.
+    /// Appends handles to the sequence, and returns their kinds. `payer` is the account of the peer that sent the
+    /// handles to this process; `None` for handles of the program.
     fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<HandleKind> {
         let sort = |handle: Handle| match (handle, payer) {
             (Handle::Fd(fd), Some(payer)) => {
@@ -232,7 +232,7 @@ impl FlatHandles {
         }
     }
 
-    /// Returns the message's own handles; each end has its backlog again.
+    /// Turns the flat sequence back into the message's own handles, each end with its backlog again.
     pub(in crate::channel) fn into_handles(mut self) -> Vec<Handle> {
         // Descriptors and ends are first assigned from the front. Then handles are put together from the back, so
         // that the messages that an end holds are whole before that end is.
@@ -285,14 +285,14 @@ impl FlatHandles {
         take(top, &mut whole)
     }
 
-    /// Encodes the handle table. Also returns the descriptors that travel with the table, in order. Long payloads
-    /// travel in memory of their own, as descriptors too.
+    /// Encodes the handle table of a message. Also returns the descriptors that travel with the table, in order. A long
+    /// payload of an unreceived message travels outside the table, as a descriptor of sealed memory.
     pub(in crate::channel) fn encode(&self) -> Result<(Vec<u8>, Vec<TableAttachment<'_>>), Error> {
         self.encode_as(false)
     }
 
-    /// Encodes the handle table, and returns the descriptors that travel with it. With `whole`, the table contains
-    /// all payload bytes, however many.
+    /// Encodes the handle table, and returns it with the descriptors that travel with it. With `whole`, the table
+    /// contains all payload bytes, however many; otherwise long payloads travel as descriptors.
     pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<TableAttachment<'_>>), Error> {
         let mut table = Vec::new();
         let mut table_attachments = Vec::new();
@@ -331,13 +331,13 @@ impl FlatHandles {
     }
 }
 
-/// The descriptors and ends that are not written to the table yet, in order.
+/// The descriptors and ends of a message that the encoder has not yet written to the handle table, in order.
 struct Remaining<'a> {
     descriptors: std::collections::vec_deque::Iter<'a, Item>,
     ends: std::slice::Iter<'a, FlatEnd>,
 }
 
-/// Writes the kinds of handles to the table, and adds their descriptors to `travellers`.
+/// Writes the kinds of handles to the handle table, and adds the descriptors of these handles to `attachments`.
 fn put_kinds<'a>(
     kinds: &[HandleKind],
     table: &mut Vec<u8>,
@@ -371,13 +371,14 @@ fn put_kinds<'a>(
     }
 }
 
-/// A descriptor that travels with a table.
+/// A descriptor that travels over the socket with a handle table.
 pub(in crate::channel) enum TableAttachment<'a> {
-    /// The descriptor of a handle, which this process owns until the message is sent.
+    /// The descriptor of a handle that this process owns until the message is sent.
     Handle(BorrowedFd<'a>),
-    /// A sealed copy of a payload.
+    /// A descriptor of sealed memory that was made for a copy of a payload.
     Memory(OwnedFd),
-    /// The sealed memory in which a payload came, passed on.
+    /// The descriptor of the sealed memory in which this process received a payload; the payload is passed on without a
+    /// copy.
     PassedOn(BorrowedFd<'a>),
 }
 
@@ -390,15 +391,15 @@ impl AsFd for TableAttachment<'_> {
     }
 }
 
-/// The kind of a handle, and the indices of its descriptor and of its end in the two sequences. An index that the
-/// kind does not need means nothing.
+/// The kind of a handle, with the indices of its descriptor and of its end among the descriptors and ends of a
+/// flattened message. An index that the kind does not need means nothing.
 struct HandleIndex {
     kind: HandleKind,
     descriptor: usize,
     end: usize,
 }
 
-/// Counters of descriptors and ends, to assign the next one of each to the next handle.
+/// Counters of descriptors and ends, by which each handle of a flattened message gets the index of its own.
 #[derive(Default)]
 struct HandleCounter {
     descriptors: usize,
@@ -417,7 +418,7 @@ impl HandleCounter {
     }
 }
 
-/// The entry of an end in a handle table, without its messages.
+/// The entry of an end in a handle table, without the end's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(in crate::channel) name: Name,
@@ -431,16 +432,16 @@ pub(super) struct Entry {
 pub(super) struct Parsed<'a> {
     pub(in crate::channel) top: Vec<HandleKind>,
     pub(in crate::channel) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
-    /// Number of descriptors that belong to the table.
+    /// Number of descriptors that have to arrive with the handle table.
     pub(in crate::channel) descriptors: usize,
-    /// The amounts charged for the table's regions and the memory of its data pipes.
+    /// The amounts to be charged for the regions of the table and for the memory of its data pipes.
     amounts: Amounts,
 }
 
 /// A message that an end in a handle table has not received, as the table describes it.
 #[derive(Debug)]
 pub(super) struct ParsedMessage<'a> {
-    /// The bytes of the payload; `None` if they are in memory that comes as a descriptor.
+    /// The bytes of the payload; `None` if the payload is in sealed memory that arrives as a descriptor.
     bytes: Option<&'a [u8]>,
     len: u64,
     lost: u32,
@@ -540,8 +541,8 @@ impl<'a> Parsed<'a> {
         if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
     }
 
-    /// Removes the handles from the messages of the first end; they then count as lost. Returns the ends that were
-    /// among these handles, and in their messages, for the caller to close.
+    /// Removes the handles from the messages of the first end, because they did not all arrive; each message counts
+    /// them as lost. Returns the ends among these handles, and the ends in their messages, for the caller to close.
     pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
         for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
             // The count in the table may be any number.
@@ -552,26 +553,28 @@ impl<'a> Parsed<'a> {
         self.ends.drain(1..).map(|(entry, _)| entry).collect()
     }
 
-    /// Returns `true` unless the table has the form that a prepended backlog has: one end with at least one message.
+    /// Returns `false` if the table has the form of a prepended backlog, which is one end with at least one message,
+    /// and otherwise `true`.
     pub(super) fn brings_nothing(&self) -> bool {
         self.top != [HandleKind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
     }
 
-    /// Counts the descriptors and the charges of handles of these kinds. Returns how many of them are or have an end.
+    /// Adds the descriptors and the amounts of handles of these kinds to the totals of the table. Returns how many of
+    /// these handles are channel ends or data-pipe ends.
     fn count(&mut self, kinds: &[HandleKind]) -> usize {
         self.descriptors += kinds.iter().filter(|kind| kind.has_descriptor()).count();
         self.amounts = kinds.iter().fold(self.amounts, |sum, kind| sum.plus(kind.amounts()));
         kinds.iter().filter(|kind| kind.has_end()).count()
     }
 
-    /// Returns the amounts that the table's messages, regions and data pipes will be charged.
+    /// Returns the amounts to be charged for everything in the table: messages, regions and data pipes.
     pub(in crate::channel) fn amounts(&self) -> Amounts {
         let messages = self.ends.iter().flat_map(|(_, messages)| messages);
         messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
 
-    /// Builds the message's handles. `build` creates an end from its entry; `came` are the descriptors that came,
-    /// from the peer with the account `payer`.
+    /// Builds the message's own handles from the parsed table. `build` creates an end from its entry; `came` holds the
+    /// descriptors that arrived, sent by the peer with the account `payer`.
     ///
     /// # Errors
     /// The error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The handles
@@ -632,8 +635,8 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors for handles of these kinds from `came`, and checks the memory of regions and data pipes.
-/// After an error goes on with the rest, and returns the last error.
+/// Takes the descriptors for handles of these kinds from `came`, and checks the memory of regions and data pipes. After
+/// an error continues with the remaining handles, and returns the last error.
 fn collect_descriptors(
     flat: &mut FlatHandles,
     kinds: &[HandleKind],
@@ -660,7 +663,8 @@ fn collect_descriptors(
     outcome
 }
 
-/// Returns the amounts that a message is charged: for private memory, or for a mapping.
+/// Returns the amounts to be charged for an unreceived message of a handle table: for its bytes, or for a mapping of
+/// its sealed memory.
 fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     match message.bytes {
         Some(bytes) => Amounts::of(Resource::QueuedMessages, 1).and(Resource::QueuedBytes, bytes.len()),
@@ -670,7 +674,7 @@ fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     }
 }
 
-/// Checks whether these bytes are the table of a message with so many handles.
+/// Checks whether the bytes `table` are a valid handle table of a message with `handles` handles.
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     let parsed = Parsed::read(table, handles)?;
@@ -679,7 +683,8 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maps the payload of a message that came as sealed memory. Checks that the memory has at least `len` bytes.
+/// Maps the payload of an unreceived message that arrived as sealed memory. Checks that the memory has at least `len`
+/// bytes.
 fn sealed(fd: Option<ReceivedFd>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
@@ -699,12 +704,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A message for a test table: the byte that says where its payload is, the payload, and the kinds of its
+    /// A message in a test's handle table: the byte that says where its payload is, the payload, and the kinds of its
     /// handles.
     type Message = (u8, Vec<u8>, Vec<u8>);
 
-    /// Builds a table from the given kinds and, for each end, its side, flags and messages. The lanes that it names
-    /// do not exist.
+    /// Builds a handle table for tests from the kinds of the message's handles and, for each end, its side, flags and
+    /// messages. The lanes that the table names do not exist.
     fn table(top: &[u8], ends: &[(u8, u8, Vec<Message>)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let put_kinds = |bytes: &mut Vec<u8>, kinds: &[u8]| {
