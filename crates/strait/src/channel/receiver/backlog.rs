@@ -19,22 +19,24 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::Record;
 use crate::shm::Mapping;
 
-/// A message of the backlog: an end took it out of a ring, with its handles, and has not received it yet.
+/// A message in the backlog of an end: the end took the message out of a ring, with its handles, but the program has
+/// not received it yet.
 #[derive(Debug)]
 pub(in crate::channel) struct BacklogMessage {
     pub(in crate::channel) payload: BacklogPayload,
     pub(in crate::channel) arrived: ReceivedExtras,
-    /// The charge to the peer's account for bytes in private memory; `None` for memory that is charged otherwise.
+    /// The charge to the peer's account for a payload in private memory. `None` for a payload in shared memory, which
+    /// is charged otherwise, and for a message that the program has put back.
     pub(in crate::channel) charge: Option<Charge>,
     pub(in crate::channel) origin: Origin,
 }
 
-/// The payload of a message in the backlog.
+/// The payload of a message in the backlog of an end: bytes in private memory, or shared memory.
 #[derive(Debug)]
 pub(in crate::channel) enum BacklogPayload {
     Bytes(Vec<u8>),
-    /// The payload is in a block of a former sender's pool; that sender no longer uses the block. The last field is
-    /// the length in bytes.
+    /// The payload is in a block of the pool of the process that sent it, in a lane that this end has left. The process
+    /// uses the block for nothing else. The last field is the length in bytes.
     Block(Arc<Mapping>, BlockRecord, usize),
     /// The payload is in sealed memory, which cannot change. The second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
@@ -48,7 +50,7 @@ impl BacklogPayload {
         }
     }
 
-    /// Appends the bytes of the payload to `out`.
+    /// Appends the bytes of the payload to `out`. Fails if there is no memory for them.
     pub(in crate::channel) fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let (mapping, offset, len) = match self {
             Self::Bytes(bytes) => {
@@ -67,8 +69,9 @@ impl BacklogPayload {
         Ok(())
     }
 
-    /// Returns memory with the payload, if the payload is too long to be copied into a handle table: the memory in
-    /// which it came, if that can be passed on, or else a sealed copy. `None` for a payload that goes into the table.
+    /// Returns a descriptor of memory with the payload, if the payload is too long to be copied into a handle table.
+    /// This is the memory in which the payload came, if that can be passed on, or else a sealed copy. `None` for a
+    /// payload that goes into the table.
     pub(in crate::channel) fn large(&self) -> Option<Result<TableAttachment<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
@@ -84,12 +87,14 @@ impl BacklogPayload {
 }
 
 impl BacklogMessage {
-    /// Returns the channel and data-pipe ends among the message's handles. The other handles are closed.
+    /// Drops the message, and returns the channel ends and data-pipe ends among its handles. The other handles are
+    /// closed.
     pub(in crate::channel) fn into_ends(self) -> Vec<Handle> {
         self.arrived.into_handles().into_ends()
     }
 
-    /// Converts the message into what a receive needs: payload, handles and origin.
+    /// Splits the message into what a receive needs: payload, handles and origin. Copies a payload that lies in a
+    /// block.
     pub(in crate::channel) fn into_parts(self) -> (Payload, ReceivedExtras, Origin) {
         let payload = match self.payload {
             BacklogPayload::Bytes(bytes) => Payload::Own(bytes),
@@ -126,14 +131,14 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 }
 
 impl End {
-    /// Takes the next message out of its ring, with its handles, for an end that moves away. Gives the sender no
-    /// credit.
+    /// Takes the next message out of its ring, with its handles, for an end that moves to another lane. Gives the
+    /// sender no credit.
     pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, true)
     }
 
-    /// Takes the next message out of its ring, with its handles, for an end that stays. The sender goes on in this
-    /// lane, so it gets credit and its block back.
+    /// Takes the next message out of its ring, with its handles, for an end that stays in its lane. The sender goes on
+    /// in this lane, so it gets credit for the cells, and its block back.
     pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, false)
     }

@@ -33,15 +33,16 @@ pub(super) struct Rx {
     /// Whether the next message comes straight from the ring, on the fast path. If so, the lane is open, the other
     /// end is not in transit, there is no backlog, and the channel has not ended.
     pub(super) open: bool,
-    /// The origin of the messages in the ring.
+    /// The origin of the messages in the ring: the process that sent them.
     pub(super) origin: Origin,
     pub(super) consumer: Option<Consumer<RingMemory>>,
     pub(super) lane: Arc<Lane>,
     /// The generation of the present ring within its lane: 0 for the first ring, and one more for each larger ring.
     pub(super) generation: u32,
-    /// Whether nothing more can be received from the ring. The backlog may still have messages.
+    /// Whether nothing more can be received from the ring, because the receiving direction has ended. The backlog may
+    /// still have messages.
     pub(super) over: bool,
-    /// Cold state, which few ends ever need.
+    /// The cold state of the receiving direction, which few ends ever need; `None` until it is first needed.
     pub(super) cold: Option<Box<RxCold>>,
 }
 
@@ -50,47 +51,51 @@ pub(super) struct Rx {
 pub(super) struct RxCold {
     /// The mapped blocks of the peer's pool; the block with id *n* is at index *n*.
     pub(super) blocks: Vec<Option<Arc<Mapping>>>,
-    /// Memory that came for the next record. It stays here until the record is taken, in case a call fails before
-    /// that.
+    /// Memory that was sent over the socket for the next record. It stays here until that record is taken, in case a
+    /// call fails before that.
     pub(super) fetched: Option<(MemoryKey, Arc<Mapping>)>,
-    /// The backlog: messages that were taken out of the rings of earlier lanes. They are received before those in the
-    /// ring.
+    /// The backlog: messages that this end took out of a ring earlier and has not received. They are received before
+    /// those in the ring.
     backlog: VecDeque<BacklogMessage>,
-    /// Number of handle tables received without a message between them; a table in memory of its own counts more.
+    /// Number of handle tables received without a message between them; a table in memory of its own counts as more
+    /// than one.
     pub(super) tables: usize,
-    /// The handle table of the next message, if its handles are not all plain descriptors.
+    /// The handle table of the next message, if the message has one and the table was read already.
     pub(super) table: Option<Vec<u8>>,
     /// The error with which the receiving direction has ended; `None` while it has not.
     ended: Option<Error>,
-    /// The survey of queued messages: how far it has come. `None` before a call asked for the status.
+    /// The survey (count) of queued messages, with the position that it has reached; `None` before a call asked for the
+    /// status.
     ahead: Option<Lookahead>,
-    /// Whether every message takes the slow path of a receive. Set for a wait set that has to notice each received
-    /// message.
+    /// Whether every receive from this end takes the slow path. Set for a wait set that has to be notified of each
+    /// received message.
     slowly: bool,
     /// The larger rings, by generation, to which records in the present ring lead. The check before a move has mapped
-    /// them; this end has not gone on in them yet.
+    /// them, but this end does not read from them yet.
     pub(super) rings: Vec<(u64, Arc<Mapping>)>,
-    /// An amount charged in advance for messages that will be taken out of the ring.
+    /// The charge, made in advance, for messages that a fuse will take out of the ring.
     prepaid: Option<Charge>,
-    /// The lane in which this end goes on. Set from the time when the end has announced that lane until everything
-    /// that the other end had sent before is taken out.
+    /// The pending move of this end. Set from the time when this end has announced its fresh lane to the other end
+    /// until this end has taken out everything that the other end had sent before.
     pending_move: Option<PendingMove>,
 }
 
-/// The next step of an end that moves. The other end was told where this end goes on.
+/// A move that an end has announced to the other end, but not finished: the end still takes messages out of its old
+/// ring.
 #[derive(Clone, Debug)]
 pub(super) struct PendingMove {
-    /// The lane in which this end goes on.
+    /// The lane in which the moving end will go on.
     pub(super) fresh: Arc<Lane>,
-    /// The lane whose ring ends with the mark that names `fresh`; `None` if there was no other end to be told.
+    /// The lane whose ring ends with the mark that names `fresh`; `None` if the other end was closed, so that there was
+    /// no end to read a mark.
     pub(super) marked: Option<Arc<Lane>>,
-    /// Whether the move failed with a temporary error. The end then stays in this process, and goes on in the new
+    /// Whether the move failed with a temporary error. The end then stays in this process, and goes on in the fresh
     /// lane as soon as it can.
     pub(super) stays: bool,
 }
 
 impl PendingMove {
-    /// Returns whether the mark that announces the next lane is in the ring of `lane`.
+    /// Returns whether the mark that announces this move to the other end is in the ring of `lane`.
     pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
         self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
     }
@@ -111,8 +116,8 @@ impl Rx {
         rx
     }
 
-    /// Goes on at the beginning of a lane's ring, if the lane is open. Drops blocks, memory and the handle table of
-    /// the former lane.
+    /// Goes on receiving at the beginning of the ring of `lane`, if that lane is open. Drops blocks, memory and the
+    /// handle table of the former lane.
     pub(super) fn enter(&mut self, lane: Arc<Lane>) {
         self.consumer = lane.inward().map(|ring| {
             let quota = message_quota(&ring);
@@ -129,21 +134,21 @@ impl Rx {
         self.reopen();
     }
 
-    /// Computes anew whether the next message comes straight from the ring.
+    /// Computes anew whether the next message can be taken straight from the ring, on the fast path (the field `open`).
     pub(super) fn reopen(&mut self) {
         let slowly = self.cold.as_ref().is_some_and(|cold| cold.slowly || cold.pending_move.is_some());
         self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
         self.origin = Origin::of(self.lane.link());
     }
 
-    /// Returns whether the next record is in the ring: the lane is open, the direction has not ended, and there is no
-    /// backlog.
+    /// Returns whether the next record is in the ring: the lane is open, the receiving direction has not ended, and
+    /// there is no backlog.
     pub(super) fn is_at_ring(&self) -> bool {
         let backlog = self.cold.as_ref().is_some_and(|cold| !cold.backlog.is_empty());
         self.consumer.is_some() && !self.over && !backlog
     }
 
-    /// Returns the origin of the messages in the ring.
+    /// Returns the origin of the messages in the ring: the process that sent them.
     pub(super) fn origin(&self) -> Origin {
         self.origin
     }
@@ -157,8 +162,8 @@ impl Rx {
         self.consumer.as_mut().expect("an end that found a message is open")
     }
 
-    /// Returns the number of the next message. `record` is the record of that message. Packets with attachments for
-    /// the message carry the same number.
+    /// Returns the key of the attachments of the next message, whose record is `record`. Packets with attachments for
+    /// that message carry this key.
     pub(super) fn number(&mut self, record: Record) -> AttachmentKey {
         AttachmentKey::new(self.consumer().taken(), record.header.attempt())
     }
@@ -174,7 +179,7 @@ impl Rx {
         self.open = false;
     }
 
-    /// Puts a message before all others, so that it is received next.
+    /// Puts a message before all others of this end, so that it is received next.
     pub(super) fn put_back(&mut self, unread: BacklogMessage) {
         self.cold().backlog.push_front(unread);
         // The message will be counted once more when it is received, so the survey starts anew.
@@ -182,25 +187,26 @@ impl Rx {
         self.open = false;
     }
 
-    /// Takes all messages out of the backlog.
+    /// Takes all messages out of the backlog, in order. The backlog is then empty.
     pub(super) fn take_backlog(&mut self) -> VecDeque<BacklogMessage> {
         let backlog = self.cold.as_mut().map(|cold| std::mem::take(&mut cold.backlog)).unwrap_or_default();
         self.reopen();
         backlog
     }
 
-    /// Returns the channel ends in messages of the backlog, those of data pipes included.
+    /// Returns the channel ends among the handles in the backlog, including the ends that belong to data pipes. The
+    /// ends stay in the backlog.
     pub(super) fn ends_in_backlog(&mut self) -> Vec<Arc<End>> {
         let handles = self.backlog().into_iter().flatten().flat_map(|all| all.arrived.handles());
         handles.filter_map(|handle| Some(handle.channel()?.end.clone())).collect()
     }
 
-    /// Returns whether the other side has opened the lane.
+    /// Returns whether the lane is open for receiving: the peer has opened its side, so this end knows the ring.
     pub(super) fn is_open(&self) -> bool {
         self.consumer.is_some()
     }
 
-    /// Returns the memory of the ring, if the lane is open.
+    /// Returns the memory of the ring that this end reads; `None` if the lane is not open.
     pub(super) fn consumer_memory(&self) -> Option<RingMemory> {
         self.consumer.as_ref().map(|consumer| consumer.memory().clone())
     }
@@ -211,12 +217,13 @@ impl Rx {
         self.generation
     }
 
-    /// Returns the consumer of the ring; `None` if the lane is not open or nothing more can be received.
+    /// Returns the consumer of the ring that this end reads; `None` if the lane is not open or the receiving direction
+    /// has ended.
     pub(super) fn consumer_of_open(&self) -> Option<&Consumer<RingMemory>> {
         self.consumer.as_ref().filter(|_| !self.over)
     }
 
-    /// Returns the state of the survey of queued messages; `None` before a call asked for the status.
+    /// Returns the survey (count) of queued messages with its position; `None` before a call asked for the status.
     pub(super) fn ahead(&self) -> Option<&Lookahead> {
         self.cold.as_ref()?.ahead.as_ref()
     }
@@ -225,25 +232,27 @@ impl Rx {
         self.cold().ahead = ahead;
     }
 
-    /// Makes every later receive take the slow path, so that the wait set is notified of each received message.
+    /// Makes every later receive from this end take the slow path, so that a wait set is notified of each received
+    /// message.
     pub(super) fn receive_slowly(&mut self) {
         self.cold().slowly = true;
         self.reopen();
     }
 
-    /// Returns the number of messages in the backlog, and the number of bytes in them.
+    /// Returns the number of messages in the backlog, and the number of bytes in their payloads.
     pub(super) fn backlog_amount(&self) -> (u64, u64) {
         let backlog = self.cold.iter().flat_map(|cold| &cold.backlog);
         backlog.fold((0, 0), |(messages, bytes), unread| (messages + 1, bytes + unread.payload.len() as u64))
     }
 
-    /// Returns the number of cells of the ring; 0 if the lane is not open.
+    /// Returns the number of cells (of 64 bytes) of the ring that this end reads; 0 if the lane is not open.
     pub(super) fn cells(&self) -> usize {
         self.consumer.as_ref().map_or(0, |consumer| consumer.memory().cells())
     }
 
-    /// Ends the ring from the reading side, so that its producer goes on in another lane; `fresh` is this side's end
-    /// of that lane. Returns `false` if the producer has published something just before; then the ring is unchanged.
+    /// Freezes the ring: ends it from the reading side, so that its producer goes on in another lane. `fresh` is this
+    /// end's side of that lane. Returns `false` if the producer has published something just before; then the ring is
+    /// unchanged.
     pub(super) fn freeze(&mut self, fresh: &Lane) -> bool {
         let name = self.lane.name_for_other(fresh);
         let consumer = self.consumer();
@@ -255,20 +264,21 @@ impl Rx {
         ended
     }
 
-    /// Returns the lane in which this end goes on, if the end has announced one and is not there yet.
+    /// Returns the pending move of this end, if the end has announced a fresh lane to the other end and is not there
+    /// yet.
     pub(super) fn pending_move(&self) -> Option<&PendingMove> {
         self.cold.as_ref()?.pending_move.as_ref()
     }
 
-    /// Sets the lane in which this end goes on once the present ring is empty. `None` means that the end is there, or
-    /// stays where it is.
+    /// Sets or clears the pending move of this end. `None` means that the end has reached its fresh lane, or gives that
+    /// lane up.
     pub(super) fn set_pending_move(&mut self, pending_move: Option<PendingMove>) {
         self.cold().pending_move = pending_move;
         self.reopen();
     }
 
-    /// Charges the peer's account in advance for all messages that the ring can still bring while it neither grows
-    /// nor gets credit. Payloads out of line are not included.
+    /// Charges the peer's account in advance for all messages that the ring can still bring while the ring neither
+    /// grows nor gets credit. Payloads out of line are not included.
     pub(super) fn prepay(&mut self) -> Result<(), Error> {
         let bytes = self.cells() * CELL;
         // The shortest messages are those of a packed record, each after its length word.
@@ -278,13 +288,13 @@ impl Rx {
         Ok(())
     }
 
-    /// Gives back the rest of what was charged in advance for messages in the ring.
+    /// Releases the rest of what [`Rx::prepay`] charged in advance for messages in the ring.
     pub(super) fn drop_prepaid(&mut self) {
         self.cold().prepaid = None;
     }
 
-    /// Charges the peer's account for a message that is taken out of the ring. Uses up the charge in advance, if
-    /// there is one.
+    /// Charges the peer's account with `amounts` for a message that is taken out of the ring into the backlog. Splits
+    /// the charge off what was charged in advance, if anything was.
     pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
         match self.cold.as_mut().and_then(|cold| cold.prepaid.as_mut()) {
             Some(prepaid) => Ok(Some(prepaid.split(amounts))),
@@ -292,13 +302,15 @@ impl Rx {
         }
     }
 
-    /// Returns the memory of the larger ring with this generation, if the check before a move has mapped it.
+    /// Returns the memory of the larger ring with this generation, if the check before a move has mapped that ring;
+    /// otherwise `None`.
     pub(super) fn ring_ahead(&self, generation: u64) -> Option<Arc<Mapping>> {
         let rings = &self.cold.as_ref()?.rings;
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
-    /// Drops all attachments that came over the link for this lane: this end leaves the lane and will not use them.
+    /// Drops all attachments that were received over the link for this lane, because this end leaves the lane and will
+    /// not use them.
     pub(super) fn leave(&mut self) {
         let link = self.lane.current_link().clone();
         if let Some(cold) = &mut self.cold {
@@ -317,14 +329,14 @@ impl Rx {
         backlog
     }
 
-    /// Returns the error with which the receiving direction has ended, if it has. Then only the backlog can be
-    /// received.
+    /// Returns the error with which the receiving direction has ended; `None` while it has not ended. After the end,
+    /// only messages in the backlog can still be received.
     pub(super) fn ended(&self) -> Option<Error> {
         self.cold.as_ref().and_then(|cold| cold.ended)
     }
 
-    /// Returns the consumer and the next record, if the next message is plain: it is in the ring with its payload and
-    /// has no handles.
+    /// Returns the consumer and the next record, if the next message is plain: its payload is in the ring, it has no
+    /// handles, and the fast path is open. Otherwise `None`.
     #[inline]
     pub(super) fn plain(&mut self) -> Option<(&mut Consumer<RingMemory>, Record)> {
         match self {
@@ -336,7 +348,8 @@ impl Rx {
         }
     }
 
-    /// Returns whether the next message has to come through the ring and the ring is empty. Costs two loads.
+    /// Returns whether there is no message for certain: the next message has to come through the ring, and the ring is
+    /// empty. Costs two loads.
     pub(super) fn is_plainly_empty(&self) -> bool {
         self.open && self.consumer.as_ref().is_some_and(Consumer::is_empty)
     }
@@ -349,12 +362,13 @@ impl Rx {
         error
     }
 
-    /// Returns a pointer to the payload of a record in the ring.
+    /// Returns a pointer to the payload of a record in the ring, in shared memory that the peer can still change.
     pub(super) fn in_place(&self, record: Record) -> *const u8 {
         self.consumer.as_ref().expect("an end that found a message is open").in_place(record)
     }
 
-    /// Copies bytes of a message's payload, from `offset` on, to fill `out`.
+    /// Copies bytes of a received message's payload, from `offset` on, to fill `out`. Returns `out` as initialised
+    /// bytes.
     pub(super) fn copy<'a>(
         &mut self,
         payload: &Payload,
@@ -370,8 +384,8 @@ impl Rx {
     }
 }
 
-/// Returns after how many messages the consumer of a ring gives credit: a quarter of the quota that the producer has
-/// published. `u64::MAX` if the producer has published none.
+/// Returns the number of messages after which the consumer of a ring gives credit: a quarter of the quota that the
+/// producer has published, but at least 1. `u64::MAX` if the producer has published no quota.
 pub(super) fn message_quota(ring: &RingMemory) -> u64 {
     match ring.quota().load(Ordering::Relaxed) {
         0 => u64::MAX,

@@ -16,32 +16,33 @@ use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 use crate::wake::{Direction, Wait};
 
-/// Number of lanes through which one call follows the other end, from move to move, before the call checks its
-/// deadline. The next call continues there.
+/// Number of lanes through which one receive follows the other end, from move to move, before the receive checks its
+/// deadline. The next call continues from there.
 pub(in crate::channel) const MOST_LANES: usize = 1024;
 
-/// Largest number of handle tables that may come without a message between them; a peer that sends more is a bad
+/// Largest number of handle tables that a peer may send without a message between them; a peer that sends more is a bad
 /// peer. A handle table is the record before a message that describes its handles.
 const MOST_TABLES: usize = 4096;
 
-/// Number of tables that a handle table in memory of its own counts as, towards [`MOST_TABLES`].
+/// Number of handle tables that a table in memory of its own counts as, towards [`MOST_TABLES`].
 const LONG_TABLE: usize = 64;
 
-/// Returns a temporary error, which leaves the channel as it is. Any other error ends the receiving direction.
+/// Returns `error`. If the error is not temporary, ends the receiving direction with it first; a temporary error leaves
+/// the channel as it is.
 pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
     if error.passes() { error } else { rx.end_with(error) }
 }
 
-/// Number of bytes of the message number at the start of the record of a prepended backlog.
+/// Number of bytes of the attachment key at the start of the record of a prepended backlog.
 const NUMBER: usize = 8;
 
 impl End {
-    /// Returns the record of the next message in the ring. `None` if none is there, or if a backlog comes first that
-    /// was prepended just now.
+    /// Returns the record of the next message in the ring, and leaves the message there. Follows marks into other
+    /// lanes. `None` if no message is there, or if a backlog that was prepended just now comes first.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] once the other end was followed through [`MOST_LANES`]; any error that ends the
-    /// receiving direction.
+    /// [`Error::WouldBlock`] after the call has followed the other end through [`MOST_LANES`] lanes; any error that
+    /// ends the receiving direction.
     #[inline]
     pub(in crate::channel) fn next_record(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         match self.next_or_mark(rx)? {
@@ -62,8 +63,9 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Returns the record of the next message in the ring; `None` if none is there, or if a backlog comes first that
-    /// was prepended just now. Follows the other end through as many lanes as there are, until the deadline.
+    /// Returns the record of the next message in the ring, and leaves the message there; `None` if no message is there,
+    /// or if a backlog that was prepended just now comes first. Follows the other end through as many lanes as there
+    /// are, until the deadline.
     #[inline]
     pub(super) fn next_record_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
         loop {
@@ -74,7 +76,8 @@ impl End {
         }
     }
 
-    /// Checks whether a call that has followed the other end through [`MOST_LANES`] may continue.
+    /// Checks whether a receive that has followed the other end through [`MOST_LANES`] lanes may continue until its
+    /// deadline.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
@@ -88,7 +91,7 @@ impl End {
     }
 
     /// Follows marks (records that lead to another lane) at the front of the ring, through at most [`MOST_LANES`]
-    /// lanes. Does nothing if the lane is not open, or if the backlog is not empty.
+    /// lanes. Does nothing if the lane is not open, or if the backlog is not empty. Takes no message.
     pub(in crate::channel) fn next_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
             if !rx.is_at_ring() {
@@ -104,9 +107,9 @@ impl End {
         Ok(())
     }
 
-    /// Returns the record of the next message, or the mark that says in which lane the other end went on. Opens the
-    /// lane if the peer's open packet has come, and follows records that are neither. `None` if nothing is there, or
-    /// if a backlog comes first that was prepended just now.
+    /// Returns the record at the front of the ring if it is a message, or a mark that says in which lane the other end
+    /// went on. Opens the lane if the peer's open packet has arrived, and handles records of other kinds. `None` if the
+    /// ring is empty, or if a backlog that was prepended just now comes first.
     #[inline]
     pub(in crate::channel) fn next_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         loop {
@@ -151,11 +154,11 @@ impl End {
         }
     }
 
-    /// Handles a receiving direction without a ring to read: it has ended, or the lane is not open. Returns `true` if
-    /// the lane could be opened just now.
+    /// Handles a receiving direction without a ring to read: the direction has ended, or the lane is not open. Returns
+    /// `true` if the lane could be opened just now, and `false` if the peer's open packet has not arrived.
     ///
     /// # Errors
-    /// The error with which the receiving direction has ended, if it has.
+    /// The error with which the receiving direction has ended or ends now.
     #[cold]
     pub(super) fn not_open(&self, rx: &mut Rx, down: bool) -> Result<bool, Error> {
         if let Some(error) = rx.ended() {
@@ -172,8 +175,8 @@ impl End {
         }
     }
 
-    /// Follows a record that is neither a message nor a mark: the close of the channel, a larger ring, a handle
-    /// table, or a prepended backlog.
+    /// Handles a record that is neither a message nor a mark: the close of the channel, a larger ring, a handle table,
+    /// or a prepended backlog.
     #[cold]
     pub(in crate::channel) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         match record.header.kind() {
@@ -208,8 +211,8 @@ impl End {
         }
     }
 
-    /// Returns the memory of the ring of this lane with the given generation. The sender has sent that memory, and
-    /// this end has not gone on in that ring yet.
+    /// Returns the memory of the ring of this lane with the given generation, which the sender has sent over the
+    /// socket. The receiving direction does not read from that ring yet.
     pub(super) fn ring_of(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         match rx.ring_ahead(generation) {
             Some(ring) => Ok(ring),
@@ -217,7 +220,8 @@ impl End {
         }
     }
 
-    /// Goes on in the lane that a mark names. `record` is the mark, the last record of its ring.
+    /// Goes on receiving in the lane that a mark names. `record` is the mark, the last record of its ring. Lets the
+    /// sending direction follow too, if no other call uses it.
     #[cold]
     pub(in crate::channel) fn follow_mark(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let next = self.marked(rx, record)?;
@@ -230,8 +234,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the lane that a mark names: the lane in which the other end went on. `record` is the mark, the last
-    /// record of its ring.
+    /// Returns the lane that a mark names, in which the other end went on. `record` is the mark, the last record of its
+    /// ring. If both ends move at once, decides which of them goes first.
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {
@@ -258,7 +262,7 @@ impl End {
         Ok(next)
     }
 
-    /// Stores the handle table of the next message.
+    /// Takes the handle table in `record` off the ring, and stores it for the next message.
     pub(super) fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         // The message follows its table, unless it could not be sent: then table and message come again. The limit
         // keeps a long sequence of tables from holding up a call.
@@ -277,8 +281,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns a handle table: the bytes of `record` from `offset` on, or, if the table came in memory of its own,
-    /// the table for `message`.
+    /// Returns the bytes of a handle table: those of `record` from `offset` on, or, if the table was sent in memory of
+    /// its own, those of the memory for `message`.
     fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: AttachmentKey) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
@@ -300,7 +304,8 @@ impl End {
         }
     }
 
-    /// Takes a prepended backlog: its messages come before everything in the ring.
+    /// Takes a prepended backlog off the ring, and appends its messages to the backlog. They are so received before
+    /// everything in the ring.
     fn take_prepended(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let token = rx.lane.token_in();
         let mut number = [MaybeUninit::uninit(); NUMBER];
@@ -326,8 +331,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns memory that was sent before the next record, which refers to it. Until the record is taken, later
-    /// calls get the same memory again.
+    /// Returns the memory to which the next record refers, and which the sender has sent over the socket before that
+    /// record. Until the record is taken off the ring, later calls return the same memory again.
     pub(in crate::channel) fn fetch_memory(&self, rx: &mut Rx, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
         if let Some(Some((fetched, mapping))) = rx.cold.as_ref().map(|cold| &cold.fetched)
             && *fetched == key
@@ -342,7 +347,8 @@ impl End {
         Ok(mapping)
     }
 
-    /// Gives all owed credit, because the sender may wait for it while this thread waits for the sender.
+    /// Gives the sender all credit that this end owes, because the sender may wait for credit while this thread waits
+    /// for the sender.
     pub(in crate::channel) fn owe_nothing(&self, rx: &mut Rx) {
         let Some(consumer) = &mut rx.consumer else { return };
         // The quota is read again: a producer may have published it after this ring was made.
@@ -353,7 +359,8 @@ impl End {
         }
     }
 
-    /// Returns whether a thread that waits for a message would sleep at once, as far as is known without waiting.
+    /// Returns whether a thread that waits for a message on this end would sleep at once instead of spinning, as far as
+    /// this is known without waiting.
     pub(crate) fn sleeps_at_once(&self) -> bool {
         let peer_is_elsewhere = || {
             let rx = self.rx.try_lock()?;

@@ -15,17 +15,18 @@ use crate::link::{Handles, MemoryKey};
 use crate::ring::{MAX_MESSAGE, Memory, Record, RecordKind};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
 
-/// Number of bytes of the smallest buffer that a message allocates: room for a whole cell.
+/// Number of bytes of the smallest buffer that a message allocates: room for a whole cell of 64 bytes.
 pub(super) const SMALLEST_BUFFER: usize = 64;
 
-/// The place of a received message's payload.
+/// The place where the payload of a received message lies.
 #[derive(Debug)]
 pub(in crate::channel) enum Payload {
     /// The payload is in the ring; valid while the record is the next record there.
     Ring(Record),
-    /// The payload is in a block; valid until the block is given back.
+    /// The payload is in a block of the sender's pool; valid until the block is returned to the sender. `len` is the
+    /// length in bytes.
     Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize, lane: Arc<Lane> },
-    /// The payload is in sealed memory of its own: no process can change the bytes.
+    /// The payload is in sealed memory of its own: no process can change the bytes. `len` is the length in bytes.
     Sealed { mapping: Arc<Mapping>, len: usize },
     /// The payload is in private memory of this process: it was taken out of its ring before, or made from a value.
     Own(Vec<u8>),
@@ -40,7 +41,7 @@ impl Payload {
         }
     }
 
-    /// Returns the sealed memory if the payload stays there instead of being copied: it is long enough for that to
+    /// Returns the sealed memory of a payload that is not copied when it is received: it is long enough for that to
     /// pay, and the memory holds nothing else. Otherwise `None`.
     #[inline]
     fn stays(&self) -> Option<&Arc<Mapping>> {
@@ -61,7 +62,7 @@ pub(in crate::channel) fn put<'a>(bytes: &[u8], out: &'a mut [MaybeUninit<u8>]) 
     unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
 }
 
-/// Returns initialised bytes as places to write to.
+/// Returns initialised bytes as memory to be written, for functions that fill uninitialised memory.
 pub(in crate::channel) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: the memory and the layout are the same. Functions of this crate write only initialised bytes through
     // this slice.
@@ -69,10 +70,11 @@ pub(in crate::channel) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] 
 }
 
 impl End {
-    /// Finds the payload of a record's message, and checks that the payload lies within its memory.
+    /// Returns where the payload of a record's message lies. Fetches the memory of a payload out of line, and checks
+    /// that the payload lies within that memory.
     ///
     /// # Errors
-    /// A temporary error, or [`Error::BadPeer`], with which the receiving direction has ended.
+    /// A temporary error; or else an error with which the receiving direction has ended, such as [`Error::BadPeer`].
     #[inline]
     pub(in crate::channel) fn payload(&self, rx: &mut Rx, record: Record) -> Result<Payload, Error> {
         match record.header.kind() {
@@ -119,7 +121,8 @@ impl End {
         decoded.ok_or_else(|| rx.end_with(Error::BadPeer("an invalid record of a block")))
     }
 
-    /// Returns the number of payload bytes that a message claims, without fetching its memory.
+    /// Returns the number of payload bytes that a record claims for its message, without fetching the message's memory.
+    /// A claim above the largest message size makes the peer a bad peer.
     pub(super) fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
         let len = match record.header.kind() {
             RecordKind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
@@ -137,14 +140,16 @@ impl End {
         len.ok_or_else(|| rx.end_with(Error::BadPeer("an invalid record of a sealed payload")))
     }
 
-    /// Reserves memory for a payload in an empty message; none if the payload stays in sealed memory.
+    /// Reserves memory for the bytes of a payload in an empty message. Reserves none if the payload stays in sealed
+    /// memory. Fails if there is no memory.
     #[inline]
     pub(super) fn reserve_for(&self, payload: &Payload, message: &mut Message) -> Result<(), Error> {
         let len = if payload.stays().is_some() { 0 } else { payload.len().max(SMALLEST_BUFFER) };
         message.bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory { call: "memory for the message" })
     }
 
-    /// Moves a payload into an empty message: copies the bytes, or keeps the sealed memory where that pays.
+    /// Moves a payload into an empty message: copies the bytes, or retains the sealed memory where a copy costs more.
+    /// Fails if there is no memory.
     #[inline]
     pub(super) fn take_payload(&self, rx: &mut Rx, payload: &Payload, message: &mut Message) -> Result<(), Error> {
         let len = payload.len();
@@ -161,7 +166,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the handles of the next message; `record` is the record of that message.
+    /// Takes the handles of the next message, or its value, from the inbox of the link, and returns them; `record` is
+    /// the record of that message. Fails if they cannot be received now.
     #[inline]
     pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
         if record.header.handles() == 0 { Ok(ReceivedExtras::default()) } else { self.fetch_handles(rx, record) }
@@ -200,8 +206,8 @@ impl End {
         }
     }
 
-    /// Takes a message off the ring and counts it. Gives its ring space, and the block of a payload out of line, back
-    /// to the sender.
+    /// Takes a message off the ring and counts it as received. Returns its ring space, and the block of a payload out
+    /// of line, to the sender.
     #[inline]
     pub(in crate::channel) fn finish(&self, rx: &mut Rx, record: Record, payload: Payload) {
         self.count(&payload);
@@ -214,8 +220,8 @@ impl End {
         }
     }
 
-    /// Takes a message off the ring and counts it, while its payload stays in use. A payload out of line keeps its
-    /// block until [`End::release`].
+    /// Takes a message off the ring and counts it as received, while the program still uses its payload. A payload out
+    /// of line occupies its block until [`End::release`].
     pub(in crate::channel) fn detach(&self, rx: &mut Rx, record: Record, payload: &Payload) {
         self.count(payload);
         // Memory that the user keeps no longer counts against the peer.
@@ -231,8 +237,8 @@ impl End {
         self.advance(rx, record, true);
     }
 
-    /// Gives back the block of a payload that [`End::detach`] has kept in use, and wakes a sender that waits for
-    /// room.
+    /// Returns the block of a payload to the sender that [`End::detach`] left in use, and wakes the sender if it waits
+    /// for room.
     pub(in crate::channel) fn release(&self, payload: &Payload) {
         if let Payload::Block { mapping, record, lane, .. } = payload {
             pool::give_back(mapping, record);
@@ -251,8 +257,8 @@ impl End {
         }
     }
 
-    /// Goes on to the next record of the ring. The sender gets credit (it learns which cells are free) at once if
-    /// `now` is set or the message has handles; otherwise when enough is owed.
+    /// Takes `record` off the ring. The sender gets credit (it learns which cells are free) at once if `now` is set or
+    /// the message has handles; otherwise when enough credit is owed.
     #[inline]
     pub(in crate::channel) fn advance(&self, rx: &mut Rx, record: Record, now: bool) {
         if now && let Some(cold) = &mut rx.cold {
@@ -270,7 +276,7 @@ impl End {
         self.wake_for_room(lane, consumer.memory().waiting());
     }
 
-    /// Reports to the sender the messages that were taken out of the ring to travel along with a moving end. These
+    /// Reports to the sender how many messages this end took out of the ring to travel in the backlog of a move. These
     /// messages are not received, so the sender gets no credit for them.
     pub(in crate::channel) fn give_taken(&self, rx: &mut Rx) {
         rx.consumer().give_taken();
@@ -278,7 +284,7 @@ impl End {
         self.wake_for_room(lane, consumer.memory().waiting());
     }
 
-    /// Wakes the sender if it waits for room.
+    /// Wakes the sender of `lane` if its sleep word `waiting` says that it sleeps until there is room.
     pub(super) fn wake_for_room(&self, lane: &Lane, waiting: &AtomicU32) {
         let how = lane.take_sleeper(waiting);
         if waiter::wake(lane.current_link(), lane.scope(), waiting, how) {
@@ -286,8 +292,8 @@ impl End {
         }
     }
 
-    /// Gives back the block of a payload, if the payload is in one. Drops the mapping of a block that is used only
-    /// once.
+    /// Returns the block of a payload to the sender, if the payload is in a block. Drops the mapping of a block that is
+    /// used only once.
     pub(in crate::channel) fn let_go(&self, rx: &mut Rx, payload: Payload) {
         match payload {
             Payload::Ring(_) | Payload::Own(_) | Payload::Sealed { .. } => {}
@@ -300,7 +306,7 @@ impl End {
         }
     }
 
-    /// Drops the mapping of a block that the sender does not use again.
+    /// Drops the mapping of the block with this id, because the sender does not use the block again.
     pub(super) fn forget_block(&self, rx: &mut Rx, id: usize) {
         drop(rx.cold.as_mut().and_then(|cold| cold.blocks.get_mut(id)).and_then(Option::take));
     }

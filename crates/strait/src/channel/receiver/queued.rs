@@ -11,7 +11,7 @@ use crate::lane::Lane;
 use crate::ring::{Corrupt, RecordKind, Survey};
 
 /// Largest number of rings and lanes that one survey (a count of the queued messages) goes through. The next survey
-/// continues there.
+/// continues from there.
 const STEPS: usize = 64;
 
 /// The state of an end of a channel: queued messages, room to send, and whether the other end is closed.
@@ -23,8 +23,8 @@ pub struct Status {
     /// Number of bytes in the messages that can be received now. A [value](crate::Value) from within the process
     /// counts 0 bytes, whatever its size is said to be.
     pub bytes: u64,
-    /// Whether a small message with one descriptor can be sent now, as far as the ring and the limits of this end's
-    /// [`Options`](crate::Options) allow. Also `true` if sending would fail at once.
+    /// Whether a small message with one descriptor can be sent now without blocking, as far as the ring and the limits
+    /// of this end's [`Options`](crate::Options) allow. Also `true` if a send would fail at once.
     pub has_room: bool,
     /// Whether nothing more will come: the other end is closed, its process is dead, or it is a bad peer. Messages
     /// that were sent before can still be received.
@@ -32,7 +32,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns whether nothing is left to be received, now or ever.
+    /// Returns whether there is nothing to receive now, and never will be: the peer is closed and every message was
+    /// received.
     pub fn all_read(&self) -> bool {
         self.peer_closed && self.messages == 0
     }
@@ -43,12 +44,13 @@ impl Status {
 pub(in crate::channel) struct Lookahead {
     lane: Arc<Lane>,
     survey: Survey,
-    /// Number of messages, and of bytes, that were received before the survey began or were in the backlog then. The
-    /// survey counts later messages only.
+    /// Number of messages, and of bytes in them, that were received before the survey began or were in the backlog
+    /// then. The survey counts later messages only.
     base: (u64, u64),
 }
 
-/// The result of a survey: the messages queued here, the bytes in them, and whether the other end is closed.
+/// The result of a survey: the number of messages queued at an end, the bytes in them, and whether the other end is
+/// closed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::channel) struct Queued {
     pub(in crate::channel) messages: u64,
@@ -57,8 +59,8 @@ pub(in crate::channel) struct Queued {
 }
 
 impl Channel {
-    /// Returns the state of this end: how much is queued, whether there is room to send, and whether the other end is
-    /// closed. Receives nothing and does not block.
+    /// Returns the state of this end: how much is queued to be received, whether there is room to send, and whether the
+    /// other end is closed. Receives nothing and does not block.
     ///
     /// Messages that an earlier call has counted are not counted again. So a call after each message costs the same,
     /// however many messages are queued.
@@ -86,7 +88,7 @@ impl End {
         Ok(Status { messages, bytes, has_room, peer_closed })
     }
 
-    /// Counts the queued messages, and sees whether more will come.
+    /// Counts the messages queued at this end, and finds out whether the other end is closed. Receives none of them.
     pub(in crate::channel) fn queued(&self, rx: &mut Rx) -> Result<Queued, Error> {
         for _ in 0..STEPS {
             // The lane is checked before the ring: everything that was committed before the peer went down is then
@@ -106,8 +108,8 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Counts the new messages in the present ring. Returns the kind of the record that ends the ring, or `None` if
-    /// the ring has no end yet.
+    /// Counts the messages in the present ring that are new since the last survey. Returns the kind of the record that
+    /// ends the ring, or `None` if no such record has been written yet.
     fn look_ahead(&self, rx: &mut Rx) -> Result<Option<RecordKind>, Error> {
         if rx.ended().is_some() {
             return Ok(None);
@@ -128,7 +130,8 @@ impl End {
         looked.map_err(|corrupt| rx.end_with(Error::BadPeer(corrupt.0)))
     }
 
-    /// Returns the messages and the bytes that were received or are in the backlog.
+    /// Returns the number of messages, and of bytes in them, that this end has received in its lifetime or has in its
+    /// backlog.
     fn base(&self, rx: &Rx) -> (u64, u64) {
         let (messages, bytes) = rx.backlog_amount();
         (self.counts.messages_received.get() + messages, self.counts.bytes_received.get().wrapping_add(bytes))
@@ -148,8 +151,8 @@ impl End {
         }
     }
 
-    /// Moves all messages from the ring to the backlog, up to a record that leads to another ring or lane, and
-    /// follows that record.
+    /// Moves all messages from the ring to the backlog, up to a record that leads to another ring or lane, and follows
+    /// that record. So the messages behind that record can be counted.
     fn take_all_before(&self, rx: &mut Rx) -> Result<(), Error> {
         let (lane, generation) = (rx.lane.clone(), rx.generation());
         rx.set_ahead(None);

@@ -20,7 +20,7 @@ use crate::wake::lock::Guard;
 pub struct PutBackError {
     /// The reason why the messages could not be put back.
     pub error: Error,
-    /// The messages, in the order of the call; none of them was put back.
+    /// The messages that were passed to the call, in their order; none of them was put back.
     pub messages: Vec<Message>,
 }
 
@@ -37,41 +37,41 @@ impl std::error::Error for PutBackError {
 }
 
 impl From<PutBackError> for Error {
-    /// Returns the reason, and drops the messages.
+    /// Returns the reason why the messages could not be put back, and drops the messages.
     fn from(failed: PutBackError) -> Self {
         failed.error
     }
 }
 
 impl Channel {
-    /// Receives the next message; waits for it without a time limit.
+    /// Receives the next message; waits for the message without a time limit.
     ///
     /// # Errors
-    /// As [`Channel::recv_to`].
+    /// All errors of [`Channel::recv_to`], except that the call never times out.
     pub fn recv(&self) -> Result<Message, Error> {
         self.recv_by(Deadline::NEVER)
     }
 
-    /// Receives the next message if it is there now. Does not block.
+    /// Receives the next message if there is one now. Does not block.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if no message is there; otherwise as [`Channel::recv_to`].
+    /// [`Error::WouldBlock`] if there is no message; otherwise the errors of [`Channel::recv_to`].
     pub fn try_recv(&self) -> Result<Message, Error> {
         self.recv_by(Deadline::NOW)
     }
 
-    /// Receives the next message; waits for it until the deadline.
+    /// Receives the next message; waits for the message until the deadline.
     ///
     /// # Errors
-    /// As [`Channel::recv_to`].
+    /// All errors of [`Channel::recv_to`].
     pub fn recv_by(&self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
         let mut message = Message::new();
         self.recv_to(&mut message, deadline)?;
         Ok(message)
     }
 
-    /// Receives the next message into `message`; waits for it until the deadline. Drops the old content of `message`
-    /// and reuses its memory: in steady flow nothing is allocated. On an error `message` is empty.
+    /// Receives the next message into `message`; waits for the next message until the deadline. Drops the old content
+    /// of `message` and reuses its memory: in steady flow nothing is allocated. On an error `message` is empty.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] once everything that the peer sent has been received;
@@ -88,11 +88,11 @@ impl Channel {
         })
     }
 
-    /// Receives the next message into the start of `buffer`; waits for it until the deadline.
+    /// Receives the next message into the start of `buffer`; waits for the message until the deadline.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer: it then stays the next
-    /// message. Otherwise as [`Channel::recv_to`].
+    /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer than `buffer`: it then stays
+    /// the next message. Otherwise the errors of [`Channel::recv_to`].
     #[inline]
     pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
         let deadline = deadline.into();
@@ -138,29 +138,30 @@ impl Channel {
         self.end.received_or(looked).map(|()| None)
     }
 
-    /// Receives the next message without copying it: the caller reads it where the peer wrote it. Waits for the
-    /// message until the deadline.
+    /// Receives the next message without copying it: the caller reads the bytes where the peer wrote them. Waits for
+    /// the message until the deadline.
     ///
     /// The peer may still be able to change the bytes, so [`InPlace`] gives access to them in its own way. While the
     /// caller holds the view of a small message, no other thread receives from this end.
     ///
     /// # Errors
-    /// As [`Channel::recv_to`].
+    /// All errors of [`Channel::recv_to`].
     pub fn recv_in_place(&self, deadline: impl Into<Deadline>) -> Result<InPlace<'_>, Error> {
         self.end.received_or(self.end.recv_view(deadline.into()))
     }
 
-    /// Receives the messages that are there, as many as `slots` can take; waits for the first one until the deadline.
-    /// Returns the number of messages: at least one, unless `slots` is empty. The memory of the slots is reused, as
-    /// in [`Channel::recv_to`].
+    /// Receives the messages that are there, as many as `slots` can take; waits for the first message until the
+    /// deadline. Returns the number of messages received: at least one, unless `slots` is empty. The memory of the
+    /// slots is reused, as in [`Channel::recv_to`].
     ///
     /// # Errors
-    /// As [`Channel::recv_to`], for the first message. An error at a later message is returned by the next call.
+    /// The errors of [`Channel::recv_to`], for the first message. An error at a later message is returned by the next
+    /// call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.end.received_or(self.end.recv_batch(slots, deadline.into()))
     }
 
-    /// Receives the messages that are there, at most `most`, and appends them to `batch`; waits for the first one
+    /// Receives the messages that are there, at most `most`, and appends them to `batch`; waits for the first message
     /// until the deadline.
     pub(crate) fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
         self.end.received_or(self.end.recv_onto(batch, most, deadline))
@@ -218,8 +219,8 @@ impl End {
         self.rx.lock_unless(deadline, || self.interruption())
     }
 
-    /// Returns the result of a receive, after it has counted a failure and run deferred callbacks and destructors.
-    /// The caller holds no lock.
+    /// Returns the result of a receive unchanged. After a failure, counts it and runs deferred callbacks and
+    /// destructors first. The caller holds no lock.
     #[inline]
     fn received_or<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
@@ -234,12 +235,13 @@ impl End {
         result
     }
 
-    /// Returns whether a receive has failed with a temporary error since the last call of this function.
+    /// Returns whether a receive from this end has failed with a temporary error since the last call of this function.
     pub(crate) fn take_stumble(&self) -> bool {
         self.has_stumbled.load(Ordering::Relaxed) && self.has_stumbled.swap(false, Ordering::Relaxed)
     }
 
-    /// Takes the next message into `buffer`, if it is plain: in the ring, and without handles. `None` if it is not.
+    /// Receives the next message into `buffer`, if the message is plain: in the ring, and without handles. `None` if no
+    /// such message is there.
     #[inline(always)]
     fn take_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
         let (consumer, record) = rx.plain()?;
@@ -250,8 +252,9 @@ impl End {
         Some(Ok(needed))
     }
 
-    /// Takes the next message into `buffer` if it is nothing but bytes, after following records that are no messages:
-    /// the end of a ring, say. `None` if no such message is there.
+    /// Receives the next message into `buffer` if the message is nothing but bytes. Before that, handles records that
+    /// are no messages, such as the end of a ring. Returns the length of the message, or `None` if no such message is
+    /// there.
     #[inline(never)]
     fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         if rx.backlog().is_some() {
@@ -362,7 +365,7 @@ impl End {
         }
     }
 
-    /// Returns whether another message can be received now.
+    /// Returns whether another message can be received now without waiting.
     fn has_more(&self, rx: &mut Rx) -> bool {
         if rx.is_plainly_empty() {
             return false;
@@ -370,8 +373,8 @@ impl End {
         rx.backlog().is_some() || matches!(self.next_record(rx), Ok(Some(_))) || rx.backlog().is_some()
     }
 
-    /// Receives the next message if it is plain (in the ring, and without handles) and there is memory for it.
-    /// Returns whether it did.
+    /// Receives the next message into `message` if it is plain (in the ring, and without handles) and there is memory
+    /// for it. Returns whether the message was received.
     #[inline]
     fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         let Some((consumer, record)) = rx.plain() else { return false };
@@ -468,7 +471,8 @@ impl End {
         Ok(())
     }
 
-    /// Moves a payload into `message`. Does nothing if the message is a value: the bytes of its record mean nothing.
+    /// Moves a payload into `message`. Does nothing if the received message is a value: the bytes of its record mean
+    /// nothing.
     #[inline]
     fn take_payload_unless_value(&self, rx: &mut Rx, payload: &Payload, message: &mut Message) -> Result<(), Error> {
         match message.arrived.value() {
@@ -477,8 +481,8 @@ impl End {
         }
     }
 
-    /// Turns the value `unread`, which is to be received into a buffer, into bytes, and puts it back as the next
-    /// message: the bytes may be too long for the buffer. The lock is held meanwhile, so no other thread receives.
+    /// Turns the value `unread` into bytes and puts it back as the next message, because the program receives into a
+    /// buffer that may be too short for the bytes. The lock is held meanwhile, so no other thread receives.
     #[cold]
     fn convert_next(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {
         rx.mark_blocking();
