@@ -22,26 +22,28 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::{Layout, Shareable};
 use crate::sync::unpoisoned;
 
-/// The most arenas, and the most introductions, that a peer can make this process remember for a link. The kernel
-/// allows a process some 65,000 mappings, and other peers need some.
+/// The most arenas, and separately the most introductions, that the peer of one link can make this process remember. A
+/// peer that announces more is a bad peer. The kernel allows a process some 65,000 mappings, and other peers need some.
 const MOST: usize = 1 << 13;
 
-/// The process at the other end of the lanes of an announced arena.
+/// The process that holds the other ends of the lanes of an arena that a peer announced. (An arena holds many lanes
+/// between the same two processes, of which this process is one.)
 enum With {
-    /// The process that created and announced the arena.
+    /// The other ends of the arena's lanes are in the process that created and announced the arena.
     Maker,
-    /// This process, which then has both ends of each lane of the arena.
+    /// The other ends of the arena's lanes are in this process too, which so has both ends of each lane.
     Us,
-    /// A third process, at the other end of this link.
+    /// The other ends of the arena's lanes are in a third process, the peer of this link.
     Other(Arc<Link>),
 }
 
-/// An arena that a peer announced: its memory, and the process at the other end of its lanes.
+/// What this process knows of an arena that a peer announced: its memory, and the process that holds the other ends of
+/// its lanes.
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// How many more lookups of its lane the arena is remembered for. `None` (without limit) for an arena with several
-    /// lanes.
+    /// How many more lookups of its only lane the announced arena is remembered for; then it is forgotten. `None`
+    /// (without limit) for an arena with several lanes.
     lookups: Option<u8>,
 }
 
@@ -55,10 +57,11 @@ impl Known {
     }
 }
 
-/// The memory of an arena that a peer announced, mapped or not.
+/// The memory of an arena that a peer announced: mapped already, or received and not mapped yet.
 enum ArenaMemory {
     Mapped(Arc<Arena>),
-    /// The memory could not be mapped when it came. It is mapped when a lane in it is looked up.
+    /// The memory of the announced arena could not be mapped when it was received. The next lookup of a lane in the
+    /// arena tries again.
     Arrived {
         attachment: ReceivedAttachment,
         claim: Claim,
@@ -66,7 +69,8 @@ enum ArenaMemory {
     },
 }
 
-/// The properties of an arena as its announcement gives them, not checked yet.
+/// The size and names of an arena as the peer's announcement gives them. The memory itself has not been checked against
+/// them yet.
 #[derive(Clone, Copy)]
 struct Claim {
     number: u64,
@@ -76,27 +80,29 @@ struct Claim {
     layout: Layout,
 }
 
-/// The announcements of a link's peer: arenas, and introductions to other processes. Announcements about a process that
-/// is gone stay: what it announced before may still be needed.
+/// What the peer of one link has announced over the link: arenas, and introductions to other processes. Announcements
+/// about a process that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
 pub(super) struct Announcements {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
 
-/// The most links of a chain whose remaining packets are received before the links are dropped. A peer can put links
-/// into links without end. What the peers of those links sent matters only if there is another link to the same
-/// process.
+/// The most links that one thread, while it drops a chain of links, first receives the remaining packets of. A link's
+/// announcements can hold further links, and those again, without end. The remaining packets matter only if there is
+/// another link to the same process.
 const LISTENED_TO: usize = 1024;
 
 thread_local! {
-    /// The links that this thread is about to drop, because the link that referred to them is dropped.
+    /// The links that this thread is about to drop, because the link whose announcements held them was dropped.
     static GOING: InTurn<Arc<Link>> = const { InTurn::new() };
-    /// For how many more links that this thread drops the remaining packets are received first.
+    /// The number of links, of those that this thread is about to drop, whose remaining packets may still be received
+    /// first. Starts at [`LISTENED_TO`] and counts down.
     static TO_LISTEN_TO: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns whether a link that is dropped may receive its remaining packets first, and counts that.
+/// Returns whether a link that is being dropped may receive its remaining packets first. Each `true` for a link of a
+/// chain takes one from the chain's limit, [`LISTENED_TO`].
 pub(super) fn may_drain() -> bool {
     let count = |left: &Cell<usize>| left.replace(left.get().saturating_sub(1)) > 0;
     match InTurn::is_at_it(&GOING) {
@@ -107,8 +113,8 @@ pub(super) fn may_drain() -> bool {
 }
 
 impl Drop for Announcements {
-    /// Drops the links to which the announcements refer one after the other, and not each from within another. A peer
-    /// could make a chain of links that is longer than the stack is deep.
+    /// Drops the links that these announcements hold, one after the other and never one from within the destructor of
+    /// another. A peer could make a chain of links that is longer than the stack is deep.
     fn drop(&mut self) {
         let mut links: Vec<_> = self.introduced.drain().map(|(_, link)| link).collect();
         links.extend(self.arenas.drain().filter_map(|(_, known)| match known.with {
@@ -127,12 +133,13 @@ pub(super) fn let_go(links: Vec<Arc<Link>>) {
 }
 
 impl Announcements {
-    /// Returns whether there are no announcements: no arenas and no introductions.
+    /// Returns whether the peer has announced nothing: no arenas and no introductions.
     pub(super) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
 
-    /// Calls `each` with every link to which one of these announcements refers.
+    /// Calls `each` with every link that these announcements hold: links to introduced processes, and to third
+    /// processes that share an arena with this one.
     pub(super) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
         self.introduced.values().for_each(&mut each);
         for known in self.arenas.values() {
@@ -142,7 +149,8 @@ impl Announcements {
         }
     }
 
-    /// Returns whether an announcement may keep a link other than its own open.
+    /// Returns whether these announcements may keep a link open other than the one over which they came: they hold a
+    /// link, or they have an arena with both ends of its lanes in this process.
     pub(super) fn has_references(&self) -> bool {
         let local = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
@@ -150,14 +158,15 @@ impl Announcements {
         leads || local()
     }
 
-    /// Returns the mapped arenas of lanes whose ends are both in this process, or will be.
+    /// Returns the mapped arenas among these announcements whose lanes have both ends in this process, now or after a
+    /// transfer.
     pub(super) fn local_arenas(&self) -> Vec<Arc<Arena>> {
         let local = self.arenas.values().filter(|known| matches!(known.with, With::Us));
         local.filter_map(Known::arena).cloned().collect()
     }
 
-    /// Discards everything that these arenas store for ends in transit to this process, because those ends will not
-    /// arrive.
+    /// Discards everything that the announced arenas store for ends in transit to this process, because those ends will
+    /// not arrive. Done only for arenas whose lanes have both ends in this process.
     pub(super) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
@@ -166,7 +175,8 @@ impl Announcements {
         }
     }
 
-    /// Adds the announcements of another link to these. Returns the replaced announcements.
+    /// Adds `announcements`, which came over another link to the same process, to these. An added announcement replaces
+    /// one of the same number; returns those that were replaced.
     pub(super) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in announcements.arenas.drain() {
@@ -179,22 +189,29 @@ impl Announcements {
     }
 }
 
-/// The announced arenas of a link, and the makers of lanes to its peer.
+/// The arenas that the peer of a link has announced, and the makers that create lanes to that peer. (A maker holds the
+/// arenas that this process created for two given processes.)
 #[derive(Default)]
 pub(super) struct Arenas {
     announcements: Mutex<Announcements>,
-    /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
-    /// maker is kept at the newer of the two links.
+    /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. Of
+    /// two links, the newer one holds the maker.
     makers: Mutex<HashMap<u64, Maker>>,
 }
 
-/// The values of the field `with` of an arena packet, which says which process is at the other end of the lanes.
+/// Value of the field `with` of an arena packet: the receiver of the packet and the process that sent it hold the ends
+/// of the arena's lanes. The field says which process holds the other ends.
 const WITH_MAKER: u64 = 0;
+/// Value of the field `with` of an arena packet: the receiver of the packet holds both ends of each lane.
 const WITH_YOURSELF: u64 = 1;
+/// Lowest value of the field `with` of an arena packet whose lanes have their other ends in a third process. The value
+/// is this constant plus the number of the introduction of that process.
 const WITH_INTRODUCED: u64 = 2;
 
 impl Link {
-    /// Stores what the peer announces in a packet: an introduction to another process, or an arena.
+    /// Stores what the peer announces in `packet`: an introduction to another process, or an arena. Does nothing for
+    /// any other packet. After a temporary error nothing has changed; [`Error::BadPeer`] if the announcement is
+    /// impossible.
     pub(super) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { number } => {
@@ -257,8 +274,8 @@ impl Link {
         }
     }
 
-    /// Returns the link to the process that the peer introduced under this number, over this link or another one to the
-    /// peer. `None` if there is no such introduction.
+    /// Returns the link to the process that the peer introduced under the number `number`, over this link or over
+    /// another link to the same peer. `None` if the peer made no such introduction.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
         find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)))
@@ -273,12 +290,13 @@ impl Link {
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
 
-    /// Locks and returns the announcements of this link's peer.
+    /// Locks and returns what the peer has announced over this link.
     pub(super) fn announcements(&self) -> MutexGuard<'_, Announcements> {
         unpoisoned(&self.arenas.announcements)
     }
 
-    /// Creates the link to another process over a socket from the peer, and sends the handshake on the link.
+    /// Creates the link to another process over `socket`, which this link's peer sent with an introduction. Sends the
+    /// handshake on the new link, now or before its next packet.
     fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = super::peers::own_name()?;
@@ -287,9 +305,10 @@ impl Link {
         Ok(link)
     }
 
-    /// Returns the lane with the peer's name `name`, for an end of this process on `side`. `moved` says that a mark
-    /// told this end to go on there while the other end is still in transit. Otherwise the peer has sent this end to
-    /// this process.
+    /// Returns the lane `name`, which the peer has announced, for an end of this process on `side`. If `moved`, a mark
+    /// sent this end to that lane while the other end is still in transit from the peer. Otherwise the peer has sent
+    /// this end to this process. Fails with [`Error::BadPeer`] if there is no such lane, or this process has or had
+    /// that end already.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
         let (link, arena) = self.find_arena(name, true)?;
         if arena.lane(name.slot).is_none() {
@@ -302,14 +321,15 @@ impl Link {
         Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))
     }
 
-    /// Makes sure that the memory of the lane with the peer's name `name` is mapped.
+    /// Maps the memory of the lane `name`, which the peer has announced, if it is not mapped yet. Returns a temporary
+    /// error if that fails now, and [`Error::BadPeer`] if the peer never announced the lane.
     pub(crate) fn ready_lane(self: &Arc<Self>, name: Name) -> Result<(), Error> {
         self.find_arena(name, false).map(|_| ())
     }
 
-    /// Returns the arena of a lane that the peer has announced, and the link to the process at the other end of its
-    /// lanes. Looks at all links to the peer. With `count` the lookup counts, if the arena is remembered for a limited
-    /// number of lookups.
+    /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of its lanes. Looks
+    /// through the announcements over all links to the peer; fails with [`Error::BadPeer`] if none has the arena.
+    /// `count` says whether the call counts as one of the lookups after which an arena with one lane is forgotten.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found;
@@ -330,8 +350,9 @@ impl Link {
         failed.and(Err(Error::BadPeer("a lane that was never announced")))
     }
 
-    /// Returns an announced arena, and the link to the process at the other end of its lanes. Returns `None` if the
-    /// arena was not announced over this link, and an error if its memory cannot be mapped now.
+    /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of its lanes.
+    /// Returns `None` if the arena was not announced over this link, and an error if its memory cannot be mapped now.
+    /// `count` says whether the call counts as one of the lookups after which an arena with one lane is forgotten.
     fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
         let mut announcements = self.announcements();
         let known = announcements.arenas.get_mut(&name.arena)?;
@@ -359,8 +380,9 @@ impl Link {
         Some(Ok(found))
     }
 
-    /// Creates a lane whose rings have `cells` cells between the processes of these two links, and announces it to
-    /// them. Makes no system call except for a new arena or an introduction. After an error nothing has happened.
+    /// Creates a lane between the peers of the links `one` and `other` (this process itself for a local link), and
+    /// announces it to them. Each ring has `cells` cells. Makes no system call except for a new arena or an
+    /// introduction. After an error no lane was taken, and the call can be repeated.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
         let (one, other) = &meeting(one, other);
         let (young, old) = if one.number >= other.number { (one, other) } else { (other, one) };
@@ -390,9 +412,9 @@ impl Link {
     }
 }
 
-/// Returns the links over which this process announces lanes between two processes to these. If one of the two is this
-/// process, these are the given links, which stay open meanwhile. For two other processes these are the oldest links to
-/// each, so that the two are introduced only once.
+/// Returns the two links over which this process announces lanes between the peers of `one` and `other`. If one of the
+/// two is this process, returns the given links. For two other processes, returns the oldest link to each, so that the
+/// two are introduced only once. If both peers are the same process, returns `other` twice.
 fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if one.is_local() || other.is_local() {
         return (one.clone(), other.clone());
@@ -401,8 +423,9 @@ fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if Arc::ptr_eq(&oldest_link, &oldest) { (other.clone(), other.clone()) } else { (oldest_link, oldest) }
 }
 
-/// Makes sure that the two processes have a link to each other. Returns the number of the introduction, or 0 if none is
-/// needed.
+/// Makes sure that the peers of the links `young` and `old` have a link to each other: sends both an introduction,
+/// once. Returns the number of the introduction, or 0 if none is needed. Fails with [`Error::WouldBlock`] if a socket
+/// is full.
 fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &Arc<Link>) -> Result<u64, Error> {
     if young.is_local() || old.is_local() || Arc::ptr_eq(young, old) {
         return Ok(0);
@@ -434,7 +457,8 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     Ok(introduction.number)
 }
 
-/// Announces an arena to the two processes that use it, unless that was done before.
+/// Announces the arena `made` to the peers of the links `young` and `old`, which will use it, unless that was done
+/// before. Fails with [`Error::WouldBlock`] if a socket is full; a later call then goes on where this one failed.
 fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
     if made.announced == [true; 2] {
         return Ok(());

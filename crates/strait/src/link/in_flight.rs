@@ -25,59 +25,66 @@ use crate::ring::Memory;
 use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 
-/// The record of what one end has in flight (sent and not received yet) in one lane.
+/// The in-flight record of one end in one lane: the messages with descriptors or sealed memory that the end has sent
+/// and the other end has not received yet.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     born: Born,
-    /// The ring that the end writes. The consumer writes there how many messages it has taken.
+    /// The ring that the end of this in-flight record writes. The consumer writes there how many messages it has
+    /// received.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// Set once the end is gone while something that it sent is still in flight.
+    /// Set once this process no longer holds the end (closed or sent away) while something that the end sent is in
+    /// flight.
     lingering: Mutex<Option<Lingering>>,
 }
 
-/// The state of an end that is gone while something that it sent is still in flight.
+/// What is needed to keep counting for an end that was closed or sent away while something that it sent is in flight.
 #[derive(Debug)]
 struct Lingering {
-    /// The ring that the end reads, if known. Its producer writes there when it is done with the lane; then it takes
-    /// nothing more.
+    /// The ring that the closed end has read, if known. The other end writes there when it is done with the lane; from
+    /// then on it receives nothing more.
     inward: Option<RingMemory>,
-    /// Whether this side has to declare that it is done with the lane, once nothing is left to count.
+    /// Whether this process has to declare that its end is done with the lane, once nothing that the end sent is in
+    /// flight.
     is_ours: bool,
 }
 
-/// The things that one end has in flight: messages with handles or memory that the consumer has not taken, and larger
-/// rings.
+/// What one end has in flight: messages with handles or memory, and the cells of larger rings, which the consumer has
+/// not received.
 #[derive(Debug, Default)]
 struct Messages {
     queue: VecDeque<(Until, Amount)>,
     all: Amount,
-    /// Whether this record is in the link's list of records with descriptors in flight.
+    /// Whether this in-flight record is in the link's list of records with descriptors in flight.
     listed: bool,
 }
 
-/// The event after which a message or a ring is no longer in flight.
+/// The event after which a message, a block or a larger ring no longer counts as in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// The consumer has taken the message with this sequence number.
+    /// No longer in flight once the consumer says that it has received the message with this sequence number.
     Taken(u64),
-    /// The consumer has given credit up to this position, which counts cells.
+    /// No longer in flight once the consumer has given credit up to this position in the ring, in cells since its
+    /// start.
     Credit(u64),
 }
 
 /// An amount of descriptors and sealed memory in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
-    /// The number of descriptors among the handles. They count towards the limits of the end and of the link.
+    /// The number of descriptors in flight that users sent as handles. They count towards the limits of the end and of
+    /// the link.
     pub(crate) handles: usize,
-    /// The number of descriptors of memory. They count towards the limit of the link only.
+    /// The number of descriptors in flight that bring memory (blocks, larger rings, payloads). They count towards the
+    /// limit of the link only.
     pub(crate) memories: usize,
     /// The number of bytes of sealed memory in flight.
     pub(crate) sealed: usize,
 }
 
 impl Amount {
-    /// Returns the amount for a message with `handles` handles.
+    /// Returns the amount for a message with `handles` descriptors as handles, and without memory.
     pub(crate) fn handles(handles: usize) -> Self {
         Self { handles, ..Self::default() }
     }
@@ -108,17 +115,18 @@ impl SubAssign for Amount {
 }
 
 impl InFlight {
-    /// Creates a record of what is in flight, empty at first, for an end that writes the ring `out`.
+    /// Creates the in-flight record, empty at first, of an end that writes the ring `out`.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
-    /// Returns the amount in flight in this record, as far as this process knows.
+    /// Returns the total amount in flight from one end, as far as this process has noticed what the consumer received.
     pub(crate) fn all(&self) -> Amount {
         unpoisoned(&self.messages).all
     }
 
-    /// Counts `amount` as in flight until the event `until`. Returns whether the link must add this record to its list.
+    /// Adds `amount` to this in-flight record, until the event `until`. Returns whether the caller must add the record
+    /// to the link's list, because it has its first descriptors.
     fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
@@ -126,16 +134,17 @@ impl InFlight {
         amount.descriptors() > 0 && !std::mem::replace(&mut messages.listed, true)
     }
 
-    /// Returns whether the record still has descriptors in flight and stays in the link's list.
+    /// Returns whether this in-flight record still has descriptors in flight. Stores the answer as whether the record
+    /// stays in the link's list.
     fn stays_listed(&self) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.listed = messages.all.descriptors() > 0;
         messages.listed
     }
 
-    /// Removes from the record what the consumer says that it has taken, and returns the number of descriptors removed.
-    /// If the consumer lies, the end finds out when it sends again; until then the lie only lets it receive more at
-    /// once.
+    /// Removes from this in-flight record what the consumer says that it has received. Returns the number of
+    /// descriptors removed. If the consumer lies, the end finds out at its next send; until then the lie only lets the
+    /// consumer be sent more at once.
     fn take_off(&self) -> usize {
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {
@@ -144,8 +153,8 @@ impl InFlight {
         })
     }
 
-    /// Removes from the record what is no longer in flight, and returns the number of descriptors removed. Removes
-    /// everything if the end is gone and the other side is done with the lane.
+    /// Removes from this in-flight record what is no longer in flight, and returns the number of descriptors removed.
+    /// Removes everything if this end was closed or sent away and the other end is done with the lane.
     fn look(&self) -> usize {
         let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
         let lingering = unpoisoned(&self.lingering);
@@ -166,12 +175,13 @@ impl InFlight {
         before - messages.all.descriptors()
     }
 
-    /// Returns whether this record has descriptors in flight.
+    /// Returns whether this in-flight record has descriptors that the consumer has not received.
     fn has_descriptors(&self) -> bool {
         unpoisoned(&self.messages).all.descriptors() > 0
     }
 
-    /// Ends the lingering of a closed end. Declares that this side is done with the lane, if that is still due.
+    /// Stops counting for an end that was closed or sent away. If this process still had to declare that its end is
+    /// done with the lane, declares that now.
     fn linger_no_more(&self) {
         if unpoisoned(&self.lingering).take().is_some_and(|lingering| lingering.is_ours) {
             say_done(&self.out);
@@ -179,7 +189,7 @@ impl InFlight {
     }
 }
 
-/// Declares that the end that wrote this ring no longer uses the lane.
+/// Declares in the lane's words that the end that wrote the ring `out` no longer uses the lane.
 fn say_done(out: &RingMemory) {
     out.done().store(1, Ordering::SeqCst);
 }
@@ -192,11 +202,11 @@ impl Drop for InFlight {
     }
 }
 
-/// The most descriptors that one message needs: its handles and one piece of memory.
+/// The most descriptors that one message needs: its handles (at most [`MAX_HANDLES`]) and one piece of memory.
 const MESSAGE: usize = MAX_HANDLES + 1;
 
-/// Returns how many descriptors may be in flight to one peer: a quarter of what the kernel lets this user have in
-/// flight (`RLIMIT_NOFILE`), so that other peers can be served. At least [`MESSAGE`], at most
+/// Returns the most descriptors that may be in flight over one link: a quarter of what the kernel lets this user have
+/// in flight (`RLIMIT_NOFILE`), so that other peers can be served. At least [`MESSAGE`], at most
 /// [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
 fn most_in_flight() -> usize {
     /// One call in this many reads the kernel's limit (`RLIMIT_NOFILE`) again.
@@ -214,33 +224,35 @@ fn most_in_flight() -> usize {
     most
 }
 
-/// Returns how many of `most` descriptors are reserved for ends that have nothing in flight and whose messages are
-/// being read. The result is a quarter of `most`, or one message's need if more; 0 if either exceeds half of `most`.
+/// Returns how many of the `most` descriptors that may be in flight are reserved for ends that have nothing in flight
+/// and whose messages the peer receives. This is a quarter of `most`, but at least [`MESSAGE`]; 0 if that is more than
+/// half of `most`.
 fn reserved(most: usize) -> usize {
     Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
 }
 
-/// The number of descriptors that all ends of a link have in flight, and the records of these ends.
+/// The number of descriptors that all ends of one link have in flight, and the in-flight records of these ends.
 #[derive(Default)]
 pub(super) struct LinkInFlight {
     descriptors: AtomicUsize,
     ends: Mutex<Ends>,
 }
 
-/// The records of the ends that have something in flight, and of some that had.
+/// The in-flight records of a link's ends that have descriptors in flight, and of some ends that had.
 #[derive(Default)]
 struct Ends {
     listed: Vec<Weak<InFlight>>,
-    /// The records of ends that are gone but have descriptors in flight; held so that they stay alive.
+    /// The in-flight records of ends that were closed or sent away with descriptors in flight. Held here, or the
+    /// records would be dropped.
     lingering: Vec<Arc<InFlight>>,
-    /// The number of records that were left in `listed` after the last look through them.
+    /// The number of in-flight records that stayed in `listed` when all of them were last checked.
     remaining: usize,
 }
 
 impl Link {
-    /// Returns whether `descriptors` more descriptors may be in flight over this link. A part of the limit is reserved:
-    /// only ends for which `reserve` returns `true` may use it. Those have nothing in flight, and their messages are
-    /// being read.
+    /// Returns whether `descriptors` more descriptors may be sent over this link now, without counting them. A part of
+    /// the limit is reserved for ends for which `reserve` returns `true`: ends that have nothing in flight and whose
+    /// messages the peer receives.
     pub(crate) fn may_send(&self, descriptors: usize, reserve: impl Fn() -> bool) -> bool {
         self.has_room_for(descriptors, false) || {
             self.look_through(&mut unpoisoned(&self.in_flight.ends));
@@ -274,7 +286,7 @@ impl Link {
         self.in_flight.descriptors.load(Ordering::Relaxed) + descriptors <= most
     }
 
-    /// Counts `amount` as in flight over the link and for `end`, until the event `until`.
+    /// Counts `amount` as in flight over this link and in the in-flight record `end`, until the event `until`.
     pub(crate) fn count_in_flight(&self, end: &Arc<InFlight>, until: Until, amount: Amount) {
         self.in_flight.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
         if end.note(until, amount) {
@@ -286,18 +298,19 @@ impl Link {
         }
     }
 
-    /// Stops counting what the consumer of the messages of `end` has taken.
+    /// Stops counting what the consumer says that it has received of the messages in the in-flight record `end`.
     pub(crate) fn count_taken(&self, end: &InFlight) {
         self.uncount(end.take_off());
     }
 
-    /// Stops counting everything that `end` has in flight, because no consumer will report it as taken.
+    /// Stops counting everything in the in-flight record `end`, because no consumer will report it as received.
     pub(crate) fn forget(&self, end: &InFlight) {
         self.uncount(end.take_while(|_| true));
     }
 
-    /// Keeps counting what `end`, which is gone, had sent. `inward` is the ring that it read. Returns whether something
-    /// is left to count; the lane is then not done before the other end has taken that.
+    /// Keeps counting what is in the in-flight record `end`, whose end this process closed or sent away. `inward` is
+    /// the ring that the end has read. Returns `false` if no descriptors are in flight. If `true`, this side of the
+    /// lane is not done before the other end has received them.
     pub(crate) fn linger(&self, end: &Arc<InFlight>, inward: Option<RingMemory>) -> bool {
         self.uncount(end.take_off());
         if !end.has_descriptors() {
@@ -313,8 +326,8 @@ impl Link {
         true
     }
 
-    /// Declares that the end that wrote the ring `out` no longer uses the lane. If something that it sent is still
-    /// counted, declares that once nothing is left.
+    /// Declares that the end that wrote the ring `out` is done with the lane. If descriptors that it sent are still in
+    /// flight, declares that only once they are not.
     pub(crate) fn end_is_done(&self, out: &RingMemory) {
         let ends = unpoisoned(&self.in_flight.ends);
         let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
@@ -344,7 +357,8 @@ mod tests {
         (0..count).map(|at| InFlight::new(lane(at).ring(0))).collect()
     }
 
-    /// However many ends have ever sent something, a look goes only through those that still have something in flight.
+    /// Shows that a check of what is in flight reads only the in-flight records with descriptors in flight, however
+    /// many ends have ever sent some.
     #[test]
     fn ends_that_have_nothing_in_flight_are_not_looked_through() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
@@ -375,8 +389,8 @@ mod tests {
         assert_eq!((listed(), link.in_flight.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
-    /// Descriptors that an end had sent are counted after the end is gone, until they were taken or the other side is
-    /// done. So long its side is not done with the lane.
+    /// Shows that descriptors are counted as in flight after their end was closed, until the consumer has received them
+    /// or is done with the lane. Until then the closed end is not done with the lane.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());

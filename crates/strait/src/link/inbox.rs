@@ -17,60 +17,66 @@ use crate::quota::{Amounts, Charge, Ledger, Payer, Resource, closing};
 use crate::ring::{CELL, MAX_CELLS, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
-/// The most descriptors that a peer can leave in an inbox, whatever it sends. An honest peer never has more than
-/// [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
+/// The most descriptors that a peer can leave in the inbox of one link; a peer that sends more is a bad peer. An honest
+/// peer has at most [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
 const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// The most pieces of memory that a peer can leave in an inbox, whatever it sends.
+/// The most pieces of memory that a peer can leave in the inbox of one link; a peer that sends more is a bad peer.
 const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// The size in bytes of the longest handle table. No process has what a longer one would describe.
+/// The size in bytes of the longest handle table (the description of a message's handles) that this process maps. No
+/// process has as many handles as a longer table would describe.
 const LONGEST_TABLE: usize = 1 << 40;
 
-/// The received handles of one message: descriptors and, for messages of this process to itself, ends of channels.
+/// The handles of one message in the inbox, not received by an end yet: descriptors and, in messages of this process to
+/// itself, channel ends.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) handles: UnclaimedHandles,
-    /// The value (an object that this process sends to itself) if the message is one, in place of handles.
+    /// The object that this process sends to itself as a message (a value). Such a message has no handles.
     pub(crate) value: Option<Valued>,
-    /// The number of handles sent so far, including lost ones.
+    /// The number of handles that the sender has sent for this message so far, including those that were lost on the
+    /// way.
     pub(crate) sent: usize,
-    /// The number of packets in which these handles came.
+    /// The number of packets that have brought handles of this message so far.
     parts: u64,
-    /// Whether the handles belong to a message that this process is still sending to itself. The sending thread takes
-    /// them back if it cannot commit the message.
+    /// Whether these handles belong to a message that this process is sending to itself and has not committed. The
+    /// sending thread takes them back if it cannot commit the message.
     is_uncommitted: bool,
-    /// The charge to the peer for these handles; `None` for those of this process to itself.
+    /// The charge to the peer for the received handles; `None` for handles that this process sends to itself.
     charge: Option<Charge>,
-    /// The retention mark for ends among these handles, which may lie in the inbox until another end arrives.
+    /// The retention mark for channel ends among these handles, which may lie in the inbox until the end that receives
+    /// them arrives in this process. `None` if there are none.
     in_transit: Option<InTransit>,
 }
 
 impl Handles {
-    /// Creates the handles of a message that this process sends to itself and is about to commit.
+    /// Creates the entry in the inbox for the handles of a message that this process sends to itself, not committed
+    /// yet. `in_transit` is the retention mark for channel ends among `handles`.
     pub(crate) fn of(handles: Vec<Handle>, in_transit: Option<InTransit>) -> Self {
         let (sent, handles) = (handles.len(), UnclaimedHandles::new(handles, Payer::default()));
         Self { sent, handles, parts: 1, is_uncommitted: true, in_transit, ..Self::default() }
     }
 
-    /// Creates the handles of a value (an object as a message of this process to itself) for a message about to be
-    /// committed. A value counts as one handle.
+    /// Creates the entry in the inbox for an object that this process sends to itself as a message, not committed yet.
+    /// A value counts as one handle.
     pub(crate) fn of_value(value: Option<Valued>) -> Self {
         Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
     }
 
-    /// Returns these handles, marked as those of a committed message.
+    /// Returns these handles with the mark that their message is committed: its record is in the ring.
     pub(crate) fn committed(self) -> Self {
         Self { is_uncommitted: false, ..self }
     }
 
-    /// Returns whether these handles contain ends that may lie in the inbox until another end arrives.
+    /// Returns whether a retention mark was made for these handles: they contain channel ends that may lie in the inbox
+    /// until the end that receives them arrives.
     pub(crate) fn is_in_transit(&self) -> bool {
         self.in_transit.is_some()
     }
 }
 
-/// The content of the peer's open packet: the ring that the peer created for the first channel of a link.
+/// The content of the peer's open packet: the ring that the peer writes in the first lane of the link.
 #[derive(Debug)]
 pub(crate) struct OpenPacket {
     pub(crate) token: u128,
@@ -78,21 +84,26 @@ pub(crate) struct OpenPacket {
     pub(crate) ring: Arc<Mapping>,
 }
 
-/// The key of a piece of memory in an inbox: its purpose, the token of a direction of a lane, and a number.
+/// The key of a piece of memory in an inbox: what the memory is for, the token of the ring to which it belongs, and a
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
-    /// The memory with the cells of a larger ring: token of the ring, and its generation.
+    /// The memory with the cells of a larger ring. The key is the token of the ring and its generation.
     Ring(u128, u64),
-    /// The memory of a block of the sender's pool: token of the direction, and number of the block.
+    /// The memory of a block from the sender's pool. The key is the token of the ring whose records refer to the block,
+    /// and the number of the block.
     Block(u128, u64),
-    /// The sealed memory with the payload of a message: token of the direction, and number of the message.
+    /// The sealed memory with the payload of a message. The key is the token of the ring, and the number of the message
+    /// and attempt.
     Sealed(u128, AttachmentKey),
-    /// The sealed memory with the handle table of a message: token of the direction, and number of the message.
+    /// The sealed memory with the handle table of a message. The key is the token of the ring, and the number of the
+    /// message and attempt.
     Table(u128, AttachmentKey),
 }
 
 impl MemoryKey {
-    /// Returns the key of the memory that a packet brings for a message or a ring; `None` for other packets.
+    /// Returns the key under which the inbox stores the memory that `packet` brings; `None` if the packet brings none
+    /// for a message or ring.
     pub(super) fn of(packet: &Packet) -> Option<Self> {
         Some(match *packet {
             Packet::Ring { token, generation } => Self::Ring(token, generation),
@@ -107,7 +118,8 @@ impl MemoryKey {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
 
-    /// Returns the range of sizes in bytes that memory with this key can have.
+    /// Returns the range of sizes in bytes that memory with this key may have, both bounds included. Memory of another
+    /// size makes its sender a bad peer.
     pub(super) fn sizes(self) -> Sizes {
         match self {
             Self::Ring(..) => MIN_CELLS * CELL..=MAX_CELLS * CELL,
@@ -117,21 +129,22 @@ impl MemoryKey {
         }
     }
 
-    /// Returns whether memory with this key is a payload, which this process may pass on to another process unchanged.
+    /// Returns whether memory with this key is a sealed payload, which this process may send on to another process
+    /// without a copy.
     fn is_payload(self) -> bool {
         matches!(self, Self::Sealed(..))
     }
 }
 
-/// A piece of memory in an inbox, to which no record has referred yet.
+/// A piece of memory in an inbox, which no received record has referred to yet.
 #[derive(Debug)]
 enum Held {
     Mapped(Arc<Mapping>),
-    /// Memory that could not be mapped when it came: its descriptor and the charge for that descriptor.
+    /// Memory that could not be mapped when it was received: its descriptor and the charge for that descriptor.
     Arrived(ReceivedAttachment, Option<Charge>),
 }
 
-/// Returns the range of keys of all messages for the direction of a lane with this token.
+/// Returns the range of the keys in the inbox for all messages of the ring with this token.
 fn all_of(token: u128) -> RangeInclusive<(u128, AttachmentKey)> {
     (token, AttachmentKey::LOWEST)..=(token, AttachmentKey::HIGHEST)
 }
@@ -151,7 +164,8 @@ impl Inbox {
         Self { open: None, opened: false, handles: BTreeMap::new(), descriptors: 0, memories: BTreeMap::new(), ledger }
     }
 
-    /// Returns whether the inbox holds the peer's open packet, which brings the first ring of the link.
+    /// Returns whether the inbox holds the peer's open packet, which brings the first ring of the link. `false` before
+    /// the packet was received and after [`take_open`](Self::take_open).
     pub(crate) fn has_open(&self) -> bool {
         self.open.is_some()
     }
@@ -160,13 +174,13 @@ impl Inbox {
         self.open.take()
     }
 
-    /// Returns whether the inbox has nothing for any message or ring. An open packet does not count.
+    /// Returns whether the inbox holds no handles and no memory. An open packet does not count.
     pub(crate) fn is_empty(&self) -> bool {
         self.handles.is_empty() && self.memories.is_empty()
     }
 
-    /// Takes the handles of a message. Returns `None` until the sender has sent `count` of them; some may have been
-    /// lost for lack of descriptors.
+    /// Removes and returns the handles of the message `message` in the ring with this token. Returns `None` until the
+    /// sender has sent `count` of them. Fewer may be there: some are lost if this process had no free descriptors.
     pub(crate) fn take_handles(&mut self, token: u128, message: AttachmentKey, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
@@ -180,7 +194,7 @@ impl Inbox {
         Some(handles)
     }
 
-    /// Closes the received handles of these messages, which were sent in vain.
+    /// Closes the received handles with these keys: their messages failed, and no record will refer to them.
     fn close_handles(&mut self, messages: RangeInclusive<(u128, AttachmentKey)>) {
         while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
             let handles = self.handles.remove(&key);
@@ -188,8 +202,8 @@ impl Inbox {
         }
     }
 
-    /// Drops the memory of failed attempts: for the numbers that `which` returns, if `key` is of a message that was
-    /// attempted before.
+    /// Drops the memory of failed attempts to send the message of `key`: the numbers that `which` returns for it. Does
+    /// nothing if `key` belongs to a first attempt.
     fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(AttachmentKey) -> RangeInclusive<AttachmentKey>) {
         let range = match key {
             MemoryKey::Sealed(token, message) if message.is_again() => {
@@ -211,9 +225,9 @@ impl Inbox {
         }
     }
 
-    /// Removes all attachments for these directions of lanes, because no record will refer to them. Returns the
-    /// handles. The caller must drop them without a lock on the inbox, because they may contain channel ends. Handles
-    /// that are [not committed](Self::committed) yet stay.
+    /// Removes the handles and the memory for the rings with these tokens, because no record will refer to them.
+    /// Returns the handles. The caller must drop them without a lock on the inbox, because they may contain channel
+    /// ends. Handles that are [not committed](Self::committed) yet stay in the inbox.
     #[must_use]
     pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
         if self.handles.is_empty() && self.memories.is_empty() {
@@ -233,13 +247,13 @@ impl Inbox {
         dropped
     }
 
-    /// Returns the channel ends among the handles for the direction of a lane with this token.
+    /// Returns the channel ends among the handles in the inbox for the ring with this token. They stay in the inbox.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
         let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| handles.handles.iter());
         handles.filter_map(Handle::as_end).cloned().collect()
     }
 
-    /// Returns those tokens in the range for which the inbox has handles.
+    /// Returns the tokens in this range for whose rings the inbox has handles, in ascending order.
     pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
         let (first, last) = tokens.into_inner();
         let mut found: Vec<_> = self
@@ -251,8 +265,8 @@ impl Inbox {
         found
     }
 
-    /// Takes the memory with this key, and maps the memory unless mapped before. Returns `None` if no such memory has
-    /// come. After a failure to map, returns the error; the memory stays in the inbox.
+    /// Removes and returns the memory with this key, mapped. Returns `None` if no such memory has been received. If the
+    /// memory cannot be mapped now, returns the error, and the memory stays in the inbox.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
         let held = self.memories.remove(&key)?;
         self.forget_memories(key, |message| AttachmentKey::LOWEST..=message);
@@ -283,8 +297,8 @@ impl Inbox {
         }
     }
 
-    /// Keeps the descriptor of a large payload that cannot change, so that the payload can be passed on. Closes any
-    /// other descriptor.
+    /// Leaves the descriptor of memory that was mapped to the mapping, if the memory is a sealed payload, so that the
+    /// payload can be sent on. Otherwise closes the descriptor.
     fn leave_descriptor(&self, key: MemoryKey, attachment: ReceivedAttachment, mapping: &Mapping) {
         if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }
     }
@@ -327,14 +341,15 @@ impl Inbox {
         if handles > 0 { self.store_handles(token, message, 0, handles, attachments.collect()) } else { Ok(()) }
     }
 
-    /// Drops all handles and memory in the inbox.
+    /// Drops all handles and all memory in the inbox. An open packet stays.
     pub(crate) fn clear(&mut self) {
         self.handles.clear();
         self.descriptors = 0;
         self.memories.clear();
     }
 
-    /// Stores the peer's open packet. Fails with [`Error::BadPeer`] for a second one or a wrong version.
+    /// Stores the peer's open packet, which brings the first ring of the link. Fails with [`Error::BadPeer`] for a
+    /// second open packet or a wrong version.
     pub(crate) fn put_open(&mut self, version: u64, open: OpenPacket) -> Result<(), Error> {
         if version != u64::from(VERSIONS.lowest) {
             return Err(Error::BadPeer("an open packet in a version that was not agreed on"));
@@ -347,7 +362,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// Stores the attachments of a packet. After a temporary error nothing has changed, and they can be stored later.
+    /// Stores the handles and memory that came with `packet`; does nothing for packets that bring neither for a message
+    /// or ring. After a temporary error nothing has changed, and the call can be repeated. [`Error::BadPeer`] is
+    /// permanent.
     pub(crate) fn put(&mut self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Wake => Ok(()),
@@ -380,8 +397,8 @@ impl Inbox {
     }
 
     /// Stores the handles of a message that this process sends to itself and is about to [commit](Self::committed).
-    /// Returns what was stored for the same number, to be dropped without a lock. Only a peer that shares the memory of
-    /// both ends can cause that.
+    /// Returns handles that were stored under the same token and number before; the caller drops them without a lock.
+    /// Only a peer that shares the memory of both ends can cause that.
     #[must_use]
     pub(crate) fn deposit(&mut self, token: u128, message: AttachmentKey, handles: Handles) -> Option<Handles> {
         self.descriptors += handles.handles.len();
@@ -390,21 +407,22 @@ impl Inbox {
         old
     }
 
-    /// Marks the handles of a message as committed: the message is in the ring now. A call of
-    /// [`retract`](Self::retract) before this one leaves them in the inbox. So the sender checks afterwards whether the
-    /// other end is gone.
+    /// Marks the handles of a message to this process itself as committed: the message is in the ring now. A
+    /// [`retract`](Self::retract) before this call has left them in the inbox. So the sender checks after this call
+    /// whether the other end is closed.
     pub(crate) fn committed(&mut self, token: u128, message: AttachmentKey) {
         if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;
         }
     }
 
-    /// Returns whether this message is a value (an object that stays in this process) and is in the inbox.
+    /// Returns whether this message is a value (an object that stays in this process) and is in the inbox, not received
+    /// yet.
     pub(crate) fn is_value(&self, token: u128, message: AttachmentKey) -> bool {
         self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
     }
 
-    /// Returns whether the inbox has a value for the direction of a lane with this token.
+    /// Returns whether the inbox has a value (an object as a message) for the ring with this token.
     pub(crate) fn has_value_for(&self, token: u128) -> bool {
         self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
     }
@@ -486,7 +504,7 @@ mod tests {
         ReceivedAttachment::Descriptor(closing::ReceivedFd::new(file.into(), &Payer::default()))
     }
 
-    /// Puts the handles of one attempt into the inbox, in `packets` packets of one descriptor each.
+    /// Puts the handles of one attempt to send `message` into the inbox, in `packets` packets of one descriptor each.
     fn put_handles(inbox: &mut Inbox, message: AttachmentKey, packets: u64) {
         for part in 0..packets {
             inbox.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();

@@ -16,7 +16,8 @@ use crate::quota::Ledger;
 use crate::quota::closing::{self, ReceivedFd};
 use crate::shm::{Mapping, Shareable, Sizes};
 
-/// The attachments of a packet to send: memory, handles and descriptors beside the packet.
+/// The attachments of a packet that is about to be sent: one piece of memory, handles of a message, and other
+/// descriptors.
 #[derive(Clone, Copy)]
 pub(crate) struct Attachments<'a> {
     pub(crate) memory: Option<&'a Shareable>,
@@ -40,7 +41,7 @@ impl<'a> Attachments<'a> {
     }
 }
 
-/// An attachment that was received beside a packet: a descriptor, or memory of this process itself.
+/// An attachment received with a packet: a descriptor, or a mapping if this process sent the packet to itself.
 #[derive(Debug)]
 pub(crate) enum ReceivedAttachment {
     Descriptor(ReceivedFd),
@@ -48,8 +49,8 @@ pub(crate) enum ReceivedAttachment {
 }
 
 impl ReceivedAttachment {
-    /// Maps the memory of a received attachment and charges the peer for it. Fails if the size in bytes is not in
-    /// `sizes`.
+    /// Maps the memory of this received attachment, and charges the peer's account for it. Fails with
+    /// [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`.
     pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -57,8 +58,9 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Maps the memory of a received attachment, and charges the peer for it. Fails if the size in bytes is not in
-    /// `sizes`, or if any process could still change the memory.
+    /// Maps the memory of this received attachment, and charges the peer's account for it. Fails with
+    /// [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`, or if any process could still change the
+    /// memory.
     pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -66,8 +68,8 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Maps the memory of a received attachment, even if a limit of the peer is reached. For memory that a peer can
-    /// send only once.
+    /// Maps the memory of this received attachment, even if the peer has reached a limit. Used for memory that a peer
+    /// can send only once.
     pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -75,16 +77,16 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Gives the descriptor of a received attachment to the mapping of its memory, which cannot change. The mapping
-    /// keeps or closes it.
+    /// Gives the descriptor of this received attachment to `mapping`, the mapping of its memory, which is sealed. The
+    /// mapping retains or closes the descriptor.
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
         if let Self::Descriptor(fd) = self {
             mapping.retain_descriptor(fd.into_fd(), ledger);
         }
     }
 
-    /// Closes the descriptor of a received attachment whose memory is mapped. Such a close cannot block: the descriptor
-    /// is of memory, and the mapping keeps that memory.
+    /// Closes the descriptor of this received attachment, whose memory is mapped. The close cannot block, because the
+    /// mapping holds the memory too.
     pub(crate) fn close_mapped(self) {
         if let Self::Descriptor(fd) = self {
             drop(fd.into_fd());
@@ -92,38 +94,40 @@ impl ReceivedAttachment {
     }
 }
 
-/// The next thing in a link's socket or queue: a packet, nothing or a hang-up.
+/// What a link's socket, or the queue of a local link, has next: a packet, nothing or a hang-up.
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,
-        /// The attachments of the packet. There are fewer handles than were sent if this process had no free
-        /// descriptors.
+        /// The attachments that came with the packet. There are fewer handles than were sent if this process had no
+        /// free descriptors.
         attachments: Vec<ReceivedAttachment>,
     },
     Empty,
     HungUp,
 }
 
-/// The way in which a link moves packets. No method blocks except `wait`.
+/// The transport of a link's packets: a socket to another process, or a queue within this process. No method blocks
+/// except `wait`.
 pub(crate) trait Io: Send + Sync {
-    /// Sends a packet with its attachments, all or nothing. Does not block.
+    /// Sends a packet with all its attachments, or nothing at all. Does not block; the result says whether the packet
+    /// was sent or why not.
     fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error>;
-    /// Returns the next packet, which stays in the socket until it is [taken](Self::take). Fails if the packet brings
-    /// memory and no descriptor is free to receive it; otherwise the kernel would drop the descriptor, and the channel
-    /// would be lost. With `refusing` the packet comes without the descriptors of messages.
+    /// Returns the next packet, which stays in the socket until [`take`](Self::take). If the packet brings memory and
+    /// this process has no free descriptor, fails with [`Error::NoDescriptors`]; the kernel would drop the memory
+    /// otherwise. If `refusing`, the handles of messages are left out.
     fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
-    /// Removes the packet that [`receive`](Self::receive) returned last, which the caller passes. Every error of this
-    /// call is permanent.
+    /// Removes the packet that [`receive`](Self::receive) returned last from the socket; the caller passes that packet.
+    /// Every error of this call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
-    /// Makes sure that there really is no packet where [`receive`](Self::receive) found none.
+    /// Checks that the socket really has no packet, after [`receive`](Self::receive) returned none.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if there may be packets that are not shown.
+    /// [`Error::BadPeer`] if the socket may have packets that it does not show.
     fn check_nothing(&self) -> Result<(), Error>;
-    /// Sleeps until a packet can be received or sent (by `interest`), the other side has hung up, or the deadline
-    /// passes.
+    /// Sleeps until a packet can be received or sent (as `interest` says), the peer has hung up, or the deadline
+    /// passes. Returns what is ready. On a local link returns at once.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
-    /// Creates zeroed memory of `len` bytes in a form that can be sent over this link.
+    /// Creates zeroed memory of `len` bytes that can be sent over this link. `name` shows in `/proc`.
     fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error>;
     /// Returns the link's socket; `None` on the link of a process to itself.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
@@ -131,11 +135,13 @@ pub(crate) trait Io: Send + Sync {
 
 /// The socket of a link to another process: a connected `SOCK_SEQPACKET` socket.
 pub(crate) struct Socket {
-    /// The socket's descriptor; `None` only while this value is being dropped.
+    /// The socket's descriptor; `None` only while this `Socket` is being dropped.
     fd: Option<Arc<OwnedFd>>,
-    /// Whether the packet returned last has descriptors that this process has not received.
+    /// Whether the packet that was returned last has descriptors that this process has not received, so that taking the
+    /// packet closes them.
     has_more: AtomicBool,
-    /// The ledger that charges the peer for what this process receives over the socket.
+    /// The ledger (the account of one link) on which the peer is charged for what this process receives over the
+    /// socket.
     ledger: Arc<Ledger>,
     born: Born,
 }
@@ -149,8 +155,8 @@ impl Socket {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
-    /// Returns the next packet in the socket and leaves it there. With `refusing` the packet comes without the
-    /// descriptors of messages.
+    /// Returns the next packet in the socket, and leaves the packet there. If `refusing`, the handles of messages are
+    /// left out.
     fn look(&self, refusing: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
@@ -216,12 +222,13 @@ impl Drop for Socket {
     }
 }
 
-/// The most attempts to receive memory whose descriptor does not arrive although one is free. Another thread of this
-/// process may take the free one in between.
+/// The most attempts to receive memory whose descriptor does not arrive although this process has a free one. Between
+/// two attempts another thread of this process may use the free one.
 const TRIES_WITH_ROOM: usize = 8;
 
-/// Returns what `look` finds. If `look` lacks a descriptor again and again, although `is_free` returns `true` each
-/// time, the packet can never be received, and the call returns [`Error::BadPeer`].
+/// Calls `look` until it returns anything but [`Error::NoDescriptors`], and returns that. Returns that error too if
+/// `is_free` says that no descriptor is free. If one is free at each of [`TRIES_WITH_ROOM`] attempts, the packet can
+/// never be received: returns [`Error::BadPeer`].
 fn unless_never(
     mut look: impl FnMut() -> Result<Incoming, Error>,
     is_free: impl Fn() -> bool,
@@ -293,8 +300,8 @@ impl Io for Socket {
     }
 }
 
-/// The queue of packets that this process sends to itself. No thread sleeps on it: a thread that was notified of a
-/// packet finds it there.
+/// The queue of packets that this process sends to itself, with their attachments. No thread sleeps on the queue: a
+/// thread that is told of a packet finds it there.
 #[derive(Default)]
 pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<ReceivedAttachment>)>>);
 
@@ -314,8 +321,8 @@ impl Io for Local {
         })
     }
 
-    /// Does nothing, because `receive` removes a packet from the queue at once. A process can always process what it
-    /// sent to itself.
+    /// Does nothing, because [`receive`](Io::receive) has removed the packet from the queue already. A process can
+    /// always process what it sent to itself.
     fn take(&self, _packet: &Packet) -> Result<(), Error> {
         Ok(())
     }
@@ -361,8 +368,8 @@ mod tests {
         assert!(matches!(unless_never(look, || true), Ok(Incoming::Empty)));
     }
 
-    /// A fetch on the link of the process to itself finds a packet although another thread has begun to lead and is
-    /// stopped before it receives.
+    /// Shows that a fetch on the link of this process to itself waits for a packet that another thread, the leader, is
+    /// about to receive.
     #[test]
     fn what_a_process_sent_to_itself_is_found_though_another_thread_is_about_to_receive_it() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());

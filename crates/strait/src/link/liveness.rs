@@ -17,28 +17,32 @@ use crate::os::socket::{self, AlsoWatched, Interest, Readiness};
 use crate::peer::Peer;
 use crate::wake::interrupt::Interruption;
 
-/// How long a sleep lasts before this process also watches the peer's process, which takes a descriptor.
+/// The length of a sleep after which the sleeping thread also watches for the death of the peer's process, which takes
+/// a descriptor.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
 
-/// How long an interruptible sleep lasts at most if there is no descriptor for the wake fd that would interrupt it.
+/// The longest interruptible sleep if this process has no free descriptor for the wake fd (an eventfd) that would
+/// interrupt it.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// The identity of the peer's process, which sent the handshake. Contains `None` if that process was dead when the
-/// handshake was received; empty before that.
+/// The identity of the peer's process, which sent the handshake. Empty before the handshake; contains `None` if that
+/// process was dead by then.
 #[derive(Default)]
 pub(super) struct Liveness(OnceLock<Option<Identity>>);
 
-/// The answer to the question whether the peer's process is alive.
+/// The answer to the question whether the process at the other end of a link is alive.
 pub(crate) enum Watch {
-    /// The process is alive. This descriptor (a pidfd) becomes readable at its death.
+    /// The peer's process is alive. This descriptor (a pidfd) becomes readable at its death.
     Lives(OwnedFd),
     Died,
-    /// Not known: the kernel cannot be asked, or the peer has not said which process it is.
+    /// Not known whether the peer's process is alive: the kernel cannot be asked now, or did not report which process
+    /// the peer is.
     Unknown,
 }
 
 impl Liveness {
-    /// Stores the identity of the peer's process, if the kernel reported its process id.
+    /// Stores the identity of the peer's process, if the kernel reported its process id. Called when the peer's first
+    /// packet was seen.
     pub(super) fn began(&self, peer: Peer) {
         if let Some(pid) = peer.pid {
             // If the kernel cannot be asked now, the process that has this process id is taken for the peer.
@@ -60,14 +64,15 @@ impl Liveness {
         }
     }
 
-    /// Returns whether the peer's process is known to be dead.
+    /// Returns whether the peer's process is known to be dead. `false` if the answer is not known.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.look(), Watch::Died)
     }
 }
 
 impl Link {
-    /// Checks whether the peer's process is alive. If it is dead, the link is down from now on.
+    /// Asks the kernel whether the peer's process is alive, and returns the answer. If it is dead, the link is down
+    /// from now on.
     pub(crate) fn watch(&self) -> Watch {
         let found = self.liveness.look();
         if matches!(found, Watch::Died) {
@@ -77,7 +82,7 @@ impl Link {
     }
 
     /// Sleeps until the socket is ready for `interest`, the peer's process dies (returned as a hang-up), the deadline
-    /// passes or an interruption comes.
+    /// passes or an interruption comes. Returns what is ready. On a local link returns at once.
     pub(super) fn sleep(
         &self,
         interest: Interest,

@@ -57,44 +57,45 @@ pub(crate) use retention::InUse;
 pub(crate) use room::SocketBlockedOn;
 pub(crate) use wake_limiter::PAUSE;
 
-/// How often a thread that looks without sleeping asks the kernel whether the peer is alive.
+/// How often a thread that spins asks the kernel whether the peer is alive.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
-/// The most packets and descriptors that one call receives, so that a peer that keeps sending cannot keep a thread
-/// busy.
+/// The most packets and descriptors that one call receives from a socket, so that a peer that keeps sending cannot keep
+/// a thread busy.
 const DRAIN_LIMIT: usize = 1024;
 
-/// How long sending one of the first packets of a link may take.
+/// The longest time that a call waits to send one of the first packets of a link.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The number of packets and descriptors after which a fetch from the inbox gives up. The sender sends an attachment
-/// before the record that refers to it, so no more is before the attachment than fits in a socket.
+/// The number of packets and descriptors after which a fetch of an attachment gives up. The sender sends an attachment
+/// before the record that refers to it. So at most as many packets come before the attachment as fit into a socket.
 const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
-/// The longest time that a follower (a thread that waits while another one receives) sleeps in a fetch before it looks
-/// at the socket itself.
+/// The longest sleep of a follower in a fetch before it looks at the socket itself. (A follower waits for a link while
+/// another thread, the leader, receives.)
 const FOLLOW: Duration = Duration::from_millis(10);
 
-/// The longest time that a wait set, or a sender that waits for room, waits for another thread to receive what is in
-/// the socket.
+/// The longest time that a wait set, or a sender that waits for room, waits for the leader (the thread that receives)
+/// to receive what is in the socket.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Returns the handshake packet with this process name, the first packet on each link. With [`ANONYMOUS`] the peer
-/// cannot recognise this process on other links.
+/// Returns the handshake packet, the first packet of each side of a link, with `name` as the random name of this
+/// process. With [`ANONYMOUS`] the peer cannot recognise this process on other links.
 pub(crate) fn handshake(name: u128) -> Packet {
     Packet::Handshake { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
 }
 
-/// The process name of a process that stays anonymous in its handshake.
+/// The name that a process sends in its handshake if the peer is not to recognise it on other links.
 pub(crate) const ANONYMOUS: u128 = 0;
 
 /// The error for a peer whose packet comes without the memory that the packet announces.
 const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
 
-/// The number of the link of this process to itself.
+/// The link number of the one link of this process to itself. Links to other processes have higher numbers.
 const OWN_NUMBER: u64 = 0;
 
-/// The state of a link's leader, the one thread that receives from the socket on behalf of all threads that wait.
+/// The state of a link's leader: none, sleeping or receiving. The leader is the one thread that receives from the
+/// socket on behalf of all threads that wait for the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     None,
@@ -102,16 +103,17 @@ enum Leader {
     Receiving,
 }
 
-/// Peer parameters: what a process says in its handshake about its features and memory layout.
+/// What a peer said about itself in its handshake: its features and memory layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerParameters {
-    /// The layout of the words in shared memory that this peer creates.
+    /// The layout of the words in the shared memory that this peer creates.
     layout: Layout,
     features: u64,
 }
 
 impl PeerParameters {
-    /// Decodes the layout and features from a peer's handshake. Fails with [`Error::BadPeer`] for an impossible layout.
+    /// Decodes the layout and the feature bits from a peer's handshake. Fails with [`Error::BadPeer`] for an impossible
+    /// layout.
     pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
         let layout = Layout::heard(layout).ok_or(Error::BadPeer("an impossible memory layout"))?;
         Ok(Self { layout, features })
@@ -124,37 +126,40 @@ pub(crate) struct Link {
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
-    /// The number of uses of the link, for example by lanes and members of wait sets: see [`retention`].
+    /// The number of uses of the link, each by a lane, a member of a wait set or a call: see [`retention`]. A link with
+    /// uses stays open.
     uses: AtomicUsize,
-    /// The part of `uses` that may be on behalf of ends still in transit to this process. Retention does not count
-    /// them.
+    /// The number of uses, among `uses`, that may be on behalf of ends still in transit to this process. Retention does
+    /// not count these as uses.
     in_transit: AtomicUsize,
     arenas: Arenas,
     peer_entry: PeerEntry,
     notifications: Notifications,
     ledger: Arc<Ledger>,
     wake_limiter: wake_limiter::WakeLimiter,
-    /// Whether this process refuses the descriptors of messages on this link, which the kernel then drops.
+    /// Whether this process accepts no handles of messages on this link, so that the kernel drops them.
     refuses: AtomicBool,
     in_flight: LinkInFlight,
     later: Mutex<Later>,
     leader: Mutex<Leader>,
-    /// The condition variable of the followers, notified whenever the leader has received something or leaves.
+    /// The condition variable on which followers wait: notified when the leader has received something, and when it
+    /// stops leading.
     turn: Condvar,
-    /// The number of followers that wait for `turn`, written under the lock of `leader`. With 0 the leader saves the
+    /// The number of followers that wait on `turn`, written under the lock of `leader`. With 0 the leader saves the
     /// system call that would notify them.
     followers: AtomicUsize,
     inbox: Mutex<Inbox>,
-    /// Whether the last attempt to take the next packet from the socket failed for a temporary reason.
+    /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
+    /// resource.
     stuck: AtomicBool,
     /// The error with which the link went down; set before `is_down`.
     reason: OnceLock<Error>,
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
     liveness: Liveness,
-    /// The peer's parameters from its handshake; empty until the handshake has come.
+    /// The peer parameters from the peer's handshake; empty until the handshake was received.
     parameters: OnceLock<PeerParameters>,
-    /// Whether the accept packet has come, on a link over which this process sent a connect request.
+    /// Whether the listener's accept packet was received, on a link over which this process sent a connect request.
     accepted: AtomicBool,
     is_identified: AtomicBool,
     born: Instant,
@@ -165,30 +170,32 @@ pub(crate) struct Link {
     idle_timer: IdleTimer,
 }
 
-/// Packets that the kernel refused to send. The link sends them before anything else.
+/// Packets that the kernel refused to send over a link. The link sends them before any other packet.
 #[derive(Default)]
 struct Later {
-    /// The unsent packets, at most two for each thread. A packet stays unsent only if another packet of the same
-    /// message was sent before, and the link sends nothing else meanwhile.
+    /// The unsent packets, at most two for each thread. A packet is left unsent only if an earlier packet of its
+    /// message was sent, and the link sends nothing else before it.
     packets: Vec<Packet>,
-    /// Whether a wake packet to the peer is unsent. A flag and not one of `packets`, so that it takes no memory.
+    /// Whether a wake packet to the peer is still to be sent. A flag and not one of `packets`, so that it takes no
+    /// memory.
     wake: bool,
 }
 
-/// The idle timer: for how long a peer to which this process sends has shown no activity. All times are in nanoseconds
-/// since the link was created.
+/// The idle timer of a link: for how long the peer has shown no activity. All times are in nanoseconds since the link
+/// was created.
 #[derive(Default)]
 struct IdleTimer {
-    /// Whether the peer has shown activity since an end last looked and found none.
+    /// Whether an end of the link has noticed activity of the peer since the last check that found none.
     heard: AtomicBool,
-    /// When an end last looked for activity of the peer and found none.
+    /// The time of the last check that found no activity of the peer, in nanoseconds since the link was created.
     looked: AtomicU64,
-    /// The earliest time at which the present idle period of the peer may have begun.
+    /// The earliest time at which the peer's present idle period may have begun, in nanoseconds since the link was
+    /// created.
     since: AtomicU64,
 }
 
 impl Later {
-    /// Removes the first unsent packet after the link has sent that packet: the wake packet if there is no other.
+    /// Removes the first unsent packet, which the link has just sent: the wake packet if there is no other.
     fn sent_one(&mut self) {
         if self.packets.is_empty() {
             self.wake = false;
@@ -200,18 +207,18 @@ impl Later {
 
 // If two threads look at once, the change of one may get lost. That makes no difference that matters.
 impl IdleTimer {
-    /// Notes that the peer has shown activity since an end of the link last looked. Does not read the clock.
+    /// Notes that an end of the link has noticed activity of the peer. Does not read the clock.
     #[inline]
     fn reset(&self) {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the longest time for which the peer may have been idle. `now` is the time of a look that found no
-    /// activity.
+    /// Returns the longest time for which the peer may have been idle. The caller has just found no activity of the
+    /// peer; `now` is the time of that check, in nanoseconds since the link was created.
     ///
-    /// A peer shows activity only now and then (it gives credit after a quarter of a ring). So in a steady flow, too,
-    /// many looks in a row find none, but never for long. The idle period begins at the last look before the activity
-    /// that found none; so a process that sends seldom need not look twice.
+    /// A peer shows activity only now and then (it gives credit after a quarter of a ring). So many checks in a row
+    /// find none even in a steady flow, but never for long. The idle period begins at the last check that found none
+    /// before the latest activity. So a process that sends seldom need not check twice.
     fn lasts(&self, now: u64) -> Duration {
         if self.heard.swap(false, Ordering::Relaxed) {
             self.since.store(self.looked.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -278,7 +285,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the link over `socket` to a process whose handshake has been received already, before the link existed.
+    /// Creates the link over `socket` to a process whose handshake was received before the link existed. `peer` and
+    /// `parameters` are what that handshake told.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
@@ -293,7 +301,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Waits until the listener accepts this process, which has sent a connect request over this link.
+    /// Waits until the listener at the other end accepts this process, which has sent a connect request over this link.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; the link's error if the link is down; errors of
@@ -310,9 +318,9 @@ impl Link {
         }
     }
 
-    /// Returns the reason for which the peer refused this process, if `error` is a hang-up and the peer's last packet
-    /// gives a reason. Otherwise returns `error`. A listener that makes room for others may refuse this process even
-    /// before its connect request is sent.
+    /// Returns [`Error::Refused`] with the peer's reason, if `error` is [`Error::PeerClosed`] and the peer's last
+    /// packet refuses this process. Otherwise returns `error`. A full listener may refuse this process even before its
+    /// connect request is sent.
     pub(crate) fn refusal_or(&self, error: Error) -> Error {
         match (error, self.fetch(|_| None::<()>)) {
             (Error::PeerClosed, Err(refused @ Error::Refused(_))) => refused,
@@ -320,14 +328,14 @@ impl Link {
         }
     }
 
-    /// Sends the handshake, the first packet on a link, with this process name. With [`ANONYMOUS`] the peer cannot
-    /// recognise this process on other links.
+    /// Sends the handshake, the first packet of each side of a link, with `name` as the random name of this process.
+    /// With [`ANONYMOUS`] the peer cannot recognise this process on other links.
     pub(crate) fn send_handshake(&self, name: u128) -> Result<(), Error> {
         self.send_first(&handshake(name), Attachments::NOTHING)
     }
 
-    /// Sends the handshake on a link that another process introduced: now, or before any other packet of the link.
-    /// Ignores a peer that is gone.
+    /// Sends the handshake on a link that another process introduced, with `name` as the random name of this process.
+    /// If that is not possible now, the link sends it before any other packet. Does nothing if the link is down.
     pub(crate) fn send_handshake_sooner_or_later(&self, name: u128) {
         self.send_sooner_or_later(handshake(name));
     }
@@ -346,7 +354,7 @@ impl Link {
         self.number == OWN_NUMBER
     }
 
-    /// Returns whether both ends of the link are in this process.
+    /// Returns whether this is the link of this process to itself, which has no socket.
     pub(crate) fn is_local(&self) -> bool {
         self.io.socket().is_none()
     }
@@ -365,20 +373,20 @@ impl Link {
         self.home.is_elsewhere()
     }
 
-    /// Returns whether nothing more will come over the link. Costs one load.
+    /// Returns whether the link is down: nothing more will be received over it. Costs one load.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Acquire)
     }
 
-    /// Returns whether the next packet in the socket could not be taken at the last attempt, for a temporary reason.
-    /// Costs one load.
+    /// Returns whether the link is stuck: the next packet in the socket could not be taken at the last attempt, for
+    /// lack of a resource. Costs one load.
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed) && !self.is_down()
     }
 
-    /// Returns the error with which the link went down; [`Error::PeerClosed`] if there is none.
+    /// Returns the error with which the link went down; [`Error::PeerClosed`] if the link is up.
     pub(crate) fn reason(&self) -> Error {
         self.reason.get().copied().unwrap_or(Error::PeerClosed)
     }
@@ -398,7 +406,8 @@ impl Link {
         }
     }
 
-    /// Shuts the link down with the error `reason`, because of what a message contained. The peer sees a hang-up.
+    /// Shuts the link down with the error `reason`, after the peer broke the protocol in shared memory. The peer sees a
+    /// hang-up.
     pub(crate) fn cut(&self, reason: Error) {
         self.fail(reason);
         if let Some(socket) = self.io.socket() {
@@ -406,12 +415,13 @@ impl Link {
         }
     }
 
-    /// Returns the identity of the process at the other end; `None` until its first packet was seen.
+    /// Returns the identity of the process at the other end, as the kernel reported it; `None` until the peer's first
+    /// packet was seen.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer.get().copied()
     }
 
-    /// Makes this process receive no descriptors of messages over this link from now on.
+    /// Makes this process accept no handles of messages over this link from now on; the kernel drops them.
     pub(crate) fn refuse_descriptors(&self) {
         self.refuses.store(true, Ordering::Relaxed);
     }
@@ -420,7 +430,7 @@ impl Link {
         self.refuses.load(Ordering::Relaxed)
     }
 
-    /// Returns the ledger that charges the peer's account for what this process holds for the peer.
+    /// Returns the ledger of this link, which charges the peer's account for what this process holds for the peer.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
@@ -434,8 +444,8 @@ impl Link {
         unpoisoned(&self.inbox)
     }
 
-    /// Sends a packet for which no call waits: now, or before the next packet of the link. Sends nothing on a local
-    /// link and on a link that is down.
+    /// Sends a packet without attachments, now or before the next packet of the link. Does not block. Sends nothing on
+    /// a local link and on a link that is down.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         let sent = self.is_local() || matches!(self.try_send(&packet, Attachments::NOTHING), Ok(true));
         if !sent && !self.is_down() {
@@ -443,14 +453,14 @@ impl Link {
         }
     }
 
-    /// Discards the attachments in the inbox for the direction of a lane with this token, because no record will refer
-    /// to them.
+    /// Closes and drops the attachments in the inbox for the ring with this token, because no record will refer to
+    /// them.
     pub(crate) fn discard_received(&self, token: u128) {
         self.discard_all_received(token..=token);
     }
 
-    /// Discards the attachments in the inbox for the directions of lanes with these tokens, because no record will
-    /// refer to them.
+    /// Closes and drops the attachments in the inbox for the rings with these tokens, because no record will refer to
+    /// them.
     pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.inbox().retract(tokens);
         for handles in dropped {
@@ -458,21 +468,21 @@ impl Link {
         }
     }
 
-    /// Discards the attachments that this process has sent to itself for the directions of lanes with these tokens, in
-    /// the queue or in the inbox.
+    /// Closes and drops the attachments that this process has sent to itself for the rings with these tokens, whether
+    /// they are still in the queue or in the inbox.
     pub(crate) fn discard_local(tokens: RangeInclusive<u128>) {
         let own = Self::own();
         let _ = own.fetch(|_| None::<()>);
         own.discard_all_received(tokens);
     }
 
-    /// Returns whether attachments of this process to itself are in the queue or in the inbox. Costs two locks.
+    /// Returns whether attachments that this process sent to itself are in the queue or in the inbox. Costs two locks.
     pub(crate) fn has_sent_local() -> bool {
         let own = Self::own();
         own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.inbox().is_empty()
     }
 
-    /// Sends one of the first packets of a link. The socket has room for those; only the kernel may lack memory for a
+    /// Sends one of the first packets of a link. A new socket has room for those; only the kernel may lack memory for a
     /// moment.
     ///
     /// # Errors
@@ -515,7 +525,8 @@ impl Link {
         free
     }
 
-    /// Receives all packets in the socket, as the leader, and then lets another thread lead.
+    /// Receives all packets in the socket, up to the limit of one call. The calling thread must be the leader;
+    /// afterwards another thread may lead.
     fn receive_and_leave(&self) -> Result<(), Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
         let received = self.receive_all(|_| false);
@@ -523,7 +534,7 @@ impl Link {
         received.map(|_more| ())
     }
 
-    /// Receives all packets in the socket, unless another thread is the leader and does so.
+    /// Receives all packets in the socket, up to the limit of one call. Does nothing if another thread is the leader.
     fn drain_once(&self) {
         if self.try_lead() {
             // An error is stored in the link.
@@ -555,8 +566,8 @@ impl Link {
         leader
     }
 
-    /// Receives the packets in the socket, for a wait set that found it readable. If another thread leads, that thread
-    /// receives; the call then waits for it for at most [`MOMENT`], if `may_wait` is true.
+    /// Receives the packets in the socket, for a wait set whose epoll instance reported the socket as readable. If
+    /// another thread leads, that thread receives; if `may_wait`, the call then waits for it for at most [`MOMENT`].
     pub(crate) fn drain(&self, may_wait: bool) -> Result<(), Error> {
         if self.is_down() {
             return Ok(());
@@ -571,8 +582,9 @@ impl Link {
         Ok(())
     }
 
-    /// Asks the kernel which process sent the first packet of the link, and leaves the packet in the socket. Returns
-    /// `false` if no packet has come, and `true` without asking if the sender is known. Only the leader may call this.
+    /// Asks the kernel which process sent the first packet of the link, unless that is known. Leaves the packet in the
+    /// socket. Returns `false` if no packet has come, and otherwise `true`: packets may be received now. Only the
+    /// leader may call this.
     fn knows_who_it_is(&self) -> Result<bool, Error> {
         let Some(socket) = self.io.socket().filter(|_| !self.is_identified.load(Ordering::Relaxed)) else {
             return Ok(true);
@@ -604,8 +616,9 @@ impl Link {
         Ok(true)
     }
 
-    /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` if the limit of
-    /// one call was reached before that. A permanent error ends the link. Only the leader may call this.
+    /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` only if the
+    /// limit of one call was reached first, so that packets may be left. A permanent error ends the link. Only the
+    /// leader may call this.
     fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.stuck.store(received.is_err(), Ordering::Relaxed);
@@ -653,8 +666,8 @@ impl Link {
         Ok(true)
     }
 
-    /// Processes a packet with its attachments. After a temporary error nothing has changed, and the packet can be
-    /// processed again later.
+    /// Processes a received packet with its attachments. After a temporary error nothing has changed, and the call can
+    /// be repeated.
     fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, attachments),
@@ -705,8 +718,8 @@ impl Link {
         }
     }
 
-    /// Handles the peer's handshake: stores its parameters. Refuses a peer with which this process has no common
-    /// version.
+    /// Handles the peer's handshake: stores the peer parameters. If this process and the peer have no common version,
+    /// refuses the peer and fails with [`Error::Refused`].
     fn learn_how_it_speaks(&self, versions: Versions, layout: u64, features: u64) -> Result<(), Error> {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
@@ -718,19 +731,20 @@ impl Link {
         self.parameters.set(parameters).map_err(|_| Error::BadPeer("a second handshake"))
     }
 
-    /// Returns the layout of the words in shared memory that the peer creates.
+    /// Returns the layout of the words in the shared memory that the peer creates; the first layout until the peer's
+    /// handshake was received.
     pub(crate) fn layout(&self) -> Layout {
         self.parameters.get().map_or(Layout::FIRST, |parameters| parameters.layout)
     }
 
-    /// Returns whether the peer distinguishes the attachments of several attempts to send one message. Receives the
-    /// peer's handshake first if it has not been received.
+    /// Returns whether the peer distinguishes the attachments of several attempts to send one message. If the peer's
+    /// handshake was not received yet, receives it first if it is there.
     pub(crate) fn knows_tries(&self) -> bool {
         self.knows(KNOWS_TRIES)
     }
 
-    /// Returns whether the peer has the feature with this bit. Receives the peer's handshake first if it has not been
-    /// received.
+    /// Returns whether the peer announced the feature with this bit. If the peer's handshake was not received yet,
+    /// receives it first if it is there.
     pub(crate) fn knows(&self, feature: u64) -> bool {
         if self.parameters.get().is_none() && !self.is_local() {
             self.drain_once();
@@ -738,20 +752,21 @@ impl Link {
         self.parameters.get().is_some_and(|parameters| parameters.features & feature != 0)
     }
 
-    /// Takes an attachment from the inbox that was sent before the record that refers to it. Receives packets until
-    /// `find` returns the attachment, or returns `None` if there are no more packets.
+    /// Takes an attachment from the inbox, which the peer sent before the record that refers to it. Calls `find`, and
+    /// receives packets until `find` returns the attachment. Returns `None` if there are no more packets.
     pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
-    /// Takes an attachment from the inbox that the peer sends first and to which no record refers. Receives only a few
-    /// packets for that if the peer has caused too many idle wake-ups.
+    /// Takes something from the inbox that the peer sends before everything else and that no record refers to. Works
+    /// like [`Link::fetch`], but receives only a few packets if the link has used up its budget of idle wake-ups.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }
 
-    /// Takes an attachment from the inbox. Receives packets until `find` returns the attachment, but gives up after
-    /// about `packets` packets, or after a few if `packets` is 0.
+    /// Takes an attachment from the inbox: calls `find`, and receives packets until `find` returns the attachment.
+    /// Returns `None` if there are no more packets, or after about `packets` packets. With 0 gives up after the first
+    /// few.
     fn fetch_among<T>(
         &self,
         packets: usize,
@@ -801,7 +816,7 @@ impl Link {
     }
 
     /// Sleeps until `done` returns `true`, the link is down, the deadline passes or an interruption comes. The caller
-    /// checks which. It has already [noted](Interruption::note) where it sleeps.
+    /// checks which. The caller has already [noted](Interruption::note) where it sleeps.
     pub(crate) fn park(
         &self,
         deadline: Deadline,
@@ -840,16 +855,17 @@ impl Link {
         self.me.clone()
     }
 
-    /// Asks the kernel whether the peer is alive, unless that was done within [`PROBE_EVERY`]. For threads that look
-    /// again and again without sleeping.
+    /// Asks the kernel whether the peer is alive, unless this process asked within [`PROBE_EVERY`]. Used by threads
+    /// that spin.
     pub(crate) fn probe_if_due(&self) {
         if !self.is_local() && self.is_due() {
             self.probe();
         }
     }
 
-    /// Asks the kernel whether the peer is alive, if the peer was idle for [`PROBE_EVERY`] and was not asked about in
-    /// that time. `news` is whether the caller, an end of the link, found activity since its last look.
+    /// Asks the kernel whether the peer is alive, if the peer was idle for [`PROBE_EVERY`] and this process has not
+    /// asked within that time. `news` says whether the caller, an end of the link, noticed activity of the peer since
+    /// its last check.
     pub(crate) fn probe_if_idle(&self, news: bool) {
         if news {
             self.idle_timer.reset();
@@ -873,6 +889,7 @@ impl Link {
     }
 
     /// Asks the kernel whether the peer's process is alive and its socket open. If not, the link is down from now on.
+    /// Does nothing on a local link and on a link that is down.
     #[cold]
     pub(crate) fn probe(&self) {
         if self.is_local() || self.is_down() {
@@ -895,8 +912,8 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// Receives what is left in the socket, because an announcement over this link may matter to channels over another
-    /// link.
+    /// Receives the remaining packets of a link that is dropped, because an announcement over this link may matter to
+    /// channels over another link to the same process.
     fn drop(&mut self) {
         if self.is_elsewhere() || peers::is_alone() || !arenas::may_drain() {
             return;
@@ -936,8 +953,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A sender that looks every millisecond at a peer that gives credit with every fourth look sees less than 5 ms of
-    /// idle time.
+    /// Shows that a sender that checks every millisecond, and finds activity at every fourth check, sees less than 5 ms
+    /// of idle time.
     #[test]
     fn a_peer_that_says_something_now_and_then_is_never_silent_for_long() {
         let idle_timer = IdleTimer::default();

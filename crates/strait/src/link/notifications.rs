@@ -44,52 +44,53 @@ use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Member, SharedSet};
 
-/// The most members that are collected at a time, so that a peer that notifies without end keeps no thread busy for
-/// long.
+/// The most members that one call puts into the queues of their wait sets, so that a peer that notifies without end
+/// keeps no thread busy for long.
 const COLLECT_LIMIT: usize = 1024;
 
-/// The most members of wait sets that one step of a round looks at, if the peer has caused too many idle wake-ups. (A
-/// round looks at all members of a link.)
+/// The most members of wait sets that one step of a round looks at, if the link has used up its budget of idle
+/// wake-ups. (A round looks at all members that are registered on a link, in steps.)
 const FEW_MEMBERS: usize = 256;
 
-/// The state of a link for notifications: the notification areas of both directions, and the registered members of wait
-/// sets.
+/// The state of a link for notifications: the notification areas of both directions, and the members of wait sets that
+/// are registered on the link.
 #[derive(Default)]
 pub(super) struct Notifications {
-    /// The peer's notification area (a shared bitmap with some words), in which this process sets bits to notify the
-    /// peer.
+    /// The peer's notification area (shared memory with a bitmap and some words), in which this process sets bits to
+    /// notify the peer. Empty until it was received.
     theirs: OnceLock<ReadyBitmapMemory>,
-    /// This process's notification area (a shared bitmap with some words), in which the peer sets bits to notify this
-    /// process.
+    /// This process's notification area (shared memory with a bitmap and some words), in which the peer sets bits to
+    /// notify this process. Empty until the link gets its first member.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
-    /// Whether a round (a look at all members of the link) is in progress. Written under the lock of `members`.
+    /// Whether a round is in progress: a look, in steps, at all members registered on the link. Written under the lock
+    /// of `members`.
     in_round: AtomicBool,
-    /// Whether the peer has this process's notification area, so that no new round begins. Written under the lock of
-    /// `members`.
+    /// Whether the peer has received this process's notification area, so that no new round begins. Written under the
+    /// lock of `members`.
     knows_bitmap: AtomicBool,
 }
 
 struct Ours {
     memory: ReadyBitmapMemory,
     collector: Mutex<Collector<ReadyBitmapMemory>>,
-    /// The memory of the notification area with its descriptor, until it has been sent to the peer.
+    /// The memory of this process's notification area with its descriptor; `None` once it was sent to the peer.
     unsent: Mutex<Option<Shareable>>,
 }
 
 #[derive(Default)]
 struct Members {
-    /// The registered members; the index is the member id.
+    /// The members of wait sets that are registered on this link; the index is the member id.
     slots: Vec<Option<Arc<Member>>>,
-    /// The free member ids below `slots.len()`.
+    /// The member ids below `slots.len()` that no member has.
     free: Vec<u32>,
     /// The wait sets that have members registered on this link.
     sets: Vec<Weak<SharedSet>>,
     round: Round,
 }
 
-/// Writes into the notification area how a thread of this process sleeps (`how`). Wakes a thread that slept on the word
-/// of the area, so that it looks again.
+/// Writes into this process's notification area how its threads sleep: `how` is on the socket or on the area's word. If
+/// a thread slept on that word, wakes it, so that it looks again.
 fn announce(ours: &Ours, how: u32) {
     if ready_bitmap::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
@@ -97,10 +98,11 @@ fn announce(ours: &Ours, how: u32) {
 }
 
 impl Link {
-    /// Creates this process's notification area and sends it to the peer, at the first successful call.
+    /// Creates this process's notification area and sends it to the peer. Does nothing after the first successful call,
+    /// and on a local link.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the socket is full; what making memory fails with; [`Error::PeerClosed`].
+    /// [`Error::WouldBlock`] if the socket is full; errors of creating shared memory; [`Error::PeerClosed`].
     pub(crate) fn open_bitmap(&self) -> Result<(), Error> {
         if self.is_local() {
             return Ok(());
@@ -125,8 +127,8 @@ impl Link {
         Ok(())
     }
 
-    /// Stores the peer's notification area, in which this process sets bits to notify the peer. Acknowledges its
-    /// arrival in the area.
+    /// Stores the peer's notification area, in which this process sets bits to notify the peer. Confirms in the area
+    /// that it was received. Fails with [`Error::BadPeer`] for a second area or a wrong size.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
         self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
@@ -153,7 +155,8 @@ impl Link {
         Ok(number as u32)
     }
 
-    /// Frees the member id `number`. A notification in flight for that id then only causes a wake-up.
+    /// Frees the member id `number` on this link for another member. A notification in flight for that id then causes
+    /// an idle wake-up at most.
     pub(crate) fn unregister(&self, number: u32) {
         let mut members = unpoisoned(&self.notifications.members);
         let member = members.slots[number as usize].take();
@@ -162,7 +165,8 @@ impl Link {
         drop(member);
     }
 
-    /// Notes that `set` has members registered on this link from now on.
+    /// Stores that the wait set `set` has members registered on this link from now on. Arms notifications, and wakes a
+    /// thread of the set if members have been notified already.
     pub(crate) fn add_set(&self, set: Weak<SharedSet>) {
         unpoisoned(&self.notifications.members).sets.push(set.clone());
         self.arm();
@@ -173,13 +177,14 @@ impl Link {
         }
     }
 
-    /// Notes that `set` has no members registered on this link any more.
+    /// Stores that the wait set `set` has no members registered on this link any more.
     pub(crate) fn remove_set(&self, set: &SharedSet) {
         unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
     }
 
-    /// Notifies the peer's member with the id `number`, for which this process has published something. Returns `false`
-    /// if the peer could not be woken now; the caller then puts the member's sleep word back.
+    /// Notifies the peer's member with the id `number`, after this process has published something for it. Returns
+    /// `false` if the peer could not be told in any way now; the caller then puts the member's sleep word back, to try
+    /// again later.
     pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.notifications.members).slots.get(number as usize).cloned().flatten();
@@ -204,8 +209,8 @@ impl Link {
         true
     }
 
-    /// Returns the peer's notification area, or `None` if it cannot be received or mapped now. The peer sent it before
-    /// it wrote a sleep word with a member id.
+    /// Returns the peer's notification area, and receives it first if it is in the socket. Returns `None` if it cannot
+    /// be received or mapped now. The peer sent the area before it wrote a sleep word with a member id.
     #[cold]
     fn fetch_bitmap(&self) -> Option<&ReadyBitmapMemory> {
         // The next notification sees an error again.
@@ -214,9 +219,9 @@ impl Link {
         self.notifications.theirs.get()
     }
 
-    /// Sends a packet that makes the peer look at all its members on this link. Used while this process cannot receive
-    /// or map the peer's notification area. Takes no descriptor and no memory. Returns `false` if the kernel refused
-    /// the packet.
+    /// Sends a wake packet, which makes the peer look at all its members on this link. Used while this process cannot
+    /// receive or map the peer's notification area. Takes no descriptor and no memory. Returns `false` if the kernel
+    /// refused the packet.
     fn notify_by_packet(&self) -> bool {
         fault::point("before a member of a wait set is notified by a packet");
         let sent = self.wake();
@@ -225,7 +230,8 @@ impl Link {
         sent
     }
 
-    /// Wakes the thread of the peer that slept on the word of the peer's notification area.
+    /// Wakes the thread of the peer that sleeps on the word of the peer's notification area. If no thread sleeps there,
+    /// asks the kernel whether the peer is alive.
     fn wake_on_word(&self, theirs: &ReadyBitmapMemory) {
         // If no thread sleeps there, the peer was just about to sleep, or it died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
@@ -233,8 +239,8 @@ impl Link {
         }
     }
 
-    /// Tells the peer through the peer's notification area that a packet was sent. A packet alone does not wake a
-    /// thread that sleeps on the word of the area.
+    /// Tells the peer, in the peer's notification area, that this process has sent a packet. A packet alone does not
+    /// wake a thread that sleeps on the word of the area.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)
@@ -243,8 +249,9 @@ impl Link {
         }
     }
 
-    /// Begins a round (a look at all members of the link) unless the peer has the notification area. Called when a
-    /// packet has come or cannot be taken now. A peer without the area has no other way to notify a member.
+    /// Begins a round (a look, in steps, at all members registered on the link), unless the peer has received this
+    /// process's notification area. Called after a packet was received or could not be taken: without the area the peer
+    /// can notify a member in no other way.
     pub(super) fn begin_round(&self) {
         let Some(ours) = self.notifications.ours.get().filter(|_| !self.notifications.knows_bitmap.load(Acquire))
         else {
@@ -261,8 +268,8 @@ impl Link {
         self.notifications.in_round.load(Acquire)
     }
 
-    /// Puts the members that the peer has notified, and the next members of a round, into the queues of their wait
-    /// sets. Processes about [`COLLECT_LIMIT`] of each; the rest comes in later calls.
+    /// Puts members into the queues of their wait sets: those that the peer has notified, and the next ones of a round
+    /// in progress. Handles about [`COLLECT_LIMIT`] of each; later calls handle the rest.
     pub(crate) fn collect(&self) {
         if self.is_in_round() {
             self.go_on_with_round();
@@ -270,8 +277,8 @@ impl Link {
         self.collect_notified();
     }
 
-    /// Puts the members that the peer has notified into the queues of their wait sets. Processes at most
-    /// [`COLLECT_LIMIT`]; the rest comes in later calls.
+    /// Puts the members that the peer has notified into the queues of their wait sets. Handles at most
+    /// [`COLLECT_LIMIT`]; later calls handle the rest.
     fn collect_notified(&self) {
         let Some(ours) = self.notifications.ours.get() else { return };
         let mut collector = unpoisoned(&ours.collector);
@@ -301,22 +308,23 @@ impl Link {
         }
     }
 
-    /// Returns whether notified members are left to collect, or members of a round that is in progress.
+    /// Returns whether the peer has notified members that are not in the queues of their wait sets yet, or a round is
+    /// in progress.
     pub(crate) fn has_notified(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
-    /// Writes into the notification area that this process sleeps on the socket, so that the peer sends a packet with
-    /// its next notification. The caller then checks [`has_notified`](Self::has_notified).
+    /// Writes into this process's notification area that its threads sleep on the socket, so that the peer sends a
+    /// packet with its next notification. The caller then checks [`has_notified`](Self::has_notified).
     pub(crate) fn arm(&self) {
         if let Some(ours) = self.notifications.ours.get() {
             announce(ours, ON_SOCKET);
         }
     }
 
-    /// Returns whether a thread of `set`, the only one of the set that sleeps, may sleep on the word of the
-    /// notification area. It may if the peer has the area and no other set with members on this link sleeps. The thread
-    /// must count as asleep already.
+    /// Returns whether the only sleeping thread of the wait set `set` may sleep on the word of this process's
+    /// notification area. Returns `true` if the peer has received the area and no other set with members on this link
+    /// sleeps. The thread must count as asleep already. Always `true` on a local link.
     pub(crate) fn may_sleep_on_word(&self, set: &SharedSet) -> bool {
         if self.is_local() {
             return true;
@@ -327,29 +335,29 @@ impl Link {
         ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_armed())
     }
 
-    /// Writes into the notification area that this process sleeps on its word, and returns the area if there is one.
-    /// The caller then checks [`has_notified`](Self::has_notified) and [`has_post`](Self::has_post), and calls
-    /// [`leave_word`](Self::leave_word) in any case.
+    /// Writes into this process's notification area that a thread sleeps on the area's word, and returns the area;
+    /// `None` if there is none. The caller then checks [`has_notified`](Self::has_notified) and
+    /// [`has_post`](Self::has_post), and calls [`leave_word`](Self::leave_word) in any case.
     pub(crate) fn arm_on_word(&self) -> Option<ReadyBitmapMemory> {
         let ours = self.notifications.ours.get()?;
         announce(ours, ON_WORD);
         Some(ours.memory.clone())
     }
 
-    /// Returns whether the peer has said in the notification area that it sent a packet, since the last
-    /// [`take_post`](Self::take_post).
+    /// Returns whether the peer has written into this process's notification area that it sent a packet. `false` again
+    /// after [`take_post`](Self::take_post).
     pub(crate) fn has_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
 
-    /// Returns whether the peer has said in the notification area that it sent a packet, and clears that. The caller
-    /// then receives the packet.
+    /// Returns whether the peer has written into this process's notification area that it sent a packet, and clears
+    /// that. If `true`, the caller receives the packet.
     pub(crate) fn take_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
 
-    /// Ends a sleep on the word that [`Link::arm_on_word`] began. The thread must no longer count as asleep. Returns
-    /// whether the peer or another thread of this process took the word, and so woke the sleeper.
+    /// Ends a sleep on the word of the notification area that [`Link::arm_on_word`] began. The thread must no longer
+    /// count as asleep. Returns whether the peer or another thread of this process woke the sleeper.
     pub(crate) fn leave_word(&self) -> bool {
         let Some(ours) = self.notifications.ours.get() else { return false };
         let woken = !ready_bitmap::leave(&ours.memory);
@@ -357,8 +365,9 @@ impl Link {
         woken
     }
 
-    /// Collects notified members, and says again in the notification area that this process sleeps if one of the wait
-    /// sets does. Called after a receive from the socket and after a sleep on the word: see the head of this file.
+    /// Collects notified members. If a wait set with members on this link sleeps, also writes into the notification
+    /// area again that this process sleeps. Called after a receive from the socket and after a sleep on the word: see
+    /// the head of this file.
     pub(super) fn answer_notifications(&self) {
         if self.notifications.ours.get().is_none() {
             return;
@@ -375,16 +384,16 @@ impl Link {
         }
     }
 
-    /// Makes each wait set with members on this link look once more.
+    /// Wakes a sleeping thread of each wait set with members on this link, so that the thread looks once more.
     pub(super) fn wake_sets(&self) {
         for set in self.sets() {
             set.wake_one();
         }
     }
 
-    /// Collects notified members, for a thread that has just received. If the peer has caused too many idle wake-ups,
-    /// leaves members of a round to the wait sets, which pause between looks at such a link. A look at a member may
-    /// receive, and so begin the next round.
+    /// Puts notified members into the queues of their wait sets, for a thread that has just received. Leaves members of
+    /// a round to later calls if the link has used up its budget of idle wake-ups, because wait sets pause between
+    /// looks at such a link. A look at a member may receive, and so begin the next round.
     fn collect_at_once(&self) {
         if self.is_over_wake_limit() { self.collect_notified() } else { self.collect() }
     }
@@ -393,21 +402,22 @@ impl Link {
         unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns up to [`FEW_MEMBERS`] members of `set` on this link.
+    /// Returns up to [`FEW_MEMBERS`] members of the wait set `set` that are registered on this link.
     pub(crate) fn some_members_of(&self, set: &SharedSet) -> Vec<Arc<Member>> {
         let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
     }
 
-    /// Puts all armed members on this link into the queues of their wait sets.
+    /// Puts all armed members that are registered on this link into the queues of their wait sets.
     pub(super) fn notify_all(&self) {
         for member in unpoisoned(&self.notifications.members).slots.iter().flatten() {
             member.notify();
         }
     }
 
-    /// Ends notification on a link that is down: queues every member, and makes each wait set stop watching the socket.
+    /// Ends notifications on a link that went down: puts every armed member into the queue of its wait set, and makes
+    /// each wait set stop watching the socket.
     pub(super) fn end_notifications(&self) {
         self.notify_all();
         for set in self.sets() {

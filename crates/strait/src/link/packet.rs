@@ -33,33 +33,34 @@ use crate::error::Refusal;
 /// The size of every packet in bytes.
 pub(crate) const PACKET: usize = 48;
 
-/// The versions of the protocol that this code speaks. Two processes use the lowest version that both speak; feature
-/// bits announce what came with later builds of that version.
+/// The versions of the link protocol that this build speaks. Two processes use the lowest version that both speak;
+/// feature bits announce what later builds added to that version.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 
-/// Feature bit of a process that reads the peer's memory by the layout in the peer's handshake. For a peer without this
-/// feature, memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
+/// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. For a peer
+/// without this feature, memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
 pub(crate) const READS_LAYOUT: u64 = 1;
 
 /// Feature bit of a process that distinguishes attachments from several [attempts](super::AttachmentKey) to send one
-/// message. For a peer without this feature, all are numbered as first attempts.
+/// message. For a peer without this feature, the attachments of every attempt have the number of the first.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
-/// Feature bit of a process that knows blocks shared by several messages. For a peer without this feature, each message
-/// has a block of its own.
+/// Feature bit of a process that accepts blocks (shared memory for large messages) that several messages share. For a
+/// peer without this feature, each message has a block of its own.
 pub(crate) const SHARES_BLOCKS: u64 = 4;
 
 /// The feature bits that this process sends in its handshake.
 pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES | SHARES_BLOCKS;
 
 /// A constant in the upper half of the first field of open packets, handshakes, refusals and connect requests.
-/// [`Packet::decode`] refuses such packets without it.
+/// [`Packet::decode`] returns `None` for such packets without this constant.
 const MAGIC: u64 = 0x5354_5254 << 32;
 
-/// The bit at which the highest version begins in the last word of a handshake packet; the bits below hold the layout.
+/// The lowest of the bits that hold the highest version, in the last word of a handshake packet; the bits below hold
+/// the memory layout.
 const HIGHEST: u32 = 56;
 
-/// A range of protocol versions, both bounds included.
+/// A range of protocol versions from `lowest` to `highest`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Versions {
     pub(crate) lowest: u8,
@@ -67,56 +68,64 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Decodes the range of versions in a peer's packet. A peer that knows no ranges sends 0 for the highest. Returns
-    /// `None` if the two numbers are no range.
+    /// Decodes the range of versions in a packet from the peer. A peer that sends 0 for the highest version speaks only
+    /// `lowest`. Returns `None` if the two numbers are no range.
     fn heard(lowest: u64, highest: u64) -> Option<Self> {
         let lowest = u8::try_from(lowest).ok()?;
         let highest = if highest == 0 { lowest } else { u8::try_from(highest).ok()? };
         (lowest > 0 && lowest <= highest).then_some(Self { lowest, highest })
     }
 
-    /// Returns the highest version that is in both ranges, or `None` if there is none.
+    /// Returns the highest version that is in both ranges, or `None` if no version is.
     pub(crate) fn common(self, other: Self) -> Option<u8> {
         let highest = self.highest.min(other.highest);
         (highest >= self.lowest.max(other.lowest)).then_some(highest)
     }
 }
 
-/// A packet on a link's socket, decoded.
+/// A packet on the socket of a link, decoded: its kind and fields, without its attachments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// The open packet: brings the first ring of a link and so opens the first channel.
+    /// The open packet: brings the first ring of a link, which the sender writes, and so opens the first channel.
     Open { token: u128, version: u64, features: u64, cells: u64 },
-    /// Brings the cells of a larger ring; the mark at the end of the old ring refers to them.
+    /// The packet that brings the memory with the cells of a larger ring. The mark at the end of the old ring refers to
+    /// them.
     Ring { token: u128, generation: u64 },
-    /// Brings the next `count` descriptors of a message, in part `part` of them (from 0).
+    /// The packet that brings the next `count` descriptors of a message, which may come in several such packets. `part`
+    /// counts the packets from 0. With `count` 0 the packet says that the message failed.
     Handles { token: u128, message: AttachmentKey, part: u64, count: u32 },
-    /// Brings a block of shared memory to which messages refer by its number `id`, and the descriptors of the first
-    /// such message.
+    /// The packet that brings a block (shared memory that holds large messages), to which records refer by its number
+    /// `id`. It also brings the `handles` descriptors of the first message in the block.
     Block { token: u128, id: u64, message: AttachmentKey, handles: u32 },
-    /// Brings the payload of a message in sealed memory, and the descriptors of the message.
+    /// The packet that brings the payload of a message in sealed memory, and the `handles` descriptors of the message.
     Sealed { token: u128, message: AttachmentKey, handles: u32 },
-    /// Brings nothing: makes a thread that sleeps on the socket wake up and look at its ring.
+    /// The wake packet, which brings nothing: it wakes a thread that sleeps on the socket, and that thread looks at its
+    /// ring.
     Wake,
     /// The handshake, the first packet of each side: the random name of the sending process, its versions, features and
     /// memory layout.
     Handshake { name: u128, versions: Versions, features: u64, layout: u64 },
-    /// The last packet of a link: says why the sender refuses the connection.
+    /// The packet that refuses the connection, the last one of a link: a reason, and the versions that the sender
+    /// speaks.
     Refuse { reason: u64, versions: Versions },
     /// The connect request: asks a listener to accept the sender, with the token of an invitation or 0.
     Connect { token: u128 },
     /// The accept packet: the listener accepts the process that sent a connect request.
     Accept,
-    /// Brings a socket to a third process that the receiver may not know. Later packets name that process by `number`.
+    /// The packet that brings a socket to a third process, to which the receiver may have no link. Later packets name
+    /// that process by `number`.
     Introduce { number: u64 },
-    /// Brings the memory of an arena with `lanes` lanes; `with` says which process is at their other ends.
+    /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
+    /// which process holds the other ends of the lanes.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
-    /// Revokes the attachments for this direction of a lane that the receiver has not taken from its inbox: no record
-    /// will refer to them.
+    /// The packet that revokes the attachments for the ring with this token that are still in the receiver's inbox: no
+    /// record will refer to them.
     Retract { token: u128 },
-    /// Brings the handle table of a message, which describes the message's handles.
+    /// The packet that brings the handle table of a message, in sealed memory. The table describes the message's
+    /// handles.
     Table { token: u128, message: AttachmentKey },
-    /// Brings the notification area, the memory in which the receiver notifies members of the sender's wait sets.
+    /// The packet that brings the sender's notification area, the memory in which the receiver notifies members of the
+    /// sender's wait sets.
     ReadyBitmap,
 }
 
@@ -141,7 +150,8 @@ impl Packet {
         }
     }
 
-    /// Returns the name of the fault point (a step that tests can see) before this packet is sent.
+    /// Returns the name of the fault point just before this packet is sent. (At a fault point the tests kill, stop or
+    /// starve a process.)
     pub(crate) fn step(&self) -> &'static str {
         match self {
             Self::Open { .. } => "before an open packet is sent",
@@ -162,7 +172,7 @@ impl Packet {
         }
     }
 
-    /// Returns the number of descriptors that travel with this packet.
+    /// Returns the number of descriptors that travel with this packet as attachments.
     pub(crate) fn descriptors(&self) -> u32 {
         match *self {
             Self::Handles { count, .. } => count,
@@ -177,8 +187,8 @@ impl Packet {
         }
     }
 
-    /// Returns whether this packet brings memory or a socket. Without these a channel cannot go on, in contrast to the
-    /// handles of a message.
+    /// Returns whether this packet brings memory or a socket. A channel cannot go on without these; without the handles
+    /// of a message it can.
     pub(crate) fn brings_memory(&self) -> bool {
         self.descriptors() > 0 && !matches!(self, Self::Handles { .. })
     }
@@ -215,7 +225,7 @@ impl Packet {
         bytes
     }
 
-    /// Decodes a packet. Returns `None` if no honest peer sends these bytes.
+    /// Decodes a received packet. Returns `None` if no honest peer sends these bytes; the sender is then a bad peer.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PACKET] = bytes.try_into().ok()?;
         let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -261,13 +271,12 @@ impl Packet {
 }
 
 impl Refusal {
-    /// Creates a refusal for the reason that the peer speaks only the versions `theirs`, none of which this process
-    /// speaks.
+    /// Creates a refusal that says that this process speaks none of the versions `theirs`, which the peer speaks.
     pub(crate) fn version(theirs: Versions) -> Self {
         Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
     }
 
-    /// Returns the packet that tells the peer that it is refused, and why.
+    /// Returns the packet that tells the peer that this process refuses it, and why.
     pub(crate) fn packet(self) -> Packet {
         let reason = match self {
             Self::Unknown => 0,
@@ -279,7 +288,8 @@ impl Refusal {
         Packet::Refuse { reason, versions: VERSIONS }
     }
 
-    /// Decodes the refusal in a peer's packet; `reason` 1 is a version that this process does not speak.
+    /// Decodes the reason from a packet with which the peer refuses this process. `reason` 1 means that the peer speaks
+    /// only `versions`; other values stand for other reasons.
     pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
         match reason {
             1 => Self::version(versions),
@@ -296,7 +306,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A process that takes no descriptors of messages still makes room for those that bring memory, and for no others.
+    /// Shows that a process that refuses the handles of messages still receives the descriptors that bring memory, and
+    /// no others.
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
         let (token, message) = (7, AttachmentKey::from_word(3));

@@ -18,16 +18,16 @@ use crate::os;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// The identity of the process at the other end of a link: its process id and its name.
+/// The identity of the process at the other end of a link: its process id, and the random name from its handshake.
 pub(super) type Process = (u32, u128);
 
-/// Returns the peer table: the links to each process, the oldest first.
+/// Returns the peer table of this process: the links to each peer process, the oldest first.
 fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
     static LINKS: PerProcess<Mutex<BTreeMap<Process, Vec<Weak<Link>>>>> = PerProcess::new(Mutex::default);
     LINKS.get()
 }
 
-/// Returns the list of all links to other processes.
+/// Returns the list of all links of this process to other processes. Links that were dropped may still be in it.
 fn all() -> &'static Mutex<Vec<Weak<Link>>> {
     static ALL: PerProcess<Mutex<Vec<Weak<Link>>>> = PerProcess::new(Mutex::default);
     ALL.get()
@@ -45,13 +45,13 @@ pub(super) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Returns all links to `process`, the oldest first.
+/// Returns all links of this process to the process `process` that still exist, the oldest first.
 pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }
 
-/// Receives what is in the sockets of all links, except where another thread is the leader. Never waits, so it can be
-/// called from anywhere.
+/// Receives what is in the sockets of all links, except of links where another thread is the leader. Never waits, so it
+/// can be called from anywhere.
 pub(super) fn drain_all() {
     for link in all_there_are() {
         link.drain_once();
@@ -63,7 +63,7 @@ pub(super) fn is_alone() -> bool {
     unpoisoned(all()).iter().all(|link| link.strong_count() == 0)
 }
 
-/// Returns the name of this process, a random number that is drawn at the first call.
+/// Returns the name that this process gives in its handshakes: a random number, drawn at the first call.
 pub(crate) fn own_name() -> Result<u128, Error> {
     static NAME: PerProcess<OnceLock<u128>> = PerProcess::new(OnceLock::new);
     let own = NAME.get();
@@ -76,16 +76,18 @@ pub(crate) fn own_name() -> Result<u128, Error> {
     }
 }
 
-/// The entry of a link in the peer table: its peer's process, and whether there is an older link to that process.
+/// The entry of a link in the peer table: the identity of its peer process, and whether there is an older link to the
+/// process.
 #[derive(Default)]
 pub(super) struct PeerEntry {
     peer: OnceLock<Process>,
-    /// Whether this process has an older link to the process at the other end.
+    /// Whether this process had an older link to the same peer process when this link was added to the peer table.
     has_older: AtomicBool,
 }
 
 impl Link {
-    /// Returns the link with this number, if it still exists. The link of this process to itself has 0.
+    /// Returns the link with this number, or `None` if it was dropped. 0 is the number of the link of this process to
+    /// itself.
     pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
         if number == 0 {
             return Some(Arc::clone(&Self::own()));
@@ -95,7 +97,8 @@ impl Link {
         all.into_iter().find(|link| link.number == number)
     }
 
-    /// Notes the process name from the peer's handshake, and adds the link to the peer table.
+    /// Stores the process name from the peer's handshake, and adds the link to the peer table. Does nothing if the
+    /// kernel did not report the peer's process id.
     pub(super) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         if self.peer_entry.peer.set((pid, name)).is_err() {
@@ -111,14 +114,14 @@ impl Link {
         known.push(self.me.clone());
     }
 
-    /// Returns the identity of the process at the other end; `None` until its handshake has come, or if it stays
+    /// Returns the identity of the process at the other end; `None` until its handshake was received, and if it stays
     /// anonymous.
     pub(super) fn process(&self) -> Option<Process> {
         self.peer_entry.peer.get().copied()
     }
 
-    /// Returns the oldest link to the process at the other end that is not down. New arenas and introductions go over
-    /// that link. Returns this link if no older one is up.
+    /// Returns the oldest link to this link's peer process that is not down, or this link if no older one is up. New
+    /// arenas and introductions go over that link.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
         if self.peer_entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.
@@ -135,8 +138,8 @@ impl Link {
         self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
 
-    /// Receives what is in the sockets of all links, so that this process knows the handshakes of its peers. Returns
-    /// the temporary error of a link from which nothing could be received now.
+    /// Receives what is in the sockets of all links, so that this process knows the handshakes of its peers. Returns a
+    /// temporary error if nothing could be received from some link now.
     pub(super) fn hear_all() -> Result<(), Error> {
         let all = all_there_are();
         let heard = |heard: Result<(), Error>, link: &Arc<Self>| match link.fetch(|_| None::<()>) {
@@ -146,7 +149,8 @@ impl Link {
         all.iter().fold(Ok(()), heard)
     }
 
-    /// Returns all links to the process at the other end, this one included, as far as their handshakes have come.
+    /// Returns all links to this link's peer process whose handshakes were received, this link included. Returns none
+    /// if the peer's handshake was not received or is anonymous.
     pub(super) fn siblings(&self) -> Vec<Arc<Self>> {
         self.process().map(links_to).unwrap_or_default()
     }

@@ -32,29 +32,35 @@ use crate::lane::arena::Arena;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// Held by a thread that ends the last use of a link, and by a thread that looks for links that nothing reaches. So the
-/// links in use stay in use during the search.
+/// A lock held by a thread that ends the last use of a link, and by a thread that searches for links that nothing
+/// reaches. So the links in use stay in use during the search.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// The number of retention marks ([`InTransit`]): things kept for an end that may still be in transit to this process.
+/// The number of retention marks in this process. A mark ([`InTransit`]) stands for something that is kept for an end
+/// that may still be in transit to this process.
 static IN_TRANSIT: AtomicUsize = AtomicUsize::new(0);
 
-/// The size of the last search for links that nothing reaches, and the credit gathered since for the next one.
+/// The size of the last search for links that nothing reaches: the links that there were, and what is kept for ends in
+/// transit.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
+/// The credit for the next search: grows by [`CREDIT_EACH`] with each last use of a link that ends.
 static CREDIT: AtomicUsize = AtomicUsize::new(0);
 
-/// The size of a search for unreachable links up to which it runs whenever a link's last use ends. Each last use that
-/// ends adds [`CREDIT_EACH`] to that size, until the next search. So larger searches are rarer: a program may have any
-/// number of idle ends that have not followed the other end yet.
+/// The size of a search for unreachable links up to which the search is repeated whenever a link's last use ends. Each
+/// last use that ends adds [`CREDIT_EACH`] to that size, until the next search. So larger searches are rarer: a program
+/// may have any number of idle ends that have not followed the other end yet.
 const CREDIT_FREE: usize = 1024;
+/// The amount that each last use of a link that ends adds to the credit for the next search.
 const CREDIT_EACH: usize = 64;
 
-/// A counted use of a link, by a lane, a member of a wait set or a call. A link in use stays open.
+/// A counted use of a link, by a lane, a member of a wait set or a call. The link stays open until this value is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct InUse(Arc<Link>);
 
 impl InUse {
-    /// Counts a use of a link that the caller created, or that something in use reaches.
+    /// Counts a use of `link` and returns it. The caller must have created the link, or have it through something in
+    /// use.
     fn of(link: &Arc<Link>) -> Self {
         if !link.is_own() {
             link.uses.fetch_add(1, Ordering::AcqRel);
@@ -86,13 +92,14 @@ impl Drop for InUse {
     }
 }
 
-/// A retention mark: these uses of links are on behalf of an end that may still be in transit to this process, and do
-/// not count as uses.
+/// A retention mark: says that these uses of links are on behalf of an end that may still be in transit to this
+/// process, so that retention does not count them.
 #[derive(Debug)]
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
 impl InTransit {
-    /// Returns a new retention mark if this end is `in_transit` or any other end is. Otherwise returns `None`.
+    /// Returns a new retention mark without links if `in_transit` is `true`, or if this process has any other mark.
+    /// Otherwise returns `None`.
     pub(crate) fn counted(in_transit: bool) -> Option<Self> {
         (in_transit || IN_TRANSIT.load(Ordering::SeqCst) > 0).then(|| {
             IN_TRANSIT.fetch_add(1, Ordering::SeqCst);
@@ -120,12 +127,12 @@ impl Drop for InTransit {
 }
 
 impl Link {
-    /// Counts a use of the link until the returned value is dropped.
+    /// Counts a use of the link until the returned value is dropped. A link in use stays open.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         InUse::of(self)
     }
 
-    /// Returns whether the link stays in use when one use of it ends.
+    /// Returns whether the link would still be in use if one of its uses ended.
     pub(crate) fn has_other_uses(&self) -> bool {
         self.uses.load(Ordering::Acquire) > self.in_transit.load(Ordering::Acquire) + 1
     }
@@ -151,21 +158,22 @@ impl Link {
         }
     }
 
-    /// Returns whether dropping this link may cause other links to be dropped, or announcements to be forgotten.
+    /// Returns whether dropping this link may cause other links to be dropped, or announcements over other links to the
+    /// same process to be forgotten.
     fn has_references(&self) -> bool {
         self.announcements().has_references() || self.siblings().len() > 1
     }
 }
 
-/// The announcements that came over a link that is gone or is about to go.
+/// The announcements that came over a link that was dropped or is about to be dropped.
 pub(super) struct Orphaned {
-    /// The process at the other end of the link that is gone, if known.
+    /// The process at the other end of the dropped link; `None` if its handshake was not received or was anonymous.
     pub(super) process: Option<Process>,
     pub(super) announcements: Announcements,
 }
 
-/// Drops the links that nothing in use reaches. Does nothing if the last search was large and there was little reason
-/// since to search again.
+/// Searches for links that nothing in use reaches, and forgets the announcements over them, so that they are dropped.
+/// Does nothing if the last search was large and few uses of links have ended since.
 pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
@@ -175,7 +183,7 @@ pub(crate) fn forget_unreachable() {
     }
 }
 
-/// Returns whether the peer of a link that nothing in use reaches has announced something.
+/// Searches for links that nothing in use reaches. Returns whether the peer of such a link has announced anything.
 fn is_anything_to_forget() -> bool {
     let turn = unpoisoned(TURN.get());
     let all = peers::all_there_are();
@@ -188,8 +196,9 @@ fn is_anything_to_forget() -> bool {
     is_any
 }
 
-/// Takes the announcements of links that nothing in use reaches, and `late`. Moves them to another link to the same
-/// process if there is one, or forgets them. The caller must hold no lock of a link.
+/// Takes the announcements over links that nothing in use reaches, and the announcements `late` of a dropped link.
+/// Moves each to another link to the same process if there is one, and otherwise forgets them. The caller must hold no
+/// lock of a link.
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = unpoisoned(TURN.get());
@@ -220,7 +229,8 @@ fn collect(late: Option<Orphaned>) {
 }
 
 impl Orphaned {
-    /// Moves these announcements to another link to the same process if there is one, and otherwise forgets them.
+    /// Moves these announcements to another link to the same process, if there is one that something in use reaches.
+    /// Otherwise forgets them.
     pub(super) fn pass_on(self) {
         if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
             return collect(Some(self));
@@ -239,14 +249,14 @@ pub(super) fn forget(announcements: Announcements) {
     }
 }
 
-/// The things to which the announcements over one link refer, directly and through ends in transit.
+/// Everything that the announcements over one link keep open: the links in them, and what is kept for ends in transit.
 #[derive(Default)]
 struct LinkReferences {
-    /// The links that the announcements name directly.
+    /// The links that the announcements name: to introduced processes, and to third processes that share an arena.
     named: Vec<Arc<Link>>,
-    /// The links and ends kept for ends in transit to this process.
+    /// The links and channel ends that are kept for ends in transit to this process.
     in_transit: EndsInTransit,
-    /// Keeps the arenas alive, so that none is dropped during the search.
+    /// The arenas of ends in transit, held so that none is dropped during the search.
     _arenas: Vec<Arc<Arena>>,
 }
 
@@ -264,10 +274,10 @@ impl LinkReferences {
     }
 }
 
-/// The result of a search: the numbers of all links that something in use reaches.
+/// The result of a search for links to retain: the numbers of all links that something in use reaches.
 struct Reachable {
     numbers: HashSet<u64>,
-    /// The announcements that the search followed; dropped when no lock is held.
+    /// The references that the search followed. They are dropped with this value, when no lock is held.
     _references: Vec<LinkReferences>,
 }
 
@@ -325,7 +335,8 @@ impl Reachable {
     }
 }
 
-/// Returns a line for every link that names its peer, its uses and the links that it refers to.
+/// Returns one line of text for every link: its number, its peer process, its number of uses, and the numbers of the
+/// links to which its announcements refer.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());

@@ -13,13 +13,14 @@ use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 
-/// The reason why a packet cannot be sent over a link now.
+/// The reason why a packet cannot be sent over a link now: no room in the socket, or the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketBlockedOn {
-    /// The socket is full. It becomes writable once the peer has received most of what is in it.
+    /// The packet is blocked on room: the socket is full. The socket becomes writable once the peer has received most
+    /// of what is in it.
     Room,
-    /// The kernel refuses the packet: it lacks memory, or the user has too many descriptors in flight. No event
-    /// announces when that is over.
+    /// The packet is blocked on the kernel, which refuses it: the kernel lacks memory, or the user has too many
+    /// descriptors in flight. No event announces when that is over.
     Kernel,
 }
 
@@ -31,7 +32,7 @@ impl SocketBlockedOn {
         }
     }
 
-    /// Returns the socket events for which a sender sleeps that is blocked for this reason.
+    /// Returns the socket events for which a sender sleeps whose packet is blocked for this reason.
     fn interest(self) -> Interest {
         match self {
             Self::Room => Interest::Any,
@@ -39,7 +40,7 @@ impl SocketBlockedOn {
         }
     }
 
-    /// Returns for how long a blocked sender sleeps at most before it tries again.
+    /// Returns the longest sleep of a sender whose packet is blocked for this reason, before its next attempt.
     fn slice(self, backoff: &mut PollBackoff) -> Duration {
         match self {
             Self::Room => backoff.next(),
@@ -49,8 +50,8 @@ impl SocketBlockedOn {
 }
 
 impl Link {
-    /// Sends the packets left unsent before, and then this packet, if possible now. Returns `None` if the packet was
-    /// sent, and otherwise the reason why not.
+    /// Sends the packets that are still unsent, and then `packet`, without blocking. Returns `None` if `packet` was
+    /// sent, and otherwise the reason why it cannot be sent now.
     fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<SocketBlockedOn>, Error> {
         // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
         if let Some(blocked) = self.send_what_is_left()? {
@@ -70,8 +71,8 @@ impl Link {
         }
     }
 
-    /// Sends a packet if that is possible now, and returns `true`. Otherwise returns `false`, and [notes](blocked_on::note)
-    /// what the attempt was blocked on.
+    /// Sends a packet without blocking, and returns `true`. If that is not possible now, returns `false` and
+    /// [notes](blocked_on::note) what the attempt was blocked on.
     pub(crate) fn try_send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<bool, Error> {
         let blocked = self.post(packet, attachments)?;
         if let Some(blocked) = blocked {
@@ -80,7 +81,7 @@ impl Link {
         Ok(blocked.is_none())
     }
 
-    /// Sends a packet, and waits until the deadline if it is blocked.
+    /// Sends a packet. While the packet is blocked, waits until the deadline.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; [`Error::Interrupted`]; [`Error::PeerClosed`];
@@ -107,8 +108,9 @@ impl Link {
         Ok(())
     }
 
-    /// Waits until a packet that was blocked on `lack` is worth another attempt, or until the deadline. Receives what
-    /// arrives meanwhile, because two processes may each wait for the other to take what is in flight between them.
+    /// Waits until a packet that could not be sent for the reason `blocked` is worth another attempt, or until the
+    /// deadline. Receives packets meanwhile, because two processes may each wait for the other to receive what is in
+    /// flight between them.
     pub(crate) fn wait_for(
         &self,
         blocked: SocketBlockedOn,
@@ -132,8 +134,8 @@ impl Link {
         received
     }
 
-    /// Waits until the leader, which was woken together with this thread, has received what is in the socket, for at
-    /// most [`MOMENT`].
+    /// Waits for at most [`MOMENT`] until the leader (the thread that receives on behalf of the others) has received
+    /// what is in the socket. The leader was woken together with this thread.
     fn let_the_leader_receive(&self) {
         let leader = unpoisoned(&self.leader);
         if *leader != Leader::None {
@@ -141,8 +143,8 @@ impl Link {
         }
     }
 
-    /// Sends the packets left unsent before. Returns `None` if none are left, and otherwise the reason why the first of
-    /// them cannot be sent.
+    /// Sends the packets that are still unsent, in order. Returns `None` if none are left or the peer has hung up, and
+    /// otherwise the reason why the first of them cannot be sent now.
     fn send_what_is_left(&self) -> Result<Option<SocketBlockedOn>, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
@@ -160,8 +162,8 @@ impl Link {
         Ok(None)
     }
 
-    /// Tries to send the packets left unsent before. Returns `None` if none are left or the link is down, and otherwise
-    /// the reason why the first of them cannot be sent.
+    /// Sends the packets that are still unsent, in order and without blocking. Returns `None` if none are left or the
+    /// link is down, and otherwise the reason why the first of them cannot be sent now.
     pub(crate) fn unsent(&self) -> Option<SocketBlockedOn> {
         if self.is_local() || self.is_down() {
             return None;
@@ -169,8 +171,8 @@ impl Link {
         self.send_what_is_left().unwrap_or(Some(SocketBlockedOn::Kernel))
     }
 
-    /// Returns for which events, and until when, the leader sleeps. While packets are left unsent the leader wakes up
-    /// early to send them, because the peer may wait for them.
+    /// Returns the socket events for which the leader sleeps, and the time until which it sleeps. If packets are
+    /// unsent, the leader wakes up early to send them, because the peer may wait for them.
     pub(super) fn until_all_is_sent(&self, deadline: Deadline) -> (Interest, Deadline) {
         match self.unsent() {
             None => (Interest::Readable, deadline),
@@ -178,7 +180,7 @@ impl Link {
         }
     }
 
-    /// Returns whether the socket has room for a packet now, or the peer has hung up.
+    /// Returns whether a packet can be sent into the socket now, or the peer has hung up.
     pub(crate) fn is_writable(&self) -> bool {
         self.io.wait(Interest::Any, Deadline::NOW).is_ok_and(|found| found.writable || found.hung_up)
     }

@@ -18,8 +18,8 @@ use crate::shm::{Mapping, Sizes};
 use std::os::fd::AsFd;
 
 impl Link {
-    /// Checks that the next packet in the socket can be processed now, if it could not at the last attempt. Ignores
-    /// errors in the packet itself, which its receiver will find.
+    /// Checks that the next packet in the socket can be processed now, if the link is stuck (the last attempt failed
+    /// for lack of a resource). Ignores errors in the packet itself, which the receive that follows will find.
     ///
     /// # Errors
     /// Temporary errors only: the resource that is still missing.
@@ -38,7 +38,8 @@ impl Link {
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
     }
 
-    /// Checks whether the ledger has room for the socket that an introduction brings.
+    /// Checks whether the link's ledger (the account of what this process holds for the peer) has room for the socket
+    /// that an introduction brings. Fails with the temporary error if not. Charges nothing.
     fn room_for(&self, socket: ReceivedFd) -> Result<(), Error> {
         if !socket::is_seqpacket(&socket)? {
             return Ok(());
@@ -48,8 +49,8 @@ impl Link {
         room.map(drop)
     }
 
-    /// Checks whether the ledger has room for the memory that a packet brings: as a mapping, or as a descriptor if that
-    /// is enough.
+    /// Checks whether the link's ledger has room for the memory that a packet brings: as a mapping, or as a descriptor
+    /// if that is enough. Fails with the temporary error if not. Charges nothing.
     fn room_for_memory(&self, packet: &Packet, fd: ReceivedFd) -> Result<(), Error> {
         if memory::check_memfd(fd.as_fd())?.is_none() {
             return Ok(());

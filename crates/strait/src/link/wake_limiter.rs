@@ -17,28 +17,29 @@ use std::time::{Duration, Instant};
 use super::Link;
 use crate::deadline::Deadline;
 
-/// The largest number of idle wake-ups that a link's budget can hold; a new link has this many.
+/// The most idle wake-ups that a link's budget can hold; a new link has as many. (An idle wake-up is one after which
+/// there was nothing to do.)
 const MOST: u32 = 1024;
 
-/// The number of idle wake-ups added to a link's budget for each wake-up that found something.
+/// The number of idle wake-ups that each wake-up with something to do adds to the link's budget.
 const EARNED: u32 = 8;
 
-/// How long this process ignores the peer of a link that has used up its budget of idle wake-ups. In this time the
-/// budget grows by one.
+/// How long this process ignores the peer of a link that has used up its budget of idle wake-ups. The budget grows by
+/// one in this time.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// The number of packets received at a time from a link whose budget of idle wake-ups is used up or nearly so.
+/// The fewest packets that one call receives from a link, if its budget of idle wake-ups is used up or nearly so.
 const FEW_PACKETS: usize = 32;
 
-/// The most received packets that the limiter remembers as possible reasons of later wake-ups. What a sleeping thread
-/// finds comes from the last few packets.
+/// The most received packets that the wake limiter of a link remembers as possible reasons of later wake-ups. A
+/// sleeping thread was woken by one of the last few packets.
 const RECENT: u32 = 64;
 
 pub(super) struct WakeLimiter {
     left: AtomicU32,
-    /// The number of received packets that have not been counted as the reason of a wake-up, at most [`RECENT`].
+    /// The number of received packets that no wake-up has been put down to yet, at most [`RECENT`].
     packets: AtomicU32,
-    /// When time last added to the budget, in milliseconds since the link was created.
+    /// The last time at which elapsed time was added to the budget, in milliseconds since the link was created.
     given: AtomicU64,
 }
 
@@ -50,7 +51,7 @@ impl Default for WakeLimiter {
 
 // If two threads come at once, the change of one may get lost. That makes no difference that matters.
 impl WakeLimiter {
-    /// Adds [`EARNED`] idle wake-ups to the budget, up to [`MOST`], for a wake-up that found something.
+    /// Adds [`EARNED`] idle wake-ups to the budget, up to [`MOST`], after a wake-up with something to do.
     fn earn(&self) {
         let left = self.left.load(Relaxed);
         if left < MOST {
@@ -59,7 +60,7 @@ impl WakeLimiter {
     }
 
     /// Takes one idle wake-up from the budget, after adding one for each millisecond since the last call. `now` is in
-    /// milliseconds since the link was created. Returns `false` if the budget was used up.
+    /// milliseconds since the link was created. Returns `false` if the budget was used up, and `true` otherwise.
     fn spend(&self, now: u64) -> bool {
         let since = now.saturating_sub(self.given.load(Relaxed));
         if since > 0 {
@@ -70,7 +71,7 @@ impl WakeLimiter {
         left > 0
     }
 
-    /// Remembers a received packet as a possible reason of a wake-up, up to [`RECENT`] packets.
+    /// Remembers one more received packet as a possible reason of a later wake-up, up to [`RECENT`] packets.
     fn receive(&self) {
         let packets = self.packets.load(Relaxed);
         if packets < RECENT {
@@ -78,7 +79,7 @@ impl WakeLimiter {
         }
     }
 
-    /// Forgets one received packet, as the reason of a wake-up. Returns `false` if none was remembered.
+    /// Forgets one received packet, because a wake-up was put down to it. Returns `false` if no packet was remembered.
     fn account_for(&self) -> bool {
         let packets = self.packets.load(Relaxed);
         self.packets.store(packets.saturating_sub(1), Relaxed);
@@ -91,15 +92,15 @@ impl WakeLimiter {
 }
 
 impl Link {
-    /// Notes that a thread that slept on this link was woken and found something, which adds to the budget of idle
+    /// Counts a wake-up of a thread that slept on this link and found something to do. Adds to the budget of idle
     /// wake-ups.
     #[inline]
     pub(crate) fn woken(&self) {
         self.wake_limiter.earn();
     }
 
-    /// Counts an idle wake-up by this link's peer. Returns `true` if the link had used up its budget. Always `false` on
-    /// a local link.
+    /// Counts an idle wake-up by this link's peer against the link's budget. Returns `true` if the budget was used up
+    /// already. Always returns `false` on a local link.
     pub(crate) fn woken_for_nothing(&self) -> bool {
         if self.is_local() {
             return false;
@@ -110,20 +111,20 @@ impl Link {
         out
     }
 
-    /// Remembers a received packet as a possible reason of a wake-up.
+    /// Remembers that a packet was received, as a possible reason of a later wake-up.
     #[inline]
     pub(super) fn packet_came(&self) {
         self.wake_limiter.receive();
     }
 
-    /// Returns whether a received packet can be the reason why a thread was woken that does not sleep on the socket.
-    /// Each packet is the reason of one wake-up only.
+    /// Returns whether a received packet can be the reason of a wake-up of a thread that does not sleep on the socket.
+    /// Each packet counts as the reason of one wake-up only.
     pub(crate) fn woken_by_packet(&self) -> bool {
         self.wake_limiter.account_for()
     }
 
-    /// Counts an idle wake-up of the calling thread. If the link had used up its budget, sleeps for [`PAUSE`], or until
-    /// the deadline if that is sooner.
+    /// Counts an idle wake-up of the calling thread by this link's peer. If the link's budget was used up already,
+    /// sleeps for [`PAUSE`], or until the deadline if that is sooner.
     pub(crate) fn throttle(&self, deadline: Deadline) {
         if self.woken_for_nothing() {
             std::thread::sleep(deadline.within(PAUSE));
@@ -135,9 +136,10 @@ impl Link {
         self.wake_limiter.is_out()
     }
 
-    /// Returns how many packets and descriptors one call may receive, since each packet may turn out to be for nothing:
-    /// the budget of idle wake-ups, but at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT). (A
-    /// thread that wakes late from a pause finds a small budget, and must not receive a thousand packets for it.)
+    /// Returns the number of packets and descriptors that one call may receive, since each packet may turn out to be
+    /// for nothing. This is the budget of idle wake-ups, but at least [`FEW_PACKETS`] and at most
+    /// [`DRAIN_LIMIT`](super::DRAIN_LIMIT). (A thread that wakes late from a pause finds a small budget, and must not
+    /// receive a thousand packets for it.)
     pub(super) fn drain_limit(&self) -> usize {
         (self.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
     }
