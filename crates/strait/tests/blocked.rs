@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::DEADLINE;
+use common::{DEADLINE, alone};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use strait::{Channel, Conditions, Deadline, Error, Options, Outgoing, Sprung, Traps};
 
@@ -17,6 +17,11 @@ const WAIT: Duration = Duration::from_secs(2);
 
 /// Sleeps that a wait of [`WAIT`] may consist of: a look each tenth of a second where the kernel tells of nothing, and some more.
 const FEW: u64 = 30;
+
+#[test]
+fn child() {
+    common::play(&[("full socket", full_socket)]);
+}
 
 fn sockets() -> (OwnedFd, OwnedFd) {
     let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -59,7 +64,7 @@ fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// `call` waits in a thread of its own until `event`; it is given time to fall asleep.
-fn until<T: Send>(call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
+fn until<T: Send + std::fmt::Debug>(call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
     let (begins, begun) = mpsc::channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(move || {
@@ -69,7 +74,9 @@ fn until<T: Send>(call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
         begun.recv().unwrap();
         // Whether it sleeps by then makes no difference to what it returns.
         thread::sleep(Duration::from_millis(300));
-        assert!(!waiting.is_finished());
+        if waiting.is_finished() {
+            panic!("the call did not wait: {:?}", waiting.join());
+        }
         event();
         waiting.join().unwrap()
     })
@@ -106,8 +113,13 @@ fn so_does_whoever_moves_or_joins_such_an_end() {
     assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
 }
 
+/// A process of its own: a search for a lane by another test of this process would take packets out of the full socket.
 #[test]
 fn a_send_of_a_descriptor_sleeps_until_the_socket_has_room() {
+    alone("full socket", "");
+}
+
+fn full_socket(_: &str) {
     let (ours, theirs) = sockets();
     // The least that there is.
     sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
