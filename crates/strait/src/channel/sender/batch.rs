@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::ring::{PACKABLE, Packing};
 use crate::wake::lock::Guard;
 
-/// A batch of messages that is being staged. Dropping the batch commits the messages that are complete, also if the
-/// caller's iterator panics.
+/// A batch of messages that [`Channel::send_many`] stages and has not committed. Dropping the batch commits the
+/// messages that are complete, also if the caller's iterator panics.
 pub(super) struct Batch<'a, 'b> {
     pub(in crate::channel) end: &'a End,
     pub(in crate::channel) tx: &'a mut Guard<'b, Tx>,
@@ -18,9 +18,9 @@ pub(super) struct Batch<'a, 'b> {
 }
 
 impl Batch<'_, '_> {
-    /// Stages a message without waiting: a short message in a packed record, a longer one in a record of its own. A
-    /// new packed record is begun when the present one is full. Returns `false`, with nothing staged, if the message
-    /// needs more than that or there is no room.
+    /// Stages a message without waiting: a short message in a packed record, a longer one in a record of its own.
+    /// Begins a new packed record when the present one is full. Returns `false`, with nothing staged, if the message is
+    /// too long for the ring or not in one piece, or if there is no room.
     #[inline]
     pub(super) fn stage_packed(&mut self, parts: Parts<'_>) -> bool {
         let Parts::One(bytes) = parts else { return false };

@@ -16,11 +16,12 @@ use crate::link::packet::Packet;
 use crate::ring::{self, Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
-/// Number of messages after which the sender publishes the CPU on which it runs. The sender then also asks the kernel
-/// whether the peer is alive, if the peer has shown no activity since the last time.
+/// Number of messages after which the sender publishes, each time, the CPU on which it runs. If the peer has shown no
+/// activity since the last time, the sender then also asks the kernel whether the peer is alive.
 const LOOK_EVERY: u64 = 16;
 
-/// A wake-up that is due: a message was sent to a peer that sleeps. Dropping this object wakes the peer.
+/// A wake-up that is due: a message was sent to a peer that sleeps. Dropping this object wakes the peer; no other
+/// thread does so.
 #[derive(Debug)]
 pub(crate) struct WakeOnDrop {
     lane: Arc<Lane>,
@@ -34,12 +35,12 @@ impl Drop for WakeOnDrop {
 
 impl End {
     /// Makes the staged records visible to the peer, and wakes the peer if it sleeps. If the peer has moved, the
-    /// records go to the lane to which it moved.
+    /// records go to the lane to which it moved. Does nothing if nothing is staged.
     ///
     /// # Errors
     /// [`Error::WouldBlock`], with [`Tx::has_moved`] returning `true`, if the peer has moved and the records had
-    /// attachments, which were meant for the old peer only: the records are then discarded. Also the errors with
-    /// which this end ends.
+    /// attachments, which were meant for the old peer only: the records are then discarded. Also the errors with which
+    /// the sending direction ends.
     #[inline]
     pub(in crate::channel) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         let mut lanes = 0;
@@ -56,8 +57,8 @@ impl End {
         Ok(())
     }
 
-    /// Commits the staged records. Returns `None` on success. If the peer has moved or closed, commits nothing, and
-    /// returns how the peer has ended the ring.
+    /// Commits the staged records in the present lane. Returns `None` on success. If the peer has ended the ring,
+    /// because it has moved or closed its end, commits nothing and returns how the ring was ended.
     pub(in crate::channel) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
         match tx.producer.commit() {
             Ok(()) => {
@@ -72,7 +73,8 @@ impl End {
         }
     }
 
-    /// Does the work after a commit: wakes the peer if it sleeps, and does what is due every [`LOOK_EVERY`] messages.
+    /// Does the work after a commit: wakes the peer if it sleeps. Every [`LOOK_EVERY`] messages also publishes this
+    /// thread's CPU and looks whether the peer is alive.
     #[inline]
     pub(in crate::channel) fn committed(&self, tx: &mut Guard<'_, Tx>) {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
@@ -81,9 +83,9 @@ impl End {
         }
     }
 
-    /// Does the work after a commit, but leaves a peer that sleeps on its sleep word asleep. The caller then gets the
-    /// wake-up that is due, and has to drop it soon: no other thread wakes the peer. Returns `None` if no wake-up is
-    /// due.
+    /// Does the work after a commit, but does not wake a peer that sleeps on its sleep word. Instead returns the
+    /// wake-up that is due; the caller has to drop it soon, because no other thread wakes the peer. Returns `None` if
+    /// no wake-up is due.
     pub(super) fn committed_with_deferred_wake(&self, tx: &mut Guard<'_, Tx>) -> Option<WakeOnDrop> {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         let deferred_wake = how == waiter::ON_WORD && !tx.lane.is_pending();
@@ -111,13 +113,13 @@ impl End {
         tx.lane.current_link().probe_if_idle(news);
     }
 
-    /// Handles a ring that its consumer has ended (`ended` says how). If the consumer has moved, this end follows,
-    /// and stages the records in the next ring that were staged here.
+    /// Handles a ring that its consumer, the other end, has ended (`ended` says how). If the consumer has moved, this
+    /// end follows it to the next lane, and stages there the records that were staged here.
     ///
     /// # Errors
-    /// [`Error::PeerClosed`] if the consumer has closed the ring. [`Error::BadPeer`] if it has written anything else.
-    /// [`Error::WouldBlock`] if the next ring has no room, or, with `tx.moved` set, if the staged records were for
-    /// the old peer only.
+    /// [`Error::PeerClosed`] if the consumer has closed the ring. [`Error::BadPeer`] if the consumer has written
+    /// anything else. [`Error::WouldBlock`] if the next ring has no room, or, with `tx.moved` set, if the staged
+    /// records were for the old peer only.
     #[cold]
     pub(in crate::channel) fn after_end(
         &self,
@@ -168,7 +170,8 @@ impl End {
         carried
     }
 
-    /// Tells the peer that attachments sent for a record that could not be committed will not be used.
+    /// Notifies the peer, if attachments were sent for records that could not be committed, that these attachments will
+    /// not be used.
     pub(super) fn retract(&self, tx: &mut Tx) {
         if std::mem::take(&mut tx.attached) {
             let link = tx.lane.link();
@@ -181,8 +184,8 @@ impl End {
         }
     }
 
-    /// Follows the other end from lane to lane, through at most [`MOST_LANES`] lanes, if nothing is staged. Stops
-    /// without an error at the first lane that cannot be entered.
+    /// Brings the sending direction to the lane to which the other end has moved, through at most [`MOST_LANES`] lanes.
+    /// Does nothing if records are staged. Stops without an error at the first lane that cannot be entered.
     pub(in crate::channel) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
         for _ in 0..MOST_LANES {
             if tx.over || tx.producer.has_staged() || !tx.has_frozen() || self.follow_frozen(tx).is_err() {
@@ -191,11 +194,11 @@ impl End {
         }
     }
 
-    /// Goes on in the lane to which the other end has moved. That end has frozen (ended from the reading side) the
-    /// ring in which this end writes.
+    /// Goes on sending in the lane to which the other end has moved. That end has frozen (ended from the reading side)
+    /// the ring in which this end writes.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] ends this end. After a temporary error the call can be repeated.
+    /// [`Error::BadPeer`], which ends the sending direction. After a temporary error the call can be repeated.
     pub(in crate::channel) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         let name = Name::from_words(tx.producer.memory().forward());
         // Attempts were made in this lane, although nothing of them was committed: the lane counts as used.
@@ -214,7 +217,7 @@ impl End {
         Ok(())
     }
 
-    /// Goes on at the beginning of the ring of `lane`, and publishes there the CPU on which this thread runs.
+    /// Goes on sending at the beginning of the ring of `lane`, and publishes there the CPU on which this thread runs.
     /// Discards staged records.
     pub(in crate::channel) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
         tx.enter(lane, &self.options);

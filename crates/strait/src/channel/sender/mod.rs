@@ -23,15 +23,15 @@ use crate::link::{Amount, AttachmentKey, InFlight, Until};
 use crate::ring::{Ended, Header, Memory, Producer, RecordKind, Try};
 use crate::shm::RingMemory;
 
-/// Number of messages below which a stay of the other end counts as short. A stay lasts from one move of the other
-/// end to its next.
+/// Number of messages sent in a lane below which the other end's stay in that lane counts as short. A stay lasts from
+/// one move of the other end to its next.
 const SHORT_STAY: u64 = 1 << 15;
 
-/// Number of consecutive short stays after which the other end counts as moving all the time.
+/// Number of consecutive lanes with a short stay after which the other end counts as one that moves all the time.
 const MANY_SHORT_STAYS: u8 = 4;
 
-/// An end that moved all the time counts as settled in a lane once it has received, in cells, 64 times the size of
-/// the ring there.
+/// Number of times that the other end has to receive a whole ring of a lane before it counts as settled there, after it
+/// has moved all the time.
 const LONG_STAY: u64 = 64;
 
 /// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
@@ -42,51 +42,52 @@ pub(super) struct Tx {
     pub(super) lane: Arc<Lane>,
     /// The generation of the present ring within its lane: 0 for the first ring, and one more for each larger ring.
     pub(super) generation: u16,
-    /// Whether descriptors or memory were sent over the socket for the staged records. Such records cannot be staged
-    /// again in another lane.
+    /// Whether the staged records depend on the present peer: descriptors, memory or lanes were sent for them. Such
+    /// records cannot be staged again in another lane.
     pub(super) attached: bool,
-    /// Whether the message that is being sent depends on the present lane: it has a block of the pool, or ends that
-    /// were made ready for the present peer.
+    /// Whether the message that is being sent depends on the present lane, because it uses a block of the lane's pool,
+    /// or ends that were moved for the present peer.
     pub(super) pinned: bool,
-    /// Whether the other end has moved and the staged records were discarded. The caller then stages the message
-    /// again.
+    /// Whether the other end has moved and the staged records were discarded, so that the caller has to stage the
+    /// message again.
     pub(super) moved: bool,
-    /// Number of consecutive lanes, up to the present one, in which the other end's stay was short.
+    /// Number of consecutive lanes, up to the one before the present lane, in which the other end's stay was short.
     short_stays: u8,
-    /// Whether nothing can be staged in the ring: for good, or until this end has gone on to another lane.
+    /// Whether nothing can be staged in the present ring: for good, because the sending direction has ended, or until
+    /// this end has gone on to another lane.
     pub(super) over: bool,
-    /// Number of messages staged or committed in this lane.
+    /// Number of messages that this end has staged or committed in this lane.
     pub(super) sequence: u64,
     /// Number of messages that are staged and not committed, and the payload bytes in them.
     pub(super) uncommitted: (u32, u32),
-    /// Number of messages that the consumer has taken from this lane, as far as this end has read and checked its
-    /// claim.
+    /// Number of messages that the consumer has taken from this lane. The number is the consumer's claim, as this end
+    /// has last read and checked it.
     pub(super) taken: u64,
-    /// The peer's activity when this end last looked: the credit that it gave, in cells, plus the number of messages
-    /// received from it. A change shows that the peer is alive.
+    /// The peer's activity when this end last looked: the credit given by the peer, in cells, plus the number of
+    /// messages that this end has received. A change shows that the peer is alive.
     pub(super) sign: u64,
-    /// Cold state, which few ends ever need.
+    /// The cold state of the sending direction, which few ends ever need; `None` until it is first needed.
     cold: Option<Box<TxCold>>,
 }
 
 /// The cold state of the sending direction, which few ends ever need.
 #[derive(Debug, Default)]
 struct TxCold {
-    /// Counts of what is in flight and limited: descriptors and sealed memory.
+    /// The counts of descriptors and sealed memory in flight from this end; `None` if none were sent in this lane.
     in_flight: Option<Arc<InFlight>>,
     pool: Pool,
     /// The error with which the sending direction has ended; `None` while it has not.
     ended: Option<Error>,
-    /// The error that keeps this end from going on in the lane that it has announced to the other end. `None` if
-    /// there is no such error.
+    /// The error that keeps this end from going on in the fresh lane of its pending move; `None` if there is no such
+    /// error.
     delayed: Option<Error>,
-    /// Number of cells of earlier rings, in this lane and in others, whose messages the other end had not received
-    /// when this end went on in the present ring. The other end receives those messages first.
+    /// Number of cells of earlier rings whose messages the other end had not received when this end went on in the
+    /// present ring. Rings of earlier lanes are included. The other end receives those messages first.
     behind: u64,
-    /// Number of the attempt to send the next message. Only attempts for which packets were sent count; attachments
-    /// of failed attempts are discarded by this number.
+    /// Number of the attempt to send the next message. Only attempts for which packets were sent are counted. The peer
+    /// discards the attachments of failed attempts by this number.
     attempt: Try,
-    /// The sequence number of the last message for which a packet was sent.
+    /// The sequence number (within this lane) of the last message for which a packet was sent.
     sent_for: Option<u64>,
 }
 
@@ -111,7 +112,7 @@ impl Tx {
         }
     }
 
-    /// Goes on at the beginning of a lane's ring. Discards staged records.
+    /// Goes on sending at the beginning of the ring of `lane`. Discards staged records.
     pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
         let ended = self.ended();
         let behind = self.unreceived();
@@ -124,7 +125,7 @@ impl Tx {
         }
     }
 
-    /// Leaves this lane while descriptors or sealed memory are in flight in it. The link goes on counting them until
+    /// Leaves this lane while descriptors or sealed memory may be in flight in it. The link goes on counting them until
     /// the other end has taken them, if that can still happen. Otherwise the counts are dropped now, since no thread
     /// would read them again.
     fn leave_in_flight(&mut self) {
@@ -148,65 +149,66 @@ impl Tx {
         self.cold.as_ref().and_then(|cold| cold.ended)
     }
 
-    /// Returns the error that keeps this end from going on in the lane which it has announced to the other end, by a
-    /// mark in this ring. Such an end stays in this process.
+    /// Returns the error that keeps this end from going on in the fresh lane of its pending move, which a mark in this
+    /// ring has announced to the other end. Such an end stays in this process. `None` if there is no such error.
     pub(super) fn delayed(&self) -> Option<Error> {
         self.cold.as_ref()?.delayed
     }
 
-    /// Sets the error that keeps this end from going on in the lane that it has announced. Until the end has gone on,
-    /// nothing may be staged in the present ring: a record would overwrite the mark at its end.
+    /// Sets the error that keeps this end from going on in the fresh lane of its pending move. Until the end has gone
+    /// on, nothing may be staged in the present ring: a record would overwrite the mark at its end.
     pub(super) fn set_delayed(&mut self, error: Error) {
         self.over = true;
         self.cold().delayed = Some(error);
     }
 
-    /// Returns whether the other end has moved and staged records were discarded, so that the caller has to stage
-    /// them again. Clears the flag.
+    /// Returns whether the other end has moved and staged records were discarded, so that the caller has to stage them
+    /// again. Clears this flag.
     pub(super) fn has_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// Returns whether the other end has moved and staged records were discarded. Leaves the flag as it is.
+    /// Returns whether the other end has moved and staged records were discarded. Does not clear this flag.
     pub(super) fn is_moved(&self) -> bool {
         self.moved
     }
 
-    /// Returns whether the other end has moved to another lane and this end has not followed it yet.
+    /// Returns whether the other end has frozen the ring in which this end writes: the other end has moved to another
+    /// lane, and this end has not followed yet.
     pub(super) fn has_frozen(&self) -> bool {
         self.producer.ended() == Some(Ended(Some(RecordKind::Frozen)))
     }
 
-    /// Notes that the staged records are for the present peer only, because no other peer has the memory or lanes in
-    /// them.
+    /// Notes that the staged records are for the present peer only, because no other peer has the memory or lanes that
+    /// they name.
     pub(super) fn attach(&mut self) {
         self.attached = true;
     }
 
-    /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. The limit is needed
-    /// because an end that moves takes its unreceived messages along, and a new ring lets this end send as much
-    /// again. So the ring grows only if fewer than `most` cells were left behind in earlier rings, or if the other
-    /// end has received those and begun with this ring.
+    /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. The limit is needed because
+    /// another end that moves takes its unreceived messages along, and a new ring lets this end send as much again. So
+    /// the ring grows only if fewer than `most` cells were left behind in earlier rings, or if the other end has
+    /// received those and begun with this ring.
     pub(super) fn may_grow(&self, most: usize) -> bool {
         let cells = self.producer.memory().cells();
         cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
     }
 
-    /// Returns whether the sender should wait for room in a full ring before it makes the ring larger. This holds for
-    /// another end that moves all the time: with each move it takes along its unreceived messages, and a small ring
-    /// keeps them few.
+    /// Returns whether this end should wait for room in a full ring before it makes the ring larger. Returns `true` if
+    /// the other end moves all the time: with each move it takes its unreceived messages along, and a small ring keeps
+    /// them few.
     pub(super) fn rather_waits_than_grows(&self) -> bool {
         self.short_stays >= MANY_SHORT_STAYS && self.received() < LONG_STAY * self.producer.memory().cells() as u64
     }
 
-    /// Returns the position, in cells, up to which the other end has given credit. The peer may claim more than was
-    /// sent.
+    /// Returns the position in the lane, in cells, up to which the other end has given credit. The peer may claim more
+    /// than was sent.
     fn received(&self) -> u64 {
         self.producer.memory().credit().load(Ordering::Acquire)
     }
 
     /// Returns the number of cells, of the present ring and of earlier ones, whose messages the other end has not
-    /// received. An end that takes messages out of a ring only to take them along gives no credit for that last ring.
+    /// received. Messages that a moving end takes along from the last ring of a lane count as unreceived.
     fn unreceived(&self) -> u64 {
         let (received, base) = (self.received(), self.producer.base());
         let before = if received > base { 0 } else { self.behind() };
@@ -223,7 +225,8 @@ impl Tx {
         }
     }
 
-    /// Goes on in a larger ring of this lane. A mark in the present ring leads the other end there.
+    /// Goes on sending in a larger ring of this lane. A record at the end of the present ring leads the other end
+    /// there.
     pub(super) fn go_on_in(&mut self, larger: RingMemory) {
         self.set_behind(self.unreceived());
         self.generation += 1;
@@ -231,7 +234,7 @@ impl Tx {
         self.attached = false;
     }
 
-    /// Ties the message that is being sent to the present lane, until [`Tx::unpin`].
+    /// Notes that the message that is being sent depends on the present lane, until [`Tx::unpin`].
     pub(super) fn pin(&mut self) {
         self.pinned = true;
     }
@@ -244,7 +247,8 @@ impl Tx {
         self.pinned = false;
     }
 
-    /// Discards the staged records. If attachments were sent for them, tells the peer to discard those.
+    /// Discards the staged records, which the peer has not seen. If attachments were sent for them, makes the peer
+    /// discard these too.
     pub(super) fn discard(&mut self) {
         self.producer.discard();
         self.attached = false;
@@ -263,7 +267,8 @@ impl Tx {
         self.lane.link().send_sooner_or_later(packet);
     }
 
-    /// Notes that a packet was sent for the message being staged.
+    /// Notes that a packet was sent for the message that is being staged, so that its record depends on the present
+    /// peer.
     pub(super) fn note_sent(&mut self) {
         let sequence = self.sequence;
         self.attached = true;
@@ -274,13 +279,14 @@ impl Tx {
         self.cold.as_ref().map_or(Try::FIRST, |cold| cold.attempt)
     }
 
-    /// Returns the number (sequence and attempt) of the next message. Packets with attachments for the message carry
-    /// this number.
+    /// Returns the key (sequence number and attempt) of the attachments of the next message. Packets with attachments
+    /// for that message carry this key.
     pub(super) fn number(&self) -> AttachmentKey {
         AttachmentKey::new(self.sequence, self.attempt())
     }
 
-    /// Returns the header of a record of the next message, with the number of the present attempt.
+    /// Returns the header for a record of the next message: its kind, its length in bytes, and its number of handles.
+    /// The header also has the number of the present attempt.
     pub(super) fn header(&self, kind: RecordKind, len: usize, handles: usize) -> Header {
         Header::new(kind, len, handles).with_try(self.attempt())
     }
@@ -293,19 +299,20 @@ impl Tx {
         &mut self.cold().pool
     }
 
-    /// Returns whether the receiver has given back a block of the pool that the pool has not taken back yet.
+    /// Returns whether the receiver has returned a block that the pool has not noticed yet.
     pub(super) fn pool_has_news(&self) -> bool {
         self.cold.as_ref().is_some_and(|cold| cold.pool.has_news())
     }
 
-    /// Returns how far the reader of the ring had come when this end last looked: ring, cells, messages and returned
-    /// blocks.
+    /// Returns how far the reader of the ring had come when this end last looked: ring, credit in cells, messages taken
+    /// and blocks returned.
     pub(super) fn progress(&self) -> Progress {
         let blocks = self.cold.as_ref().map_or(0, |cold| cold.pool.returned());
         Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
     }
 
-    /// Returns whether the reader has taken a message, or given a block back, since this end saw the progress `seen`.
+    /// Returns whether the reader has taken a message, freed cells or returned a block since `seen`, which an earlier
+    /// [`Tx::progress`] has returned.
     pub(super) fn has_moved_on_from(&self, seen: &Progress) -> bool {
         let memory = self.producer.memory();
         let taken = Progress {
@@ -320,19 +327,19 @@ impl Tx {
         self.cold.as_ref()?.in_flight.as_deref()
     }
 
-    /// Returns how many descriptors are in flight for `count` handles or pieces of memory: `count`, or 0 within one
-    /// process.
+    /// Returns the number of descriptors in flight that `count` handles or pieces of memory cost: `count`, or 0 if the
+    /// other end is in this process.
     pub(super) fn descriptors(&self, count: usize) -> usize {
         if self.lane.link().is_local() { 0 } else { count }
     }
 
-    /// Returns whether this end may use the reserve of descriptors that the link keeps free: the end has nothing in
-    /// flight, and its reader has taken at least one message.
+    /// Returns whether this end may use the descriptors that the link keeps in reserve: nothing is in flight from this
+    /// end, and its reader has taken at least one message in this lane.
     pub(super) fn has_reserve(&self) -> bool {
         self.amount_in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }
 
-    /// Returns how many descriptors, and how much memory, are in flight from this end, as far as this end knows.
+    /// Returns how many descriptors, and how much sealed memory, are in flight from this end, as far as this end knows.
     pub(super) fn amount_in_flight(&self) -> Amount {
         self.in_flight().map_or(Amount::default(), InFlight::all)
     }
@@ -341,7 +348,7 @@ impl Tx {
         self.note_in_flight_of(self.sequence, amount);
     }
 
-    /// Counts `amount` as in flight until the reader has taken the message with this sequence number.
+    /// Counts `amount` as in flight until the reader has taken the message with this sequence number of the lane.
     pub(super) fn note_in_flight_of(&mut self, sequence: u64, amount: Amount) {
         if amount.is_nothing() {
             return;
@@ -350,7 +357,7 @@ impl Tx {
     }
 
     /// Counts `memories` descriptors as in flight until the reader has given credit up to the present position. They
-    /// belong to what was committed last: a larger ring, for example.
+    /// belong to the record that was committed last, such as one that leads to a larger ring.
     pub(super) fn note_in_flight_up_to_here(&mut self, memories: usize) {
         let amount = Amount { memories, ..Amount::default() };
         if !amount.is_nothing() {
@@ -364,8 +371,7 @@ impl Tx {
         lane.link().count_in_flight(in_flight, until, amount);
     }
 
-    /// Returns whether the reader has taken a message or freed cells since this end looked last, or has ended the
-    /// ring.
+    /// Returns whether the reader has taken a message or freed cells since this end last looked, or has ended the ring.
     pub(super) fn has_news(&self) -> bool {
         self.producer.has_news()
             || self.producer.memory().taken().load(Ordering::Acquire) != self.taken
@@ -375,7 +381,7 @@ impl Tx {
     /// Reads how many cells and messages the reader claims to have taken, and checks both claims.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if a claim is impossible; this end has then ended.
+    /// [`Error::BadPeer`] if a claim is impossible; the sending direction has then ended.
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         if self.producer.refresh_credit().is_err() {
             return Err(self.end_with(Error::BadPeer("credit for cells that were never used")));
@@ -383,10 +389,10 @@ impl Tx {
         self.refresh_taken()
     }
 
-    /// Reads how many messages the consumer claims to have taken, and checks the claim.
+    /// Reads how many messages the reader claims to have taken, and checks the claim.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if the claim is impossible; this end has then ended.
+    /// [`Error::BadPeer`] if the claim is impossible; the sending direction has then ended.
     pub(super) fn refresh_taken(&mut self) -> Result<(), Error> {
         let claim = self.producer.memory().taken().load(Ordering::Acquire);
         if claim < self.taken || claim > self.sequence {
@@ -406,7 +412,8 @@ impl Drop for Tx {
     }
 }
 
-/// Publishes to the consumer the number of messages after which this end needs credit; 0 if there is no such limit.
+/// Publishes the limit on messages in flight (the quota) to the consumer, which derives from it when to give credit.
+/// The published number is 0 if there is no limit.
 fn set_quota(producer: &Producer<RingMemory>, options: &Options) {
     let quota = if options.queue_messages == u64::MAX { 0 } else { options.queue_messages };
     producer.memory().quota().store(quota, Ordering::Relaxed);

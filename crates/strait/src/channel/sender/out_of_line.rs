@@ -14,9 +14,9 @@ use crate::shm::Shareable;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Stages a message whose payload is in a block (`loan`). `filled` is the result of writing the payload there. If
-    /// the peer does not know the block yet, one packet carries its memory and all handles. On an error nothing is
-    /// staged, and the block goes back to the pool.
+    /// Stages a message of `len` bytes whose payload is in a block (`loan`). `filled` is the result of writing the
+    /// payload there. If the peer does not know the block yet, one packet carries its memory and all handles. On an
+    /// error nothing is staged, and the block goes back to the pool.
     pub(in crate::channel) fn stage_block(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -30,9 +30,9 @@ impl End {
         self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
     }
 
-    /// Stages a message whose payload is in a block, under the given header. The header says what the message's
-    /// handles are; `handles` are those that travel as descriptors. On an error nothing is staged, and the block goes
-    /// back to the pool.
+    /// Stages a message of `len` bytes whose payload is in a block (`loan`), under the given header. The header says
+    /// what the message's handles are; `handles` are those that travel as descriptors. On an error nothing is staged,
+    /// and the block goes back to the pool.
     #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
     pub(in crate::channel) fn stage_block_as(
         &self,
@@ -65,8 +65,8 @@ impl End {
         staged
     }
 
-    /// Sends a message whose payload is in sealed memory of its own. After success, handles that are left in
-    /// `handles` are for the caller to close.
+    /// Sends a message of `len` bytes whose payload is in sealed memory of its own. After success, `handles` holds the
+    /// handles that the caller has to close; after an error, all of them.
     pub(in crate::channel) fn send_sealed(
         &self,
         memory: &Shareable,
@@ -96,7 +96,8 @@ impl End {
         }
     }
 
-    /// Stages a message whose payload is in sealed memory of its own, and sends the memory with the handles.
+    /// Stages a message of `len` bytes whose payload is in sealed memory of its own. Sends the memory and the handles
+    /// over the socket.
     pub(super) fn stage_sealed(
         &self,
         tx: &mut Guard<'_, Tx>,

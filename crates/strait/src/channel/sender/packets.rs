@@ -17,8 +17,9 @@ use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Sends the packet to which the staged record refers; `packet` builds it from the token of the ring. Waits for
-    /// room in the socket, with the sending lock held. On an error the record staged last is discarded.
+    /// Sends the packet with the attachments of the record that was staged last; `packet` builds it from the token of
+    /// the ring. Waits until `deadline` for room in the socket, with the sending lock held. On an error that record is
+    /// discarded.
     pub(in crate::channel) fn send_packet(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -74,8 +75,9 @@ impl End {
         link.send(&packet(tx.lane.token_out()), attachments, deadline, self.interruption())
     }
 
-    /// Waits until the reader has taken something, because too many descriptors are in flight over the link. Returns
-    /// also when the next check by `looks` is due.
+    /// Waits until the reader has taken a message or freed cells, because too many descriptors are in flight over the
+    /// link to send `count` more. Returns without an error also when the pause of `backoff` is over, so that the caller
+    /// checks again.
     pub(in crate::channel) fn wait_for_descriptors(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -95,8 +97,8 @@ impl End {
         tx.refresh()
     }
 
-    /// Waits until it is known to which process the other end goes. The lock of the sending direction is held
-    /// meanwhile.
+    /// Waits until it is known to which process the other end of this channel goes, if that end is in transit. The
+    /// sending lock is held meanwhile.
     pub(in crate::channel) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         if !tx.lane.is_pending() && !tx.lane.is_abandoned() {
             return Ok(());
@@ -112,12 +114,12 @@ impl End {
         }
     }
 
-    /// Waits until it is known to which process the other end of a lane goes. No other thread waits for room in the
-    /// lane meanwhile.
+    /// Waits until it is known to which process the other end of `lane` goes, if that end is in transit. No other
+    /// thread waits for room in the lane meanwhile.
     ///
     /// # Errors
-    /// The lane's own error if the other end will arrive nowhere; [`Error::WouldBlock`], [`Error::TimedOut`],
-    /// [`Error::Interrupted`].
+    /// The error with which the lane has ended, if the other end will arrive nowhere; [`Error::WouldBlock`],
+    /// [`Error::TimedOut`], [`Error::Interrupted`].
     pub(in crate::channel) fn wait_until_handed_over(&self, lane: &Arc<Lane>, deadline: Deadline) -> Result<(), Error> {
         while lane.is_pending() {
             fault::point("between two looks at an end that is on its way");
@@ -141,7 +143,7 @@ impl End {
         if lane.is_abandoned() { Err(lane.reason()) } else { Ok(()) }
     }
 
-    /// Waits until the peer has opened its side of a lane, or until the link is down.
+    /// Waits until the peer has opened its side of `lane`, or until the link is down. Returns `Ok` in both cases.
     fn wait_until_open(&self, lane: &Lane, deadline: Deadline) -> Result<(), Error> {
         let link = lane.link().clone();
         let interruption = self.interruption();
@@ -154,8 +156,8 @@ impl End {
         if !is_open() && !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
     }
 
-    /// Waits until it is known in which process the other end of a lane is. Returns success also if that end will
-    /// arrive nowhere: the next attempt finds that out.
+    /// Waits until it is known in which process the other end of a lane is. Returns `Ok` also if that end will arrive
+    /// nowhere, or if the lane no longer exists: the next attempt finds that out.
     fn wait_until_arrived(&self, lane: &Subject, deadline: Deadline) -> Result<(), Error> {
         let Some(lane) = lane.get::<Lane>() else { return Ok(()) };
         if lane.inward().is_none() {
@@ -167,8 +169,9 @@ impl End {
         }
     }
 
-    /// Waits for what a failed attempt to move ends was blocked on (`lacked`): room, descriptors, the socket, the
-    /// kernel, a lock, or the end of a transfer. The attempt was undone before. This thread holds no lock of the end.
+    /// Waits for what a failed attempt to move ends was blocked on (`blocked`): room, descriptors, the socket, the
+    /// kernel, a lock, or the end of a transfer. That attempt has been undone. The calling thread holds no lock of the
+    /// end.
     pub(in crate::channel) fn wait_for(
         &self,
         blocked: Option<BlockedOn>,
@@ -203,13 +206,13 @@ impl End {
     }
 }
 
-/// Returns whether `lane` is the lane in which the end still sends. If the other end has moved since, it is another
-/// lane.
+/// Returns whether `lane` is the lane in which the end of `tx` still sends. Returns `false` if that end has followed
+/// the other end to another lane since.
 pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Subject) -> bool {
     lane.is(&tx.lane)
 }
 
-/// Waits until a packet that was blocked on `lack` (room in the socket, or memory of the kernel) may go over the
+/// Waits until a packet that was blocked on `blocked` (room in the socket, or memory of the kernel) may go over the
 /// link. Returns at once if the link no longer exists.
 fn wait_on(
     link: &Subject,

@@ -20,7 +20,7 @@ use crate::shm::RingMemory;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
-/// How long a sender waits for room before it replaces its ring by a larger one, if the other end moves all the time.
+/// Time that a sender waits for room before it replaces its ring by a larger one, if the other end moves all the time.
 /// An end that receives makes room sooner. The wait is short, because the other end may not receive at all.
 const GROWS_AFTER: Duration = Duration::from_millis(1);
 
@@ -75,8 +75,8 @@ impl End {
         }
     }
 
-    /// Waits at most [`GROWS_AFTER`] for room in the present ring. Returns `false` if none came, so that the ring has
-    /// to grow.
+    /// Waits at most [`GROWS_AFTER`] for room in the present ring. Returns `false` if there was no room in time, so
+    /// that the ring has to grow.
     fn finds_room_soon(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         if deadline.is_now() {
             return Ok(false);
@@ -121,8 +121,8 @@ impl End {
         Ok(())
     }
 
-    /// Waits until the consumer has taken something, or has ended the ring. With `or_block`, a block that was given
-    /// back ends the wait too.
+    /// Waits until the consumer has taken a message, freed cells, or ended the ring. With `or_block`, a block that the
+    /// consumer returns ends the wait too.
     pub(in crate::channel) fn wait_for_room(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -159,8 +159,8 @@ impl End {
         tx.refresh()
     }
 
-    /// Returns how this end waits in its sending direction: on the words of `lane`, whose sending ring is in
-    /// `memory`. If the other end is in transit, the wait also ends when that end has arrived.
+    /// Returns the description of a wait by this end's sending direction: for the words of `lane`, whose sending ring
+    /// is in `memory`. If the other end is in transit, the wait also ends when that end has arrived.
     pub(in crate::channel) fn waiter<'a>(&'a self, lane: &'a Lane, memory: &'a RingMemory) -> Waiter<'a> {
         // The lane's state is read before its link. If the end is handed over in between, the wait ends at once,
         // whichever link was read.
@@ -179,8 +179,8 @@ impl End {
         }
     }
 
-    /// Waits until the limits allow one more message in flight, with `handles` descriptors and `sealed` bytes of
-    /// sealed memory.
+    /// Waits until the limits allow one more message in flight, with `handles` descriptors and `sealed` bytes of sealed
+    /// memory. Commits staged records before it waits.
     #[inline]
     pub(in crate::channel) fn wait_for_quotas(
         &self,
@@ -208,8 +208,8 @@ impl End {
         Ok(())
     }
 
-    /// Waits until the limits allow `handles` more descriptors in flight, for a message that is staged already.
-    /// Commits nothing.
+    /// Waits until the limits allow `handles` more descriptors in flight, for a message that is already staged. Commits
+    /// nothing.
     pub(in crate::channel) fn wait_for_handles(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -225,8 +225,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns whether `descriptors` more would exceed the limit on descriptors in flight from this end. If no
-    /// descriptor is in flight, any number is allowed.
+    /// Returns whether `descriptors` more descriptors would exceed the limit on descriptors in flight from this end. If
+    /// none are in flight, any number is allowed.
     pub(super) fn are_too_many(&self, tx: &Tx, descriptors: usize) -> bool {
         descriptors > 0 && {
             let before = tx.amount_in_flight().handles;
@@ -234,7 +234,7 @@ impl End {
         }
     }
 
-    /// Lends a block from the pool for a message of `len` bytes; waits until one is free.
+    /// Borrows a block from the pool for a message of `len` bytes; waits until `deadline` while no block is free.
     pub(in crate::channel) fn borrow_block(
         &self,
         tx: &mut Guard<'_, Tx>,

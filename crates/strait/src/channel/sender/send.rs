@@ -17,20 +17,20 @@ use crate::ring::{Ended, Header, RecordKind, Slot};
 use crate::wake::lock::Guard;
 
 impl Channel {
+    // Always inlined: the function only passes its arguments on to another small function.
     /// Sends a message; waits for room without a time limit.
     ///
     /// # Errors
-    /// As [`Channel::send_by`].
-    // Always inlined: the function only passes its arguments on to another small function.
+    /// The errors of [`Channel::send_by`], except that the call never times out.
     #[inline(always)]
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         self.end.send(&mut message.into(), Deadline::NEVER)
     }
 
-    /// Sends a message if there is room for it now. Does not block.
+    /// Sends a message if there is room for the message now. Does not block.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is no room; otherwise as [`Channel::send_by`].
+    /// [`Error::WouldBlock`] if there is no room; otherwise the errors of [`Channel::send_by`].
     #[inline]
     pub fn try_send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         self.end.send(&mut message.into(), Deadline::NOW)
@@ -95,8 +95,8 @@ impl End {
     }
 
     /// Publishes a plain message in the ring: one without handles that is short enough for the ring and within the
-    /// limits. Returns `false` if the message is not plain, or the ring has no room. The caller still has to wake the
-    /// peer.
+    /// limits. Returns `false`, with nothing sent, if the message is not plain or the ring has no room. The caller
+    /// still has to wake the peer.
     #[inline(always)]
     fn send_plain(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>) -> bool {
         if message.handles.is_empty()
@@ -115,8 +115,8 @@ impl End {
         false
     }
 
-    /// Sends a message; waits for room until the deadline. If the peer sleeps, the call may return the wake-up that
-    /// is due: dropping it wakes the peer. `None` if no wake-up is due.
+    /// Sends a message; waits for room until the deadline. If the peer sleeps, the call may return the wake-up that is
+    /// due instead of waking the peer: the caller wakes the peer by dropping it. `None` if no wake-up is due.
     pub(crate) fn send_with_deferred_wake(
         &self,
         message: &mut Outgoing<'_>,
@@ -135,14 +135,14 @@ impl End {
         })
     }
 
-    /// Returns whether a message of `len` bytes without handles needs only room in the ring: it is short enough, and
-    /// one more message may be in flight.
+    /// Returns whether a message of `len` bytes without handles needs only room in the ring: it is short enough for the
+    /// ring, and the limits allow one more message in flight.
     #[inline]
     pub(in crate::channel) fn is_plain(&self, tx: &Tx, len: usize) -> bool {
         len <= self.options.plain_limit() && tx.sequence - tx.taken < self.options.queue_messages
     }
 
-    /// Counts a message of `len` bytes that was staged and is not committed.
+    /// Counts a message of `len` bytes that was staged and is not committed yet.
     #[inline]
     pub(in crate::channel) fn count_staged(&self, tx: &mut Tx, len: usize) {
         tx.sequence += 1;
@@ -150,14 +150,15 @@ impl End {
         tx.uncommitted.1 += len as u32;
     }
 
-    /// Returns whether the other end is in this process. While that end is in transit, waits until it is known where
-    /// it goes. The end may move afterwards.
+    /// Returns whether the other end is in this process. While that end is in transit, waits until it is known to which
+    /// process it goes. The answer may be out of date as soon as the other end moves again.
     pub(in crate::channel) fn is_local(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         self.wait_for_hand_over(tx, deadline)?;
         Ok(tx.lane.link().is_local())
     }
 
-    /// Sends one message of any kind. If the other end moves meanwhile, stages the message again where that end went.
+    /// Sends one message of any kind, on the slow path. If the other end moves meanwhile, stages the message again in
+    /// the lane to which that end went.
     #[inline(never)]
     pub(in crate::channel) fn send_slowly(
         &self,
@@ -255,11 +256,11 @@ impl End {
         Ok(tx)
     }
 
-    /// Checks that this end can still send. If the peer moved before it died, this end follows the peer to the next
-    /// lane.
+    /// Checks that this end can still send. If the peer moved before its process died, this end follows the peer to the
+    /// next lane.
     ///
     /// # Errors
-    /// The error with which this end has ended.
+    /// The error with which the sending direction has ended.
     #[cold]
     fn check_open(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         for lanes in 1.. {
@@ -284,14 +285,16 @@ impl End {
         unreachable!("a call goes on for as long as it takes")
     }
 
-    /// Checks a message against this end's limits. Returns the number of its bytes.
+    /// Checks the size and the number of handles of a message against the limits of this end's options. Returns the
+    /// message's length in bytes.
     #[inline]
     pub(in crate::channel) fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
         let len = parts.len().unwrap_or(usize::MAX);
         self.check_size(len, handles).map(|()| len)
     }
 
-    /// Checks a message of `len` bytes and these handles against this end's limits.
+    /// Checks a message of `len` bytes with these handles against the limits of this end's options: its size and its
+    /// number of handles.
     #[inline]
     pub(in crate::channel) fn check_size(&self, len: usize, handles: &[Handle]) -> Result<(), Error> {
         let limit = self.options.max_message;
@@ -304,8 +307,8 @@ impl End {
         Ok(())
     }
 
-    /// Stages a message behind the records that are staged already. The message becomes visible to the peer with
-    /// [`End::commit`].
+    /// Stages a message behind the records that are staged already; waits for room until `deadline`. The message
+    /// becomes visible to the peer with [`End::commit`].
     #[inline]
     fn stage(
         &self,
@@ -337,7 +340,8 @@ impl End {
         }
     }
 
-    /// Completes a message after its record is staged: sends its handles, and counts the message.
+    /// Completes a message of `len` bytes after its record was staged: sends its handles over the socket, and counts
+    /// the message.
     #[inline]
     pub(in crate::channel) fn finish_stage(
         &self,
@@ -356,7 +360,8 @@ impl End {
         Ok(())
     }
 
-    /// Stages a record in the ring. Lets the ring grow, or waits, until there is room.
+    /// Stages a record with this header in the ring, and returns the place for its payload. Without room, lets the ring
+    /// grow or waits until `deadline`.
     #[inline]
     pub(in crate::channel) fn stage_record(
         &self,
@@ -378,7 +383,8 @@ impl End {
         room && tx.refresh_taken().is_ok() && self.has_credit(&tx)
     }
 
-    /// Returns whether one more message with one descriptor may be in flight from this end, by the counts read last.
+    /// Returns whether the limits allow one more message with one descriptor in flight from this end, by the counts
+    /// that this end last read.
     pub(in crate::channel) fn has_credit(&self, tx: &Tx) -> bool {
         tx.sequence - tx.taken < self.options.queue_messages && !self.are_too_many(tx, 1)
     }
