@@ -1,4 +1,4 @@
-//! Arguments as C gives them: looked at before they are believed.
+//! Checks of the arguments that C code gives.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -6,38 +6,48 @@ use std::path::Path;
 
 use crate::status::Failure;
 
-/// What a pointer points to.
+/// Returns the object to which `pointer` points.
+///
+/// # Errors
+/// [`Failure::Invalid`] with the text `what` if `pointer` is `NULL`.
 ///
 /// # Safety
-/// It is `NULL`, or points to one of these, which stays as long as the call.
+/// `pointer` is `NULL`, or points to a `T` that stays during the function call.
 pub(crate) unsafe fn reference<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or(Failure::Invalid(what))
 }
 
-/// Where a result goes. It is written to at once, so that it has a value whatever happens.
+/// Returns a reference through which a result is written. Writes `at_first` at once, so that the result has a value
+/// also if the function fails.
+///
+/// # Errors
+/// [`Failure::Invalid`] with the text `what` if `pointer` is `NULL`.
 ///
 /// # Safety
-/// It is `NULL`, or the caller's to write to.
+/// `pointer` is `NULL`, or the caller may write a `T` to it during the function call.
 pub(crate) unsafe fn out<'a, T>(pointer: *mut T, at_first: T, what: &'static str) -> Result<&'a mut T, Failure> {
     if pointer.is_null() {
         return Err(Failure::Invalid(what));
     }
-    // SAFETY: as the caller says; it may be uninitialised before.
+    // SAFETY: the caller's promise; the memory may be uninitialised before.
     unsafe {
         pointer.write(at_first);
         Ok(&mut *pointer)
     }
 }
 
-/// Where a result goes that may lie in memory which is used for something else as well before it is there.
+/// A place for a result that may overlap other memory of the function call, such as a buffer.
 pub(crate) struct Place<T>(*mut T);
 
 impl<T> Place<T> {
-    /// As [`out`].
+    /// Returns the place at `pointer`, and writes `at_first` there at once.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`] with the text `what` if `pointer` is `NULL`.
     ///
     /// # Safety
-    /// It is `NULL`, or the caller's to write to as long as this is used.
+    /// `pointer` is `NULL`, or the caller may write a `T` to it as long as the place is used.
     pub(crate) unsafe fn new(pointer: *mut T, at_first: T, what: &'static str) -> Result<Self, Failure> {
         if pointer.is_null() {
             return Err(Failure::Invalid(what));
@@ -47,16 +57,20 @@ impl<T> Place<T> {
         Ok(place)
     }
 
+    /// Writes the result.
     pub(crate) fn set(&self, value: T) {
         // SAFETY: the promise of `new`.
         unsafe { self.0.write(value) }
     }
 }
 
-/// Bytes to read.
+/// Returns `len` bytes to read; an empty slice if `len` is 0.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `bytes` is `NULL` and `len` is not 0, or if `len` is more than memory can have.
 ///
 /// # Safety
-/// There are so many, or `len` is 0.
+/// `bytes` points to `len` bytes that stay during the function call, or `len` is 0.
 #[inline]
 pub(crate) unsafe fn bytes<'a>(bytes: *const u8, len: usize) -> Result<&'a [u8], Failure> {
     if len == 0 {
@@ -68,14 +82,18 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, len: usize) -> Result<&'a [u8],
     if len > isize::MAX as usize {
         return Err(Failure::Invalid("the number of bytes is larger than any memory"));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(bytes, len) })
 }
 
-/// A buffer to write to.
+/// Returns a buffer of `len` bytes to write to; an empty slice if `len` is 0. A larger `len` than memory can have
+/// counts as the largest possible.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `bytes` is `NULL` and `len` is not 0.
 ///
 /// # Safety
-/// It has so many bytes, which nobody else uses, or `len` is 0.
+/// `bytes` points to a buffer of `len` bytes that only this function call uses, or `len` is 0.
 #[inline]
 pub(crate) unsafe fn buffer<'a>(bytes: *mut u8, len: usize) -> Result<&'a mut [u8], Failure> {
     if len == 0 {
@@ -84,16 +102,19 @@ pub(crate) unsafe fn buffer<'a>(bytes: *mut u8, len: usize) -> Result<&'a mut [u
     if bytes.is_null() {
         return Err(Failure::Invalid("the buffer is NULL, but its size is not 0"));
     }
-    // More cannot be there; who says "as much as there is" means it.
+    // More bytes cannot be there; a caller that passes more means "as many as there are".
     let len = len.min(isize::MAX as usize);
-    // SAFETY: as the caller says. What C left uninitialised is memory with some content from here.
+    // SAFETY: the caller's promise. Bytes that C code left uninitialised count as bytes of unknown value.
     Ok(unsafe { std::slice::from_raw_parts_mut(bytes, len) })
 }
 
-/// So many things one after the other.
+/// Returns an array of `count` elements; an empty slice if `count` is 0.
+///
+/// # Errors
+/// [`Failure::Invalid`] with the text `what` if `first` is `NULL` or not aligned, or `count` is more than `most`.
 ///
 /// # Safety
-/// There are so many, or `count` is 0.
+/// `first` points to `count` elements that stay during the function call, or `count` is 0.
 pub(crate) unsafe fn array<'a, T>(
     first: *const T,
     count: usize,
@@ -106,24 +127,24 @@ pub(crate) unsafe fn array<'a, T>(
     if first.is_null() || count > most || !first.is_aligned() {
         return Err(Failure::Invalid(what));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// A text.
+/// Returns the text at `text`; `None` if the pointer is `NULL`.
 ///
 /// # Safety
-/// It is `NULL`, or ends with a zero.
+/// `text` is `NULL`, or points to a text that ends with a zero.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// A path.
+/// Returns the path at `path`; `None` if the pointer is `NULL`.
 ///
 /// # Safety
-/// As for [`text`].
+/// `path` is `NULL`, or points to a text that ends with a zero.
 pub(crate) unsafe fn path<'a>(path: *const c_char) -> Option<&'a Path> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { text(path) }.map(|path| Path::new(OsStr::from_bytes(path.to_bytes())))
 }

@@ -1,4 +1,4 @@
-//! Calls: requests with replies in any order, over a channel.
+//! Calls over a channel: requests with replies, which may come in any order.
 
 use std::ptr;
 
@@ -13,37 +13,41 @@ use crate::receive::strait_message;
 use crate::send::Gathered;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// An end of a channel for calls, both ways. Any number of threads may use it at once; it is freed when none does any more.
+/// An end of a channel for calls in both directions. Any number of threads may use it at once. Free it when no thread
+/// uses it any more.
 #[derive(Debug)]
 pub struct strait_call_end {
     end: CallEnd,
 }
 
-/// What answers a request. One thread uses it at a time.
+/// The object that replies to one request. One thread at a time uses a replier.
 #[derive(Debug)]
 pub struct strait_replier {
     replier: Replier,
+    /// Whether the reply was sent.
     answered: bool,
 }
 
-/// Makes an end of calls of an end of a channel; the other end has to be made one, too. From here on nothing else may be sent or
-/// received on it.
+/// Turns an end of a channel into an end for calls. The other end must be turned into one, too. From then on nothing
+/// else may be sent or received on the channel.
 ///
-/// `channel`, the caller's reference, is taken if the call succeeds; otherwise it stays the caller's. Calls of other threads on
-/// it fail with `STRAIT_MOVED`, those that wait at once; `STRAIT_IN_USE` if a view or a reservation of it is held. `end` gets the end of calls, which is the caller's; `NULL` on failure. Does not block.
+/// If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns that. Function
+/// calls of other threads on the channel fail with `STRAIT_MOVED`; those that wait fail at once. Fails with
+/// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the end for calls, which the
+/// caller owns, or `NULL` on failure. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_end_over(
     channel: *mut strait_channel,
     end: *mut *mut strait_call_end,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let out = unsafe {
             let out = args::out(end, ptr::null_mut(), "end is NULL")?;
             args::reference(channel, "channel is NULL")?;
             out
         };
-        // SAFETY: the caller has a reference, which it gives up.
+        // SAFETY: the caller has a reference, and gives it up.
         let taken = unsafe {
             let taken = channel::take_out(channel, ptr::null())?;
             channel::release(channel);
@@ -54,23 +58,25 @@ pub unsafe extern "C" fn strait_call_end_over(
     })
 }
 
-/// Frees an end of calls. The channel is closed when the requests that were received and not answered are freed, too. `NULL` is let
-/// pass. Does not block.
+/// Frees an end for calls. The channel closes once the repliers of all received requests are freed, too. Ignores
+/// `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_end_free(end: *mut strait_call_end) {
     if !end.is_null() {
-        // SAFETY: it came from `strait_call_end_over`, and the caller gives it up.
+        // SAFETY: the object came from `strait_call_end_over`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(end) }));
     }
 }
 
-/// Calls the other end, and waits for its reply until the deadline, which holds for sending too. Any number of threads may call at once.
+/// Sends a request to the other end, and waits for its reply until the deadline, which also applies to sending. Any
+/// number of threads may call at once.
 ///
-/// Parts and handles are as in `strait_sendv`. `reply` gets the reply; what it had before is gone, whatever happens.
+/// Parts and handles are as in `strait_sendv`. `reply` receives the reply; its previous contents are lost in any case.
 ///
-/// * `STRAIT_OUTCOME_UNKNOWN`: the request was sent, and there will be no reply: the deadline has passed, or the peer is gone.
-/// * `STRAIT_NOT_ANSWERED`: the other end has dropped the request.
-/// * Anything else: the request was never sent, and the handles are the caller's still.
+/// * `STRAIT_OUTCOME_UNKNOWN`: the request was sent, and there will be no reply: the deadline has passed, or the peer
+///   is gone.
+/// * `STRAIT_NOT_ANSWERED`: the other end dropped the request without a reply.
+/// * Any other failure: the request was not sent, and the caller still owns the handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call(
     end: *const strait_call_end,
@@ -82,7 +88,7 @@ pub unsafe extern "C" fn strait_call(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (end, reply, parts, mut lent) = unsafe {
             let end = args::reference(end, "end is NULL")?;
             let reply = reply.as_mut().ok_or(Failure::Invalid("reply is NULL"))?;
@@ -106,10 +112,10 @@ pub unsafe extern "C" fn strait_call(
     })
 }
 
-/// The next request of the other end; waits for it until the deadline.
+/// Receives the next request of the other end; waits for it until the deadline.
 ///
-/// `request` gets it; what it had before is gone, whatever happens. `replier` gets what answers it, which is the caller's; `NULL` on
-/// failure.
+/// `request` receives the request; its previous contents are lost in any case. `replier` receives the object that
+/// replies to the request, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_next(
     end: *const strait_call_end,
@@ -118,7 +124,7 @@ pub unsafe extern "C" fn strait_call_next(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all three.
+        // SAFETY: the header requires all three pointers to be valid.
         let (end, request, out) = unsafe {
             let out = args::out(replier, ptr::null_mut(), "replier is NULL")?;
             let request = request.as_mut().ok_or(Failure::Invalid("request is NULL"))?;
@@ -132,15 +138,16 @@ pub unsafe extern "C" fn strait_call_next(
     })
 }
 
-/// Whether nobody waits for the answer any more, as far as is known here. False of `NULL`. Does not block.
+/// Returns whether the caller has stopped waiting for the reply, as far as this process knows. Returns false for
+/// `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_replier_is_cancelled(replier: *const strait_replier) -> bool {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { replier.as_ref() }.is_some_and(|replier| replier.replier.is_cancelled())
 }
 
-/// Answers a request, once; waits for room until the deadline. Parts and handles are as in `strait_sendv`. The replier stays the
-/// caller's, to be freed; after a failure it can answer still.
+/// Replies to a request, once; waits for room until the deadline. Parts and handles are as in `strait_sendv`. The
+/// caller still owns the replier, and has to free it. After a failure, the replier can be used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_replier_reply(
     replier: *mut strait_replier,
@@ -151,7 +158,7 @@ pub unsafe extern "C" fn strait_replier_reply(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (replier, parts, mut lent) = unsafe {
             let replier = replier.as_mut().ok_or(Failure::Invalid("replier is NULL"))?;
             (replier, Gathered::new(parts, part_count)?, Lent::new(handles, handle_count, ptr::null())?)
@@ -175,11 +182,12 @@ pub unsafe extern "C" fn strait_replier_reply(
     })
 }
 
-/// Frees what answers a request. Without an answer the caller is told that there is none. `NULL` is let pass. Does not block.
+/// Frees a replier. If it has sent no reply, the caller of the request gets `STRAIT_NOT_ANSWERED`. Ignores `NULL`. Does
+/// not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_replier_free(replier: *mut strait_replier) {
     if !replier.is_null() {
-        // SAFETY: it came from `strait_call_next`, and the caller gives it up.
+        // SAFETY: the object came from `strait_call_next`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(replier) }));
     }
 }

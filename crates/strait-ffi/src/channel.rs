@@ -1,20 +1,21 @@
-//! An end of a channel as C holds it.
+//! The end of a channel as a C object.
 //!
-//! C code has a pointer and no borrow checker. Two things must not happen whatever it does with a pointer that is still good:
-//! that an end is dropped while a call on it is under way in another thread, and that it is sent away meanwhile. So a
-//! [`strait_channel`] counts its references, one for each thread, and says in one word whether its end is still there and how
-//! many use it just now:
+//! C code has a pointer and no borrow checker. Whatever C code does with a pointer that is still valid, two things must
+//! not happen: that an end is dropped while another thread is in a function call on the end, and that the end is sent
+//! away meanwhile. So a [`strait_channel`] counts its references, one for each thread. One word says whether the end is
+//! still there, and how many users the end has at the moment:
 //!
 //! ```text
 //!  31       30      29      28 ... 0
-//!  CLOSED   MOVED   SHARED  calls under way, views and reservations
+//!  CLOSED   MOVED   SHARED  function calls in progress, views and reservations
 //! ```
 //!
-//! As long as there never was more than one reference, only one thread can be in a call, so calls are not counted at all and
-//! cost one load more than in Rust. Views and reservations outlive the calls that make them and are always counted. Whoever
-//! closes an end that is in use ends what the others wait for, and leaves it to the last user to drop it. Whoever sends it says
-//! that it has moved, ends what the others wait for, and goes on when they have left; unless a view or a reservation is held,
-//! which nobody can end.
+//! As long as there never was more than one reference, only one thread can be in a function call. Such function calls
+//! are not counted, and cost one load more than in Rust. Views and reservations outlive the function calls that make
+//! them, and are always counted. A thread that closes an end in use interrupts the waits of the other threads, and the
+//! last user drops the end. A thread that sends an end sets `MOVED`, interrupts the waits of the other threads, and
+//! goes on when those threads have left. If a view or a reservation is held, sending fails, since no thread can end
+//! that use.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -31,27 +32,34 @@ use crate::deadline::{strait_deadline, until};
 use crate::options::{options, strait_options};
 use crate::status::{Failure, call, call_or, strait_status};
 
+/// Bit of the state word: the end was closed.
 const CLOSED: u32 = 1 << 31;
+/// Bit of the state word: the end was sent away, or a thread is about to send it.
 const MOVED: u32 = 1 << 30;
+/// Bit of the state word: there is, or was, a second reference, so function calls on the end are counted.
 const SHARED: u32 = 1 << 29;
+/// Bits of the state word that hold the number of users: counted function calls, views and reservations.
 const USERS: u32 = SHARED - 1;
 
-/// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
+/// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one process.
 ///
-/// A pointer to one is a reference, which one thread uses at a time. For another thread make one with `strait_channel_ref`. When
-/// the last reference is released, the end is closed.
+/// A pointer to an end is a reference. One thread at a time uses a reference; `strait_channel_ref` makes one for
+/// another thread. When the last reference is released, the end is closed.
 pub struct strait_channel {
+    /// State word: `CLOSED`, `MOVED`, `SHARED`, and the number of users in the low bits.
     state: AtomicU32,
+    /// Number of references that were not released yet, those of pins included. The last release frees this object.
     references: AtomicU32,
-    /// Of the users, those that stay until the caller frees something.
+    /// Number of users that stay until C code frees them: views and reservations.
     held: AtomicU32,
-    /// Whether `channel` was taken for good.
+    /// Whether `channel` was dropped. Set once, by the thread that drops it.
     taken: AtomicBool,
+    /// The end. Absent while the state says `MOVED` and the thread that sends the end has taken it out.
     channel: UnsafeCell<ManuallyDrop<Channel>>,
 }
 
 impl strait_channel {
-    /// Gives an end out to C.
+    /// Returns a new object for C code that owns `channel`, with one reference.
     pub(crate) fn give(channel: Channel) -> *mut Self {
         Box::into_raw(Box::new(Self {
             state: AtomicU32::new(0),
@@ -62,7 +70,10 @@ impl strait_channel {
         }))
     }
 
-    /// The end, for a call.
+    /// Starts a use of the end by one function call.
+    ///
+    /// # Errors
+    /// [`Failure::Closed`] and [`Failure::Moved`] if the end is not there any more.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Using<'_>, Failure> {
         if self.state.load(Ordering::Acquire) & (CLOSED | MOVED | SHARED) == 0 {
@@ -71,7 +82,8 @@ impl strait_channel {
         self.enter_counted()
     }
 
-    /// The end, for as long as this is held.
+    /// Starts a use of the end, and counts this use until the returned guard is dropped. Otherwise like
+    /// [`enter`](Self::enter), for an end that is shared, closed or moved.
     #[inline(never)]
     fn enter_counted(&self) -> Result<Using<'_>, Failure> {
         let before = self.state.fetch_add(1, Ordering::AcqRel);
@@ -85,24 +97,27 @@ impl strait_channel {
         }
     }
 
+    /// Ends one counted use. The last user of a closed end drops the end.
     fn leave(&self) {
         let before = self.state.fetch_sub(1, Ordering::AcqRel);
-        // One that has moved is not there to be dropped; or it is put back, and then dropped by whoever does that.
+        // An end that has moved is not there to be dropped. If it is put back, the thread that does so drops it.
         if before & (CLOSED | MOVED) == CLOSED && before & USERS == 1 {
             self.drop_channel();
         }
     }
 
-    /// Drops the end, once. Nobody uses it any more: it is closed, and was so before the last user left.
+    /// Drops the end, once. The caller makes sure that the end has no user, and gets none: the state says that the end
+    /// is closed, or the last reference was released.
     fn drop_channel(&self) {
         if !self.taken.swap(true, Ordering::AcqRel) {
-            // SAFETY: `taken` says that it is there, and this is the only one to take it. No user is left, and since the
-            // state says that it is closed, nobody becomes one.
+            // SAFETY: `taken` said that the end is there, and only this thread has set it. The end has no user, and
+            // gets none, since the state says that it is closed.
             unsafe { ManuallyDrop::drop(&mut *self.channel.get()) };
         }
     }
 
-    /// What a call says that failed: if its wait was ended, because of what.
+    /// Returns the failure of a function call on this end. An interrupted wait means that the end was closed or moved;
+    /// the state word says which.
     fn failure(&self, error: Error) -> Failure {
         match error {
             Error::Interrupted if self.state.load(Ordering::Acquire) & CLOSED == 0 => Failure::Moved,
@@ -110,10 +125,13 @@ impl strait_channel {
         }
     }
 
-    /// Ends the calls under way on an end that was said to have moved. False if that cannot be: something of it is held; or the
-    /// end `over` which it is to be sent is being sent itself, so that each would wait for the other.
+    /// Interrupts the function calls in progress on an end whose state says `MOVED`, and waits until they have
+    /// returned. Returns `true` once the end has no user.
+    ///
+    /// Returns `false` if the users cannot all leave: a view or a reservation is held, or another thread is sending the
+    /// end `over` which this end is to be sent, so that each thread would wait for the other.
     fn drive_out(&self, over: Option<&Self>) -> bool {
-        // SAFETY: it is there: who has said that it has moved takes it out, and nobody else takes it out or drops it.
+        // SAFETY: the end is there: only this thread, which has set `MOVED`, takes it out, and no thread drops it.
         let interrupter = unsafe { &*self.channel.get() }.interrupter();
         interrupter.interrupt();
         let mut looks = 0;
@@ -137,19 +155,21 @@ impl strait_channel {
         all_left
     }
 
-    /// It has not moved after all.
+    /// Clears `MOVED`, as the end was not sent. If another thread has closed the end meanwhile, interrupts the waits on
+    /// it.
     fn unmark_moved(&self) {
-        // Counted as a user, so that the end is there meanwhile.
+        // This thread counts as a user, so that the end is there meanwhile.
         self.state.fetch_add(1, Ordering::AcqRel);
         let before = self.state.fetch_and(!MOVED, Ordering::AcqRel);
         if before & CLOSED != 0 {
-            // Another thread has closed it, and has left it to this one to tell those who wait.
-            // SAFETY: it is there: it was not taken out, or was put back, and it is counted that it is in use.
+            // Another thread has closed the end meanwhile, and has left it to this thread to interrupt the waits.
+            // SAFETY: the end is there: it was not taken out, or was put back, and this thread counts as a user.
             unsafe { &*self.channel.get() }.interrupter().interrupt();
         }
         self.leave();
     }
 
+    /// Marks the end as closed. Drops it if it has no user; otherwise the last user drops it.
     fn close(&self) {
         if self.state.load(Ordering::Relaxed) & SHARED != 0 {
             return self.close_shared();
@@ -160,39 +180,41 @@ impl strait_channel {
         }
     }
 
-    /// The same where others may be waiting in calls on it.
+    /// Marks the end as closed when other threads may be in function calls on it, and interrupts the waits of those
+    /// threads.
     fn close_shared(&self) {
-        // Counted as a user, so that the end is there until they were told.
+        // This thread counts as a user, so that the end is there until the waits are interrupted.
         self.state.fetch_add(1, Ordering::AcqRel);
         let before = self.state.fetch_or(CLOSED, Ordering::AcqRel);
         if before & (CLOSED | MOVED) == 0 {
-            // SAFETY: it was there, and is not taken out or dropped as long as it is counted that it is in use.
+            // SAFETY: the end was there, and is neither taken out nor dropped while this thread counts as a user.
             unsafe { &*self.channel.get() }.interrupter().interrupt();
         }
         self.leave();
     }
 }
 
-/// That an end is in use.
+/// A use of an end by one function call. The end is there until this guard is dropped.
 pub(crate) struct Using<'a> {
     shell: &'a strait_channel,
     is_counted: bool,
 }
 
 impl Using<'_> {
+    /// Returns the end.
     #[inline]
     pub(crate) fn channel(&self) -> &Channel {
-        // SAFETY: it is there: either it is counted that it is in use, or there is one reference only, and whoever has that
-        // is in this call.
+        // SAFETY: the end is there. Either this use is counted, or there is one reference only, and its owner is in
+        // this call.
         unsafe { &*self.shell.channel.get() }
     }
 
-    /// What a call on the end says that failed.
+    /// Returns the failure of a function call on the end that got `error`.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         self.shell.failure(error)
     }
 
-    /// Keeps the end in use beyond this call, if it comes to that.
+    /// Turns this use into a pin, which may outlive the function call.
     pub(crate) fn pin(self) -> Pin {
         if !self.is_counted {
             self.shell.state.fetch_add(1, Ordering::AcqRel);
@@ -213,37 +235,38 @@ impl Drop for Using<'_> {
     }
 }
 
-/// That an end is in use, and its memory needed, for as long as this is held.
+/// A use of an end together with a reference. The end and its object stay until the pin is dropped.
 #[derive(Debug)]
 pub(crate) struct Pin {
     shell: NonNull<strait_channel>,
+    /// Whether the pin belongs to a view or a reservation, which only C code can free.
     is_held: bool,
 }
 
 impl Pin {
-    /// The end. It must not be used after the pin is dropped.
+    /// Returns the end.
     ///
     /// # Safety
-    /// As said.
+    /// The returned reference must not be used after the pin is dropped.
     pub(crate) unsafe fn channel(&self) -> &'static Channel {
-        // SAFETY: the pin has a reference, and it is counted that the end is in use.
+        // SAFETY: the pin has a reference, and counts as a user of the end.
         unsafe { &*self.shell.as_ref().channel.get() }
     }
 
-    /// Says that it is for the caller to end it, and not for this call.
+    /// Marks the pin as one that belongs to a view or a reservation: C code ends this use, and not the function call.
     pub(crate) fn hold(&mut self) {
         self.is_held = true;
         // SAFETY: the pin has a reference.
         unsafe { self.shell.as_ref() }.held.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What a call on the end says that failed.
+    /// Returns the failure of a function call on the end that got `error`.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         // SAFETY: the pin has a reference.
         unsafe { self.shell.as_ref() }.failure(error)
     }
 
-    /// Which end it is.
+    /// Returns the address of the pinned end, to compare it with others.
     pub(crate) fn shell(&self) -> *const strait_channel {
         self.shell.as_ptr()
     }
@@ -262,14 +285,14 @@ impl Drop for Pin {
     }
 }
 
-/// Lets go of a reference; the last one closes the end.
+/// Releases a reference. The last release closes the end and frees its object.
 ///
 /// # Safety
-/// The caller has one, and uses it no more.
+/// The caller has a reference, and does not use it after this call.
 pub(crate) unsafe fn release(shell: *mut strait_channel) {
     // SAFETY: the caller has a reference.
     if unsafe { &*shell }.references.fetch_sub(1, Ordering::AcqRel) == 1 {
-        // SAFETY: it came from a box, and this was the last reference.
+        // SAFETY: the object came from a box, and this was the last reference.
         drop(unsafe { Box::from_raw(shell) });
     }
 }
@@ -282,7 +305,12 @@ impl Drop for strait_channel {
     }
 }
 
-/// Takes an end out, to send it over another, if not `NULL`. Calls under way on it end.
+/// Takes an end out of its object, to send it over the end `over`; `NULL` if it is sent over nothing. Interrupts the
+/// function calls in progress on the end, and returns once they have left.
+///
+/// # Errors
+/// [`Failure::Closed`] and [`Failure::Moved`] if the end is not there. [`Failure::InUse`] if a view or a reservation is
+/// held, or if `over` is being sent itself.
 ///
 /// # Safety
 /// The caller has a reference to both.
@@ -306,35 +334,39 @@ pub(crate) unsafe fn take_out(shell: *mut strait_channel, over: *const strait_ch
         shell.unmark_moved();
         return Err(Failure::InUse);
     }
-    // SAFETY: it is there and in no use, and nobody uses it: the state says that it has moved.
+    // SAFETY: the end is there and has no user, and gets none, since the state says `MOVED`.
     Ok(unsafe { ManuallyDrop::take(&mut *shell.channel.get()) })
 }
 
-/// Puts an end back that was not sent.
+/// Puts an end that was not sent back into its object.
 ///
 /// # Safety
-/// The caller has a reference, and has taken the end out.
+/// The caller has a reference, and has taken `channel` out of this object.
 pub(crate) unsafe fn put_back(shell: *mut strait_channel, channel: Channel) {
     // SAFETY: the caller has a reference.
     let shell = unsafe { &*shell };
-    // SAFETY: nobody looks at it while the state says that it has moved.
+    // SAFETY: no thread uses the end while the state says `MOVED`.
     unsafe { shell.channel.get().write(ManuallyDrop::new(channel)) };
     shell.unmark_moved();
 }
 
-/// The end that a call is about.
+/// Starts a use of the end to which C code points.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `channel` is `NULL`; [`Failure::Closed`] and [`Failure::Moved`] if the end is not there.
 ///
 /// # Safety
-/// `channel` is `NULL`, or a reference of the caller's, which stays as long as the call.
+/// `channel` is `NULL`, or a reference of the caller's that stays during the function call.
 #[inline]
 pub(crate) unsafe fn enter<'a>(channel: *const strait_channel) -> Result<Using<'a>, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { args::reference(channel, "channel is NULL") }?.enter()
 }
 
 /// Makes a channel with both ends in this process. It uses no descriptor and no shared memory.
 ///
-/// `options` are for both ends, or `NULL`. `a` and `b` get the ends, which are the caller's; `NULL` on failure. Does not block.
+/// `options` apply to both ends; `NULL` means the defaults. `a` and `b` receive the ends, which the caller owns, or
+/// `NULL` on failure. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_pair(
     options: *const strait_options,
@@ -342,7 +374,7 @@ pub unsafe extern "C" fn strait_channel_pair(
     b: *mut *mut strait_channel,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all three.
+        // SAFETY: the header requires all three pointers to be valid.
         let (a, b, options) = unsafe {
             let a = args::out(a, ptr::null_mut(), "a is NULL");
             let b = args::out(b, ptr::null_mut(), "b is NULL");
@@ -355,12 +387,13 @@ pub unsafe extern "C" fn strait_channel_pair(
     })
 }
 
-/// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket, to whoever does the same with the other end of it: a way to give
-/// a channel to a process that is started by means of one's own. Nothing else may be sent or received on the socket.
+/// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket. The process with the other end of the socket calls
+/// this function too. This way a channel reaches a process that the caller starts by its own means. The caller must not
+/// send or receive anything else on the socket.
 ///
-/// `socket` is taken if the call succeeds, and closed on `exec` from then on; otherwise it stays the caller's. `options` may be
-/// `NULL`. `channel` gets the end, which is the caller's; `NULL` on failure. Does not block: what is sent before the peer has
-/// opened its side waits for it.
+/// If the function succeeds, Strait owns `socket` and sets close-on-exec; otherwise the caller still owns it. `options`
+/// may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure. Does not block: messages
+/// that are sent before the peer has opened its side wait for the peer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_over(
     socket: c_int,
@@ -368,14 +401,14 @@ pub unsafe extern "C" fn strait_channel_over(
     channel: *mut *mut strait_channel,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says.
+        // SAFETY: the header requires the pointer to be valid.
         let (channel, options) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
         if socket < 0 {
             return Err(Failure::Strait(Error::NotASocket));
         }
-        // The library keeps a copy, so that the caller's is whole if this fails.
-        // SAFETY: only looked at by the kernel, which says so if it is not open.
+        // The library takes a duplicate, so that the caller's descriptor is untouched if this fails.
+        // SAFETY: only the kernel uses the number, and fails if no descriptor is open there.
         let copy = unsafe { libc::fcntl(socket, libc::F_DUPFD_CLOEXEC, 3) };
         if copy < 0 {
             return Err(Failure::Strait(match std::io::Error::last_os_error().raw_os_error() {
@@ -383,34 +416,36 @@ pub unsafe extern "C" fn strait_channel_over(
                 _ => Error::NotASocket,
             }));
         }
-        // SAFETY: made just now, and nobody else's.
+        // SAFETY: the descriptor was made just now, and has no other owner.
         let made = Channel::over(unsafe { OwnedFd::from_raw_fd(copy) }, &options)?;
-        // SAFETY: it is ours now, as the C API says.
+        // SAFETY: by the contract of this function, the descriptor now belongs to the library.
         drop(unsafe { OwnedFd::from_raw_fd(socket) });
         *channel = strait_channel::give(made);
         Ok(())
     })
 }
 
-/// Makes another reference to an end, for another thread: the same pointer, to be released once more. `NULL` stays `NULL`.
+/// Makes another reference to an end, for another thread. Returns the same pointer, which must be released once more.
+/// Returns `NULL` for `NULL`.
 ///
-/// From then on calls on this end cost a few nanoseconds more, as it is counted which are under way, and a thread may close or
-/// send the end while another one is in a call on it.
+/// From then on each function call on this end costs a few nanoseconds more, since calls in progress are counted. In
+/// return, one thread may close or send the end while another thread is in a function call on it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_ref(channel: *mut strait_channel) -> *mut strait_channel {
-    // SAFETY: `NULL`, or a reference of the caller's.
+    // SAFETY: the pointer is `NULL`, or a reference of the caller's.
     if let Some(shell) = unsafe { channel.as_ref() } {
         let before = shell.state.fetch_or(SHARED, Ordering::AcqRel);
         shell.references.fetch_add(1, Ordering::Relaxed);
         if before & SHARED == 0 {
-            // From here on whoever closes it can end what the others wait for. One that has none any more has nobody who waits.
+            // From here on a thread that closes the end can interrupt the waits of others. A closed or moved end has no
+            // waits.
             call_or((), || drop(shell.enter().map(|using| using.channel().interrupter())));
         }
     }
     channel
 }
 
-/// Releases a reference. The last one closes the end. `NULL` is let pass. Does not block.
+/// Releases a reference. The last release closes the end. Ignores `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_unref(channel: *mut strait_channel) {
     if !channel.is_null() {
@@ -419,14 +454,14 @@ pub unsafe extern "C" fn strait_channel_unref(channel: *mut strait_channel) {
     }
 }
 
-/// Closes an end, and releases the caller's reference. `NULL` is let pass. Does not block.
+/// Closes an end, and releases the caller's reference. Ignores `NULL`. Does not block.
 ///
-/// The peer receives what was sent, and then `STRAIT_PEER_CLOSED`; what it sent and was not received is dropped, handles and all.
-/// Calls through other references fail with `STRAIT_CLOSED` from now on; those that wait, at once. While a view or
-/// a reservation of the end is held, it stays open until that is freed.
+/// The peer receives what this end sent, and then `STRAIT_PEER_CLOSED`. Messages that this end has not received are
+/// dropped, with their handles. From now on calls through other references fail with `STRAIT_CLOSED`; those that wait
+/// fail at once. While a view or a reservation of the end is held, the end stays open until that is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
-    // SAFETY: `NULL`, or a reference of the caller's.
+    // SAFETY: the pointer is `NULL`, or a reference of the caller's.
     if let Some(shell) = unsafe { channel.as_ref() } {
         call_or((), || shell.close());
         // SAFETY: the caller gives up its reference.
@@ -434,41 +469,43 @@ pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
     }
 }
 
-/// Whether a message is there to be received, or the end of the channel. False of a channel that is closed or moved, and of `NULL`.
-/// Does not block.
+/// Returns whether receiving would return at once: a message is there, or the channel has ended. Returns false if the
+/// end is closed or moved, or `channel` is `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_is_readable(channel: *const strait_channel) -> bool {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_readable()))
 }
 
-/// Whether a small message could be sent now. False of a channel that is closed or moved, and of `NULL`. Does not block.
+/// Returns whether a small message could be sent now without waiting. Returns false if the end is closed or moved, or
+/// `channel` is `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_is_writable(channel: *const strait_channel) -> bool {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_writable()))
 }
 
-/// Whether the other end is known to be gone: closed, or its process dead. What it sent before may still be there to be received.
-/// False of a channel that is closed or moved here, and of `NULL`. Does not block.
+/// Returns whether the other end is known to be gone: closed, or its process died. Messages that it sent before may
+/// still be there to be received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_is_peer_closed(channel: *const strait_channel) -> bool {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_peer_closed()))
 }
 
-/// Moves the channel into memory that nobody has but this process and that of the other end: for an end that was sent here by a
-/// process that is not trusted. Nothing is lost or reordered, and the other end notices nothing.
+/// Moves the channel into memory that only this process and the process of the other end have. Use it for an end that
+/// was sent here by a process that is not trusted. No message is lost or reordered, and the other end notices nothing.
+/// Waits until the deadline.
 ///
-/// Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is just being sent elsewhere, or while the other process
-/// has not opened its side; the channel is as it was.
+/// Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is being sent to another process, or while
+/// the other process has not opened its side. Then the channel is as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_rehome(
     channel: *const strait_channel,
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says.
+        // SAFETY: the header requires the pointer to be valid.
         let using = unsafe { enter(channel) }?;
         using.channel().rehome(until(deadline)).map_err(|error| using.failure(error))
     })

@@ -1,4 +1,4 @@
-//! Until when a call may block.
+//! Deadlines: how long a function may block.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -6,35 +6,37 @@ use std::time::{Duration, Instant};
 use strait::Deadline;
 use strait::bindings::PerProcess;
 
-/// Until when a call may block: nanoseconds of `CLOCK_MONOTONIC`, or `STRAIT_NOW`, or `STRAIT_NEVER`. A call whose deadline has
-/// passed still does what it can do at once.
+/// How long a function may block: a time of `CLOCK_MONOTONIC` in nanoseconds, `STRAIT_NOW` or `STRAIT_NEVER`. A
+/// function whose deadline has passed still does what it can do without waiting.
 pub type strait_deadline = i64;
 
-/// Do not block at all: a call that would have to fails with `STRAIT_WOULD_BLOCK`.
+/// Do not block: a function that would have to wait fails with `STRAIT_WOULD_BLOCK`.
 pub const STRAIT_NOW: strait_deadline = 0;
 
-/// Block for as long as it takes.
+/// Block without a time limit.
 pub const STRAIT_NEVER: strait_deadline = 0x7fff_ffff_ffff_ffff;
 
-/// A moment by both clocks, so that no call has to look at one.
+/// The same moment by both clocks, read once, so that converting a deadline reads no clock.
 struct Epoch {
     instant: Instant,
     monotonic: i64,
 }
 
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds.
 fn monotonic() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the one timespec that it is given. The clock is there on every Linux.
+    // SAFETY: the call writes one timespec, which is there. Every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
+/// Returns the moment at which this process first converted a deadline.
 fn epoch() -> &'static Epoch {
     static EPOCH: PerProcess<OnceLock<Epoch>> = PerProcess::new(OnceLock::new);
     EPOCH.get().get_or_init(|| Epoch { instant: Instant::now(), monotonic: monotonic() })
 }
 
-/// As the library wants it.
+/// Converts a deadline of C to a deadline of the Rust library.
 #[inline]
 pub(crate) fn until(deadline: strait_deadline) -> Deadline {
     match deadline {
@@ -44,20 +46,21 @@ pub(crate) fn until(deadline: strait_deadline) -> Deadline {
     }
 }
 
+/// Converts a time of `CLOCK_MONOTONIC` in nanoseconds to a deadline.
 #[cold]
 fn at_instant(at: i64) -> Deadline {
     let epoch = epoch();
-    // What lay before the epoch has passed, however long ago.
+    // A time before the epoch has passed, however long ago; the epoch itself is as good.
     let ahead = Duration::from_nanos(at.saturating_sub(epoch.monotonic).max(0) as u64);
     epoch.instant.checked_add(ahead).map_or(Deadline::NEVER, Deadline::from)
 }
 
-/// The deadline so many nanoseconds from now. A negative number is a deadline that has passed; one that is too large never
-/// passes.
+/// Returns the deadline that is `nanoseconds` from now. A negative number gives a deadline that has passed; a number
+/// that is too large gives one that never passes.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_after(nanoseconds: i64) -> strait_deadline {
     let at = monotonic().saturating_add(nanoseconds);
-    // These two mean something else.
+    // 0 would mean `STRAIT_NOW`; -1 is a deadline that has passed.
     if at == STRAIT_NOW { -1 } else { at }
 }
 

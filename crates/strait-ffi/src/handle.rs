@@ -1,4 +1,4 @@
-//! What travels in messages besides bytes, as C sees it.
+//! Handles for C code: what messages carry besides bytes.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -11,44 +11,46 @@ use crate::pipe::{strait_consumer, strait_consumer_free, strait_producer, strait
 use crate::region::{strait_region, strait_region_free};
 use crate::status::Failure;
 
-/// What a `strait_handle` is.
+/// The kind of a `strait_handle`.
 pub type strait_handle_kind = u32;
 
-/// Nothing.
+/// The handle is empty.
 pub const STRAIT_HANDLE_NONE: strait_handle_kind = 0;
-/// A file descriptor, in `fd`.
+/// The handle is a file descriptor, in `fd`.
 pub const STRAIT_HANDLE_FD: strait_handle_kind = 1;
-/// An end of a channel, a `strait_channel *` in `object`.
+/// The handle is an end of a channel: `object` is a `strait_channel *`.
 pub const STRAIT_HANDLE_CHANNEL: strait_handle_kind = 2;
-/// A region, a `strait_region *` in `object`.
+/// The handle is a region: `object` is a `strait_region *`.
 pub const STRAIT_HANDLE_REGION: strait_handle_kind = 3;
-/// The writing end of a data pipe, a `strait_producer *` in `object`.
+/// The handle is the writing end of a data pipe: `object` is a `strait_producer *`.
 pub const STRAIT_HANDLE_PRODUCER: strait_handle_kind = 4;
-/// The reading end of a data pipe, a `strait_consumer *` in `object`.
+/// The handle is the reading end of a data pipe: `object` is a `strait_consumer *`.
 pub const STRAIT_HANDLE_CONSUMER: strait_handle_kind = 5;
-/// Something that came from a newer library and has no kind here. It can be sent on, or closed by `strait_handle_close`.
+/// The handle came from a newer library and has no kind in this version. It can be sent on, or closed with
+/// `strait_handle_close`.
 pub const STRAIT_HANDLE_OTHER: strait_handle_kind = 255;
 
-/// Something that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
+/// An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region.
 ///
-/// It owns what it names. A call that sends it takes that over if it succeeds, and sets `kind` to `STRAIT_HANDLE_NONE`; if the
-/// call fails, everything stays as it was. A handle that was received is the caller's: keep what it names, or close it with
-/// `strait_handle_close`.
+/// A handle owns its object. A function that sends the handle takes the object if it succeeds, and sets `kind` to
+/// `STRAIT_HANDLE_NONE`. If the function fails, the handle stays as it was. The caller owns a handle that was received:
+/// take the object out, or close it with `strait_handle_close`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_handle {
-    /// What it is.
+    /// The kind: one of `STRAIT_HANDLE_*`.
     pub kind: strait_handle_kind,
-    /// The descriptor, if it is one; otherwise -1.
+    /// The file descriptor, if the handle is one; otherwise -1.
     pub fd: c_int,
-    /// The object, if it is one; otherwise `NULL`.
+    /// The object, if the handle is one; otherwise `NULL`.
     pub object: *mut c_void,
 }
 
 impl strait_handle {
+    /// The empty handle.
     pub(crate) const NONE: Self = Self { kind: STRAIT_HANDLE_NONE, fd: -1, object: std::ptr::null_mut() };
 
-    /// Gives a handle out to C.
+    /// Converts a handle of the Rust library to one that C code owns.
     pub(crate) fn give(handle: Handle) -> Self {
         match handle {
             Handle::Fd(fd) => Self { kind: STRAIT_HANDLE_FD, fd: fd.into_raw_fd(), object: std::ptr::null_mut() },
@@ -69,17 +71,21 @@ impl strait_handle {
     }
 }
 
-/// Handles of the caller's that are about to be sent over `over`. They stay the caller's until [`Self::sent`].
+/// Handles of C code that are about to be sent over the end `over`. C code owns them until [`Self::sent`].
 pub(crate) struct Lent<'a> {
     theirs: &'a mut [strait_handle],
     over: *const strait_channel,
 }
 
 impl<'a> Lent<'a> {
-    /// Looks at the handles that a call was given.
+    /// Checks the handles that a function was given.
+    ///
+    /// # Errors
+    /// [`Failure::BadHandle`] if a handle is empty, invalid or given twice. [`Failure::OwnChannel`] if a handle is the
+    /// end `over`. [`Failure::TooManyHandles`] if there are more than [`MAX_HANDLES`].
     ///
     /// # Safety
-    /// As the C API says of `handles` and `count`: so many, or none and `NULL`.
+    /// `handles` points to `count` handles that only this function call uses, or `count` is 0.
     pub(crate) unsafe fn new(
         handles: *mut strait_handle,
         count: usize,
@@ -94,7 +100,7 @@ impl<'a> Lent<'a> {
         if count > MAX_HANDLES {
             return Err(Failure::TooManyHandles(count));
         }
-        // SAFETY: so many the caller says there are, and nobody else uses them meanwhile.
+        // SAFETY: the caller promises that there are `count` handles, which only this function call uses.
         let theirs = unsafe { std::slice::from_raw_parts_mut(handles, count) };
         for (place, handle) in theirs.iter().enumerate() {
             let before = &theirs[..place];
@@ -124,36 +130,44 @@ impl<'a> Lent<'a> {
         Ok(Self { theirs, over })
     }
 
+    /// Returns whether there are no handles.
     pub(crate) fn is_empty(&self) -> bool {
         self.theirs.is_empty()
     }
 
-    /// Takes them from the caller. They must be given [back](Self::give_back), or said to be [sent](Self::sent).
+    /// Takes the objects out of the handles. The caller must either [give them back](Self::give_back), or report that
+    /// they were [sent](Self::sent).
+    ///
+    /// # Errors
+    /// [`Failure::Closed`], [`Failure::Moved`] or [`Failure::InUse`] if an end cannot be taken. Then all handles are as
+    /// they were.
     pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Failure> {
         let mut taken = Vec::with_capacity(self.theirs.len());
         for handle in self.theirs.iter() {
             let one = match handle.kind {
-                // SAFETY: the handle owns it, and it is forgotten or closed before the caller has it again.
+                // SAFETY: the handle owns the descriptor, and the `OwnedFd` is forgotten or closed before C code has the
+                // handle again.
                 STRAIT_HANDLE_FD => Ok(Handle::Fd(unsafe { OwnedFd::from_raw_fd(handle.fd) })),
                 STRAIT_HANDLE_CHANNEL => {
-                    // SAFETY: the handle owns a reference to it, and the caller has one to what it is sent over.
+                    // SAFETY: the handle owns a reference to the end, and the caller has a reference to `over`.
                     unsafe { channel::take_out(handle.object.cast(), self.over) }.map(Handle::Channel)
                 }
                 STRAIT_HANDLE_REGION => {
-                    // SAFETY: the handle owns it.
+                    // SAFETY: the handle owns the object.
                     let shell = unsafe { &*handle.object.cast::<strait_region>() };
-                    // Another handle for the same memory is sent, so that this one stays if it is not.
+                    // A duplicate of the region is sent, so that the caller's region stays if sending fails.
                     Ok(Handle::Region(shell.region().clone()))
                 }
                 STRAIT_HANDLE_PRODUCER => {
-                    // SAFETY: the handle owns it.
+                    // SAFETY: the handle owns the object.
                     unsafe { &*handle.object.cast::<strait_producer>() }.take_out().map(Handle::Producer)
                 }
                 STRAIT_HANDLE_CONSUMER => {
-                    // SAFETY: the handle owns it.
+                    // SAFETY: the handle owns the object.
                     unsafe { &*handle.object.cast::<strait_consumer>() }.take_out().map(Handle::Consumer)
                 }
-                // SAFETY: it was given out by `strait_handle::give`. What is left in place of it is never looked at.
+                // SAFETY: the object came from `strait_handle::give`. The pointer that stays in the handle is never
+                // followed.
                 _ => Ok(*unsafe { Box::from_raw(handle.object.cast::<Handle>()) }),
             };
             match one {
@@ -168,8 +182,8 @@ impl<'a> Lent<'a> {
         Ok(taken)
     }
 
-    /// Gives back those that were not sent, in their order, of the first `taken`: the caller sees no change, but for such as
-    /// are gone all the same.
+    /// Puts objects that were not sent back into the first `taken` handles, in the order in which they were taken. The
+    /// caller sees no change, except that a handle whose object is not among `handles` becomes empty.
     pub(crate) fn give_back(&mut self, handles: Vec<Handle>, taken: usize) {
         let mut handles = handles.into_iter().peekable();
         for place in &mut self.theirs[..taken] {
@@ -185,12 +199,12 @@ impl<'a> Lent<'a> {
                 Some(Handle::Fd(fd)) => {
                     let _ = fd.into_raw_fd();
                 }
-                // SAFETY: it was taken out of there just now.
+                // SAFETY: the end was taken out of this object just now.
                 Some(Handle::Channel(channel)) => unsafe { channel::put_back(place.object.cast(), channel) },
                 Some(Handle::Region(_)) => {}
-                // SAFETY: it was taken out of there just now.
+                // SAFETY: the end was taken out of this object just now.
                 Some(Handle::Producer(end)) => unsafe { &*place.object.cast::<strait_producer>() }.put_back(end),
-                // SAFETY: as above.
+                // SAFETY: the handle owned the object.
                 Some(Handle::Consumer(end)) => unsafe { &*place.object.cast::<strait_consumer>() }.put_back(end),
                 Some(other) => place.object = Box::into_raw(Box::new(other)).cast(),
                 None => Self::gone(place),
@@ -198,72 +212,74 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// What it named is not there any more.
+    /// Empties a handle whose object was sent or lost, and releases what the handle still owned.
     fn gone(handle: &mut strait_handle) {
         match handle.kind {
-            // SAFETY: the handle owned a reference to it.
+            // SAFETY: the handle owned a reference to the end.
             STRAIT_HANDLE_CHANNEL => unsafe { channel::release(handle.object.cast()) },
-            // SAFETY: the handle owned it.
+            // SAFETY: the handle owned the object.
             STRAIT_HANDLE_REGION => unsafe { strait_region_free(handle.object.cast()) },
-            // SAFETY: as above.
+            // SAFETY: the handle owned the object.
             STRAIT_HANDLE_PRODUCER => unsafe { strait_producer_free(handle.object.cast()) },
-            // SAFETY: as above.
+            // SAFETY: the handle owned the object.
             STRAIT_HANDLE_CONSUMER => unsafe { strait_consumer_free(handle.object.cast()) },
             _ => {}
         }
         *handle = strait_handle::NONE;
     }
 
-    /// They are the caller's no more.
+    /// Empties all handles, as the message that has their objects was sent.
     pub(crate) fn sent(self) {
         self.theirs.iter_mut().for_each(Self::gone);
     }
 }
 
-/// A handle for a file descriptor, which it owns from now on.
+/// Returns a handle that owns the file descriptor `fd` from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_fd(fd: c_int) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_FD, fd, object: std::ptr::null_mut() }
 }
 
-/// A handle for an end of a channel: it owns the caller's reference from now on.
+/// Returns a handle for an end of a channel. The handle owns the caller's reference from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_channel(channel: *mut strait_channel) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_CHANNEL, fd: -1, object: channel.cast() }
 }
 
-/// A handle for a region, which it owns from now on.
+/// Returns a handle that owns the region from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_region(region: *mut strait_region) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_REGION, fd: -1, object: region.cast() }
 }
 
-/// A handle for the writing end of a data pipe, which it owns from now on.
+/// Returns a handle that owns the writing end of a data pipe from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_producer(producer: *mut strait_producer) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_PRODUCER, fd: -1, object: producer.cast() }
 }
 
-/// A handle for the reading end of a data pipe, which it owns from now on.
+/// Returns a handle that owns the reading end of a data pipe from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_consumer(consumer: *mut strait_consumer) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_CONSUMER, fd: -1, object: consumer.cast() }
 }
 
-/// Takes the descriptor out of a handle: it is the caller's, and the handle is nothing. -1 if it is none.
+/// Takes the file descriptor out of a handle. The caller owns the descriptor, and the handle is empty. Returns -1, and
+/// changes nothing, if the handle is no file descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_take_fd(handle: *mut strait_handle) -> c_int {
-    // SAFETY: one that the caller has, or `NULL`.
+    // SAFETY: the pointer is `NULL`, or a handle of the caller's.
     match unsafe { handle.as_mut() } {
         Some(handle) if handle.kind == STRAIT_HANDLE_FD => std::mem::replace(handle, strait_handle::NONE).fd,
         _ => -1,
     }
 }
 
-/// Takes the end of a channel out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+/// Takes the end of a channel out of a handle. The caller owns the end, and the handle is empty. Returns `NULL`, and
+/// changes nothing, if the handle is no end of a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_take_channel(handle: *mut strait_handle) -> *mut strait_channel {
-    // SAFETY: one that the caller has, or `NULL`.
+    // SAFETY: the pointer is `NULL`, or a handle of the caller's.
     match unsafe { handle.as_mut() } {
         Some(handle) if handle.kind == STRAIT_HANDLE_CHANNEL => {
             std::mem::replace(handle, strait_handle::NONE).object.cast()
@@ -272,10 +288,11 @@ pub unsafe extern "C" fn strait_handle_take_channel(handle: *mut strait_handle) 
     }
 }
 
-/// Takes the region out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+/// Takes the region out of a handle. The caller owns the region, and the handle is empty. Returns `NULL`, and changes
+/// nothing, if the handle is no region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_take_region(handle: *mut strait_handle) -> *mut strait_region {
-    // SAFETY: one that the caller has, or `NULL`.
+    // SAFETY: the pointer is `NULL`, or a handle of the caller's.
     match unsafe { handle.as_mut() } {
         Some(handle) if handle.kind == STRAIT_HANDLE_REGION => {
             std::mem::replace(handle, strait_handle::NONE).object.cast()
@@ -284,10 +301,11 @@ pub unsafe extern "C" fn strait_handle_take_region(handle: *mut strait_handle) -
     }
 }
 
-/// Takes the writing end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+/// Takes the writing end of a data pipe out of a handle. The caller owns the end, and the handle is empty. Returns
+/// `NULL`, and changes nothing, if the handle is no writing end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_take_producer(handle: *mut strait_handle) -> *mut strait_producer {
-    // SAFETY: one that the caller has, or `NULL`.
+    // SAFETY: the pointer is `NULL`, or a handle of the caller's.
     match unsafe { handle.as_mut() } {
         Some(handle) if handle.kind == STRAIT_HANDLE_PRODUCER => {
             std::mem::replace(handle, strait_handle::NONE).object.cast()
@@ -296,10 +314,11 @@ pub unsafe extern "C" fn strait_handle_take_producer(handle: *mut strait_handle)
     }
 }
 
-/// Takes the reading end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+/// Takes the reading end of a data pipe out of a handle. The caller owns the end, and the handle is empty. Returns
+/// `NULL`, and changes nothing, if the handle is no reading end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_take_consumer(handle: *mut strait_handle) -> *mut strait_consumer {
-    // SAFETY: one that the caller has, or `NULL`.
+    // SAFETY: the pointer is `NULL`, or a handle of the caller's.
     match unsafe { handle.as_mut() } {
         Some(handle) if handle.kind == STRAIT_HANDLE_CONSUMER => {
             std::mem::replace(handle, strait_handle::NONE).object.cast()
@@ -308,25 +327,25 @@ pub unsafe extern "C" fn strait_handle_take_consumer(handle: *mut strait_handle)
     }
 }
 
-/// Closes what a handle names; then it is nothing. `NULL`, and nothing, are let pass.
+/// Closes or frees the object of a handle, and empties the handle. Ignores `NULL` and empty handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_close(handle: *mut strait_handle) {
-    // SAFETY: one that the caller has, or `NULL`.
+    // SAFETY: the pointer is `NULL`, or a handle of the caller's.
     let Some(handle) = (unsafe { handle.as_mut() }) else { return };
     let closed = std::mem::replace(handle, strait_handle::NONE);
     match closed.kind {
-        // SAFETY: the handle owned it.
+        // SAFETY: the handle owned the object.
         STRAIT_HANDLE_FD if closed.fd >= 0 => drop(unsafe { OwnedFd::from_raw_fd(closed.fd) }),
-        // SAFETY: the handle owned a reference to it.
+        // SAFETY: the handle owned a reference to the end.
         STRAIT_HANDLE_CHANNEL => unsafe { channel::strait_channel_close(closed.object.cast()) },
-        // SAFETY: the handle owned it.
+        // SAFETY: the handle owned the object.
         STRAIT_HANDLE_REGION => unsafe { strait_region_free(closed.object.cast()) },
-        // SAFETY: the handle owned it.
+        // SAFETY: the handle owned the object.
         STRAIT_HANDLE_PRODUCER => unsafe { strait_producer_free(closed.object.cast()) },
-        // SAFETY: the handle owned it.
+        // SAFETY: the handle owned the object.
         STRAIT_HANDLE_CONSUMER => unsafe { strait_consumer_free(closed.object.cast()) },
         STRAIT_HANDLE_OTHER if !closed.object.is_null() => crate::status::call_or((), || {
-            // SAFETY: it was given out by `strait_handle::give`.
+            // SAFETY: the object came from `strait_handle::give`.
             drop(unsafe { Box::from_raw(closed.object.cast::<Handle>()) });
         }),
         _ => {}

@@ -1,4 +1,5 @@
-//! Messages without a copy: filled where the peer will read them, and read where the peer wrote them.
+//! Messages without a copy: filled in the memory where the peer reads them, and read in the memory where the peer wrote
+//! them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -12,26 +13,29 @@ use crate::handle::{Lent, strait_handle};
 use crate::receive::Taken;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// Room for a message, to be filled where the peer will read it. One thread uses it at a time. Other threads do not send from this
-/// end while it is held, and the end stays open.
+/// Room for a message, to be filled in the memory where the peer will read it. One thread at a time uses a reservation.
+/// While it is held, no other thread sends from this end, and the end stays open.
 #[derive(Debug)]
 pub struct strait_reservation {
-    // Dropped before the pin that keeps what it borrows.
+    // Dropped before the pin of the end, which it borrows.
     room: Room,
     pin: Pin,
 }
 
+/// The memory of a reservation.
 #[derive(Debug)]
 enum Room {
+    /// Room in the ring or in the pool.
     Warm(Reservation<'static>),
+    /// Fresh memory that is sealed when it is sent, before the deadline.
     Sealed { room: SealedReservation<'static>, deadline: strait_deadline },
 }
 
-/// Makes room for a message of `len` bytes, to be filled in place and sent without a copy; waits for it until the deadline, which
-/// holds for `strait_reservation_commit` too.
+/// Makes room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until the
+/// deadline, which also applies to `strait_reservation_commit`.
 ///
-/// `reservation` gets the room, which is the caller's; `NULL` on failure. Bytes that are never written reach the peer as whatever
-/// was there: zeroes, or bytes of earlier messages to the same peer.
+/// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. Bytes that are never written
+/// reach the peer with the content that the memory had: zeroes, or bytes of earlier messages to this peer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reserve(
     channel: *const strait_channel,
@@ -40,12 +44,12 @@ pub unsafe extern "C" fn strait_reserve(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, mut pin) = unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
             (out, enter(channel)?.pin())
         };
-        // SAFETY: what it gives stands in front of the pin.
+        // SAFETY: the value stands before the pin in its struct, so it is dropped first.
         let room = unsafe { pin.channel() }.reserve(len, until(deadline)).map_err(|error| pin.failure(error))?;
         pin.hold();
         *out = Box::into_raw(Box::new(strait_reservation { room: Room::Warm(room), pin }));
@@ -53,11 +57,13 @@ pub unsafe extern "C" fn strait_reserve(
     })
 }
 
-/// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent: from then on nobody can change it, and the
-/// receiver can read it in place without trusting this process (`strait_view_is_sealed`). The bytes are zeroes at first.
+/// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent. From then on no process can change
+/// the message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The
+/// bytes are zeroes at first.
 ///
-/// `reservation` gets the room, which is the caller's; `NULL` on failure. The deadline is that of `strait_reservation_commit`. Costs
-/// fresh pages for each message: for what is read by somebody who must not copy it.
+/// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. The deadline applies to
+/// `strait_reservation_commit`. Costs fresh pages for each message: use it for receivers that have to check the message
+/// and must not copy it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reserve_sealed(
     channel: *const strait_channel,
@@ -66,12 +72,12 @@ pub unsafe extern "C" fn strait_reserve_sealed(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, mut pin) = unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
             (out, enter(channel)?.pin())
         };
-        // SAFETY: what it gives stands in front of the pin.
+        // SAFETY: the value stands before the pin in its struct, so it is dropped first.
         let room = unsafe { pin.channel() }.reserve_sealed(len)?;
         pin.hold();
         *out = Box::into_raw(Box::new(strait_reservation { room: Room::Sealed { room, deadline }, pin }));
@@ -79,11 +85,12 @@ pub unsafe extern "C" fn strait_reserve_sealed(
     })
 }
 
-/// The room, of as many bytes as were reserved: to be written to and not read, as the peer may be able to change what is in it. Valid
-/// until the reservation is committed or cancelled. `NULL` of `NULL`, and in the child of a `fork`.
+/// Returns the memory of a reservation, with as many bytes as were reserved. Write to the memory, but do not read from
+/// it: the peer may be able to change it. Valid until the reservation is committed or cancelled. Returns `NULL` for
+/// `NULL`, and in the child of a `fork`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reservation_data(reservation: *mut strait_reservation) -> *mut c_void {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     let Some(reservation) = (unsafe { reservation.as_mut() }) else { return ptr::null_mut() };
     call_or(ptr::null_mut(), || match &mut reservation.room {
         Room::Warm(room) => room.as_uninit_mut().as_mut_ptr().cast(),
@@ -91,10 +98,10 @@ pub unsafe extern "C" fn strait_reservation_data(reservation: *mut strait_reserv
     })
 }
 
-/// Sends the first `len` bytes of the room as the message, with handles that go with it.
+/// Sends the first `len` bytes of the reserved memory as a message, with handles.
 ///
-/// The reservation is gone whatever happens. The handles are taken if the call succeeds; otherwise they stay the caller's. A sealed
-/// message is sent whole: `len` must be what was reserved.
+/// The reservation is freed in any case. If the function succeeds, it takes the handles; otherwise the caller still
+/// owns them. A sealed message is sent whole: `len` must be the number of bytes reserved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reservation_commit(
     reservation: *mut strait_reservation,
@@ -106,9 +113,9 @@ pub unsafe extern "C" fn strait_reservation_commit(
         if reservation.is_null() {
             return Err(Failure::Invalid("reservation is NULL"));
         }
-        // SAFETY: it came from `strait_reserve`, and the caller gives it up.
+        // SAFETY: the object came from `strait_reserve`, and the caller gives it up.
         let strait_reservation { mut room, pin } = *unsafe { Box::from_raw(reservation) };
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let mut lent = unsafe { Lent::new(handles, handle_count, pin.shell()) }?;
         let reserved = match &mut room {
             Room::Warm(room) => room.len(),
@@ -142,29 +149,30 @@ pub unsafe extern "C" fn strait_reservation_commit(
     })
 }
 
-/// Gives the room back; the peer sees nothing. `NULL` is let pass.
+/// Frees a reservation without sending a message. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reservation_cancel(reservation: *mut strait_reservation) {
     if !reservation.is_null() {
-        // SAFETY: it came from `strait_reserve`, and the caller gives it up.
+        // SAFETY: the object came from `strait_reserve`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(reservation) }));
     }
 }
 
-/// A received message, where the peer wrote it. One thread uses it at a time. The end stays open while it is held; a small message
-/// keeps other threads from receiving from it.
+/// A received message in the memory where the peer wrote it. One thread at a time uses a view. While the view is held,
+/// the end stays open; while a view of a small message is held, no other thread receives from the end.
 #[derive(Debug)]
 pub struct strait_view {
-    // Dropped before the pin that keeps what it borrows.
+    // Dropped before the pin of the end, which it borrows.
     view: InPlace<'static>,
     taken: Taken,
-    // Never read: it is there to be dropped last.
+    // Never read; dropped last.
     _pin: Pin,
 }
 
-/// Receives the next message without copying it: it is read where the peer wrote it. Waits for it until the deadline.
+/// Receives the next message without copying it, to be read where the peer wrote it; waits for it until the deadline.
 ///
-/// `view` gets the message, which is the caller's; `NULL` on failure. Free it soon: it is the sender's room.
+/// `view` receives the message, which the caller owns, or `NULL` on failure. Free the view soon, since it occupies the
+/// sender's room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_recv_in_place(
     channel: *const strait_channel,
@@ -172,9 +180,9 @@ pub unsafe extern "C" fn strait_recv_in_place(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, mut pin) = unsafe { (args::out(view, ptr::null_mut(), "view is NULL")?, enter(channel)?.pin()) };
-        // SAFETY: what it gives stands in front of the pin.
+        // SAFETY: the value stands before the pin in its struct, so it is dropped first.
         let view = unsafe { pin.channel() }.recv_in_place(until(deadline)).map_err(|error| pin.failure(error))?;
         pin.hold();
         *out = Box::into_raw(Box::new(strait_view { view, taken: Taken::default(), _pin: pin }));
@@ -182,29 +190,31 @@ pub unsafe extern "C" fn strait_recv_in_place(
     })
 }
 
-/// How many bytes the message has. This number does not change.
+/// Returns the number of bytes of the message, which does not change; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_len(view: *const strait_view) -> usize {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { view.as_ref() }.map_or(0, |view| view.view.len())
 }
 
-/// The bytes, valid until the view is freed. **Unless the message is sealed, the peer can change them while they are looked at**:
-/// copy what you decide on with `strait_view_copy`, and decide on the copy.
+/// Returns the bytes of the message, valid until the view is freed. **Unless the message is sealed, the peer can change
+/// the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_copy`, and
+/// decide on the copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_data(view: *const strait_view) -> *const c_void {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { view.as_ref() }.map_or(ptr::null(), |view| call_or(ptr::null(), || view.view.as_ptr().cast()))
 }
 
-/// Whether the sender has sealed the bytes: then nobody can change them any more.
+/// Returns whether the sender has sealed the bytes, so that no process can change them any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_is_sealed(view: *const strait_view) -> bool {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { view.as_ref() }.is_some_and(|view| call_or(false, || view.view.sealed().is_some()))
 }
 
-/// Copies `len` bytes from `offset` on to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message has fewer.
+/// Copies `len` bytes of the message, from `offset` on, to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message
+/// has fewer bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_copy(
     view: *mut strait_view,
@@ -213,7 +223,7 @@ pub unsafe extern "C" fn strait_view_copy(
     len: usize,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (view, out) =
             unsafe { (view.as_mut().ok_or(Failure::Invalid("view is NULL"))?, args::buffer(out.cast(), len)?) };
         if offset > view.view.len() || len > view.view.len() - offset {
@@ -233,7 +243,7 @@ pub unsafe extern "C" fn strait_view_take_handles(
     count: *mut usize,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         unsafe {
             let view = view.as_mut().ok_or(Failure::Invalid("view is NULL"))?;
             let inner = &mut view.view;
@@ -242,12 +252,13 @@ pub unsafe extern "C" fn strait_view_take_handles(
     })
 }
 
-/// Sends the message on over another channel without looking at it, handles and all; waits for room until the deadline. Of a large
-/// message that is not sealed this saves one of the two copies that `strait_forward` makes.
+/// Forwards the message with its handles over another channel without reading it; waits for room until the deadline.
+/// For a large message that is not sealed, this saves one of the two copies that `strait_forward` makes.
 ///
-/// If that succeeds the handles are gone; the view stays, and is freed to make room for the sender. Otherwise it is as it was. What was
-/// seen in the view is for certain what is sent only if the message is sealed: whoever has to check what passes receives it, and calls
-/// `strait_forward`. Fails with `STRAIT_INVALID_ARGUMENT` if some of the handles were taken and others were not.
+/// If the function succeeds, the handles are gone. The view stays; free it to make room for the sender. If the function
+/// fails, the view is as it was. The bytes seen in the view are certain to be the bytes sent only if the message is
+/// sealed. To check a message before forwarding it, receive it and call `strait_forward`. Fails with
+/// `STRAIT_INVALID_ARGUMENT` if some of the handles were taken and others were not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_forward(
     view: *mut strait_view,
@@ -255,18 +266,18 @@ pub unsafe extern "C" fn strait_view_forward(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (view, using) = unsafe { (view.as_mut().ok_or(Failure::Invalid("view is NULL"))?, enter(channel)?) };
         view.taken.check_none_left()?;
         view.view.forward(using.channel(), until(deadline)).map_err(|error| using.failure(error))
     })
 }
 
-/// Frees a view, which makes room for the sender, and closes the handles that were not taken. `NULL` is let pass.
+/// Frees a view, which makes room for the sender, and closes the handles that were not taken. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_free(view: *mut strait_view) {
     if !view.is_null() {
-        // SAFETY: it came from `strait_recv_in_place`, and the caller gives it up.
+        // SAFETY: the object came from `strait_recv_in_place`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(view) }));
     }
 }

@@ -1,17 +1,18 @@
 //! Strait for C and C++.
 //!
-//! This crate is the C interface and nothing else: each function checks what C gives it, calls [`strait`], and turns the result
-//! into a status. `include/strait/strait.h` is made from it by cbindgen, comments and all, so what a function promises is said at the
-//! function, in the terms of C; a test fails while the header is not what would be made. How to build and use it is in
-//! `docs/c-and-cpp.md`.
+//! This crate is the C interface and nothing else. Each function checks its arguments, calls [`strait`], and turns the
+//! result into a status. cbindgen makes `include/strait/strait.h` from this crate, with the comments, so the comment of
+//! each function describes the function in the terms of C. A test fails while the header is out of date. How to build
+//! and use the library is in `docs/c-and-cpp.md`.
 //!
-//! * No panic leaves a call: [`status`] catches it.
-//! * A pointer that is still good may be used from several threads, and its end closed or sent from any: see [`channel`].
-//! * What is given to a call that fails is the caller's as before: see [`handle`].
+//! * No panic leaves a function: [`status`] catches it.
+//! * Several threads may use one end of a channel, and any of them may close or send the end: see [`channel`].
+//! * If a function fails, the caller still owns the arguments: see [`handle`].
 
-// These are names of C.
+// The types have the names that C code uses.
 #![allow(non_camel_case_types)]
-// What a caller must see to is said in the header, function by function: who owns what, what may be `NULL`, which thread.
+// The header says for each function who owns what, which arguments may be `NULL`, and which threads may call the
+// function.
 #![allow(clippy::missing_safety_doc)]
 
 mod args;

@@ -1,4 +1,4 @@
-//! Processes that meet by name, and by invitation.
+//! Listening and connecting: by name, and by invitation.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::File;
@@ -19,50 +19,54 @@ use crate::peer::{Context, say, strait_peer};
 use crate::spawn::command;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// Says whether a process is let in, by what the kernel says of it.
+/// A function that decides whether a process is let in. Return true to accept it. `peer` is what the kernel says of the
+/// process.
 pub type strait_policy = Option<unsafe extern "C" fn(peer: *const strait_peer, context: *mut c_void) -> bool>;
 
-/// Is told of a process that was not let in: who it was, or `NULL` if it kept the kernel from saying so, and why;
-/// `strait_last_error_text` says more.
+/// A function that is called for each process that was refused. `peer` is what the kernel says of the process, or
+/// `NULL` if the process kept the kernel from saying so. `why` is the reason; `strait_last_error_text` says more.
 pub type strait_tell_refused =
     Option<unsafe extern "C" fn(peer: *const strait_peer, why: strait_status, context: *mut c_void)>;
 
-/// How to listen. All zeroes are the defaults.
+/// Options of a listener. Zero means the default of each option.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct strait_listener_options {
-    /// The directory in which the name is to be; `NULL` for that of this user. Copied.
+    /// The directory for the name; `NULL` for the directory of this user. Copied.
     pub directory: *const c_char,
-    /// The permissions of the name: 0600 by default.
+    /// The permissions of the name, at most 0777: 0600 by default.
     pub mode: u32,
-    /// 1 to let in only those that come with the token of an invitation.
+    /// 1 to accept only processes that connect with the token of an invitation.
     pub invited_only: u32,
-    /// Connections of one user that may wait to be let in: 32 by default.
+    /// Limit on pending connections of one user: 32 by default.
     pub waiting_of_a_user: u32,
-    /// The same of all users: 128 by default.
+    /// Limit on pending connections of all users: 128 by default.
     pub waiting_of_all: u32,
-    /// Who is let in; `NULL` for every process of this user. Called without a lock, in whichever thread accepts; it must not use the
-    /// listener.
+    /// The function that decides which processes are let in; `NULL` accepts every process of this user. Called without
+    /// a lock, in the thread that accepts. The function must not use the listener.
     pub policy: strait_policy,
-    /// Who is told of those that are not; `NULL` for nobody. Called as `policy` is.
+    /// The function that is called for each refused process; `NULL` for none. Called as `policy` is.
     pub on_refused: strait_tell_refused,
-    /// Handed to both; to be good as long as the listener and its invitations.
+    /// The argument `context` of both functions. Must stay valid as long as the listener and its invitations.
     pub context: *mut c_void,
-    /// Options of the channels that it makes; `NULL` for the defaults. Copied.
+    /// Options of the channels that the listener makes; `NULL` for the defaults. Copied.
     pub channel: *const strait_options,
-    /// For later; zeroes.
+    /// Reserved; must be zero.
     pub reserved: [u64; 4],
 }
 
-/// Lets other processes connect, under a name. Any number of threads may use it at once; free it when none does any more.
+/// A listener, to which other processes connect under a name. Any number of threads may use it at once. Free it when no
+/// thread uses it any more.
 ///
-/// No thread is started: visitors are dealt with by whoever accepts.
+/// The library starts no thread: the threads that accept also handle the pending connections.
 #[derive(Debug)]
 pub struct strait_listener {
     listener: Listener,
+    /// The path of the listener's socket, for `strait_listener_path`.
     path: CString,
 }
 
+/// Converts the options of C code to a builder of a listener.
 fn builder(given: Option<&strait_listener_options>) -> Result<ListenerBuilder, Failure> {
     let mut builder = Listener::builder();
     let Some(given) = given else { return Ok(builder) };
@@ -71,7 +75,7 @@ fn builder(given: Option<&strait_listener_options>) -> Result<ListenerBuilder, F
             "strait_listener_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
         ));
     }
-    // SAFETY: as the C API says of both.
+    // SAFETY: the header requires both pointers to be valid.
     let (channel, directory) = unsafe { (options(given.channel)?, args::path(given.directory)) };
     builder = builder.options(channel);
     if let Some(directory) = directory {
@@ -87,29 +91,32 @@ fn builder(given: Option<&strait_listener_options>) -> Result<ListenerBuilder, F
     builder = builder.waiting(places(given.waiting_of_a_user, 32), places(given.waiting_of_all, 128));
     let context = Context::new(given.context);
     if let Some(policy) = given.policy {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         builder = builder.policy(move |peer| unsafe { policy(&(*peer).into(), context.get()) });
     }
     if let Some(tell) = given.on_refused {
         builder = builder.on_refused(move |refused| {
             let peer = refused.peer.map(strait_peer::from);
             let why = say(refused.why);
-            // SAFETY: as the C API says of both.
+            // SAFETY: the header requires both pointers to be valid.
             unsafe { tell(peer.as_ref().map_or(ptr::null(), ptr::from_ref), why, context.get()) };
         });
     }
     Ok(builder)
 }
 
+/// Returns a listener object that C code owns.
 fn give_listener(listener: Listener) -> *mut strait_listener {
     let path = CString::new(listener.path().as_os_str().as_bytes()).unwrap_or_default();
     Box::into_raw(Box::new(strait_listener { listener, path }))
 }
 
-/// Listens under a name. Blocks only while another process of this user takes the same name, or another thread any name.
+/// Listens under a name. Blocks only while another process of this user takes the same name, or another thread of this
+/// process takes any name.
 ///
-/// `options` may be `NULL`. `listener` gets it, and it is the caller's; `NULL` on failure: `STRAIT_NAME_TAKEN` if somebody listens there.
-/// The name of a process that is gone is taken over.
+/// `options` may be `NULL`. `listener` receives the listener, which the caller owns, or `NULL` on failure. Fails with
+/// `STRAIT_NAME_TAKEN` if another process, or another listener of this process, listens under the name. The name of a
+/// process that is gone is taken over.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_bind(
     name: *const c_char,
@@ -117,7 +124,7 @@ pub unsafe extern "C" fn strait_listener_bind(
     listener: *mut *mut strait_listener,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (out, name, options) =
             unsafe { (args::out(listener, ptr::null_mut(), "listener is NULL")?, self::name(name)?, options.as_ref()) };
         *out = give_listener(builder(options)?.bind(name)?);
@@ -125,8 +132,9 @@ pub unsafe extern "C" fn strait_listener_bind(
     })
 }
 
-/// Listens on a socket that a service manager made: the one called so in its unit (`FileDescriptorName=`), or with `NULL` the only one.
-/// Each can be taken once. Otherwise as `strait_listener_bind`.
+/// Listens on a socket that a service manager made. `name` is the name of the socket in the unit
+/// (`FileDescriptorName=`); `NULL` takes the only socket. Each socket can be taken once. Otherwise like
+/// `strait_listener_bind`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_activated(
     name: *const c_char,
@@ -134,7 +142,7 @@ pub unsafe extern "C" fn strait_listener_activated(
     listener: *mut *mut strait_listener,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (out, name, options) =
             unsafe { (args::out(listener, ptr::null_mut(), "listener is NULL")?, args::text(name), options.as_ref()) };
         let name = name.map(|name| name.to_str().map_err(|_| Error::NotActivated)).transpose()?;
@@ -143,26 +151,31 @@ pub unsafe extern "C" fn strait_listener_activated(
     })
 }
 
+/// Returns the name as a string of Rust.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `name` is `NULL`; [`Error::BadName`] if it is not UTF-8.
+///
 /// # Safety
-/// `name` is `NULL` or a text.
+/// `name` is `NULL`, or points to a text that ends with a zero.
 unsafe fn name<'a>(name: *const c_char) -> Result<&'a str, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     let name = unsafe { args::text(name) }.ok_or(Failure::Invalid("name is NULL"))?;
     Ok(name.to_str().map_err(|_| Error::BadName)?)
 }
 
-/// Stops listening, and frees the listener; its invitations are refused from now on. `NULL` is let pass.
+/// Stops listening, and frees the listener. Its invitations are refused from now on. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_free(listener: *mut strait_listener) {
     if !listener.is_null() {
-        // SAFETY: it was given out by `give_listener`, and the caller gives it up.
+        // SAFETY: the object came from `give_listener`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(listener) }));
     }
 }
 
-/// The channel to the next process that is let in; waits for one until the deadline. Processes that are refused do not end the call.
+/// Accepts the next process; waits for one until the deadline. Processes that are refused do not end the wait.
 ///
-/// `channel` gets this end, which is the caller's; `NULL` on failure.
+/// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_accept(
     listener: *const strait_listener,
@@ -170,7 +183,7 @@ pub unsafe extern "C" fn strait_listener_accept(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, listener) = unsafe {
             (args::out(channel, ptr::null_mut(), "channel is NULL")?, args::reference(listener, "listener is NULL")?)
         };
@@ -179,42 +192,44 @@ pub unsafe extern "C" fn strait_listener_accept(
     })
 }
 
-/// A descriptor that is readable when `strait_listener_accept` with `STRAIT_NOW` has something to do, though not always something to
-/// return: for any event loop. It belongs to the listener. -1 if `listener` is `NULL`.
+/// Returns a descriptor for event loops. It is readable when `strait_listener_accept` with `STRAIT_NOW` has work to do,
+/// though that function does not always return a channel then. The listener owns the descriptor. Returns -1 if
+/// `listener` is `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_fd(listener: *const strait_listener) -> c_int {
     use std::os::fd::AsFd;
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { listener.as_ref() }.map_or(-1, |listener| listener.listener.as_fd().as_raw_fd())
 }
 
-/// Where its socket is. Valid as long as the listener.
+/// Returns the path of the listener's socket. Valid until the listener is freed. Returns `NULL` if `listener` is
+/// `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_path(listener: *const strait_listener) -> *const c_char {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { listener.as_ref() }.map_or(ptr::null(), |listener| listener.path.as_ptr())
 }
 
-/// How to connect. All zeroes are the defaults.
+/// Options of a connection. Zero means the default of each option.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_connect_options {
-    /// The directory in which the name is; `NULL` for that of this user.
+    /// The directory of the name; `NULL` for the directory of this user.
     pub directory: *const c_char,
     /// Options of the channel; `NULL` for the defaults.
     pub channel: *const strait_options,
-    /// The user as whom the server is to run, if `has_server` is 1; otherwise this one.
+    /// The uid that the server must have, if `has_server` is 1. Otherwise the server must have the uid of this process.
     pub server: u32,
-    /// Whether `server` is meant.
+    /// 1 if `server` is set; otherwise 0.
     pub has_server: u32,
-    /// For later; zeroes.
+    /// Reserved; must be zero.
     pub reserved: [u64; 4],
 }
 
-/// The channel to whoever listens under a name; waits to be let in until the deadline.
+/// Connects to the process that listens under a name; waits until the deadline for the server to accept.
 ///
-/// `options` may be `NULL`. `channel` gets this end, which is the caller's; `NULL` on failure: `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED`,
-/// `STRAIT_WRONG_SERVER`.
+/// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
+/// failure. Fails with `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_connect(
     name: *const c_char,
@@ -223,7 +238,7 @@ pub unsafe extern "C" fn strait_connect(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (out, name, given) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::name(name)?, options.as_ref()) };
         let mut connector = Connector::new(name);
@@ -233,7 +248,7 @@ pub unsafe extern "C" fn strait_connect(
                     "strait_connect_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
                 ));
             }
-            // SAFETY: as the C API says of both.
+            // SAFETY: the header requires both pointers to be valid.
             let (channel, directory) = unsafe { (self::options(given.channel)?, args::path(given.directory)) };
             connector = connector.options(channel);
             if let Some(directory) = directory {
@@ -248,15 +263,17 @@ pub unsafe extern "C" fn strait_connect(
     })
 }
 
-/// Lets one process in, once: whoever is told of it. Any number of threads may use it at once; free it when none does any more.
+/// An invitation: a one-time token that lets one process connect. Any number of threads may use it at once. Free it
+/// when no thread uses it any more.
 #[derive(Debug)]
 pub struct strait_invitation {
     invitation: Invitation,
 }
 
-/// Invites one process, for so many nanoseconds.
+/// Makes an invitation for one process. The invitation is valid for `nanoseconds`.
 ///
-/// `invitation` gets it, and it is the caller's; `NULL` on failure. It may outlive the listener, but then nobody is let in.
+/// `invitation` receives the invitation, which the caller owns, or `NULL` on failure. The invitation may outlive the
+/// listener, but then no process is let in.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_invite(
     listener: *const strait_listener,
@@ -264,7 +281,7 @@ pub unsafe extern "C" fn strait_listener_invite(
     invitation: *mut *mut strait_invitation,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, listener) = unsafe {
             let out = args::out(invitation, ptr::null_mut(), "invitation is NULL")?;
             (out, args::reference(listener, "listener is NULL")?)
@@ -275,19 +292,21 @@ pub unsafe extern "C" fn strait_listener_invite(
     })
 }
 
-/// Takes an invitation back, and frees it. `NULL` is let pass.
+/// Withdraws an invitation, and frees it. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_free(invitation: *mut strait_invitation) {
     if !invitation.is_null() {
-        // SAFETY: it came from `strait_listener_invite`, and the caller gives it up.
+        // SAFETY: the object came from `strait_listener_invite`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(invitation) }));
     }
 }
 
-/// Starts a program, as `strait_spawn` does, and invites it over its standard input: it takes its end by `strait_invited`.
+/// Starts a program as `strait_spawn` does, and writes the invitation to the program's standard input. The program
+/// takes its end with `strait_invited`.
 ///
-/// `pid` gets the process, for which the caller has to wait. `stdin_fd` gets the other end of its standard input, which is the caller's to
-/// close; with `NULL` it is closed at once.
+/// `pid` receives the process number; the caller has to wait for the process as for any child. `stdin_fd` receives the
+/// writing end of the program's standard input, which the caller has to close; if `stdin_fd` is `NULL`, that end is
+/// closed at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_spawn(
     invitation: *const strait_invitation,
@@ -298,7 +317,7 @@ pub unsafe extern "C" fn strait_invitation_spawn(
     stdin_fd: *mut c_int,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (invitation, pid, stdin, mut command) = unsafe {
             let invitation = args::reference(invitation, "invitation is NULL")?;
             let stdin = (!stdin_fd.is_null()).then(|| args::out(stdin_fd, -1, "")).transpose()?;
@@ -313,25 +332,26 @@ pub unsafe extern "C" fn strait_invitation_spawn(
     })
 }
 
-/// Writes the line that invites a process to a descriptor that leads to its standard input, for those who start it otherwise. Whoever
-/// reads it can come. The descriptor stays the caller's. Blocks as long as writing to it does.
+/// Writes the line that invites a process to `fd`, which leads to the standard input of that process. Use it to invite
+/// a process that the caller starts by its own means. Any process that reads the line can use the invitation. The
+/// caller still owns `fd`. Blocks as long as writing to `fd` does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_tell(invitation: *const strait_invitation, fd: c_int) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says.
+        // SAFETY: the header requires the pointer to be valid.
         let invitation = unsafe { args::reference(invitation, "invitation is NULL") }?;
         if fd < 0 {
             return Err(Failure::Invalid("fd is negative: give an open descriptor"));
         }
-        // SAFETY: only written to, and not closed: it stays the caller's.
+        // SAFETY: the file is only written to and never closed, so the caller still owns the descriptor.
         let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
         Ok(invitation.invitation.tell(&mut *file)?)
     })
 }
 
-/// The channel to whoever was invited, once it has come; waits for it until the deadline.
+/// Accepts the invited process; waits for it until the deadline.
 ///
-/// `channel` gets this end, which is the caller's; `NULL` on failure.
+/// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_accept(
     invitation: *const strait_invitation,
@@ -339,7 +359,7 @@ pub unsafe extern "C" fn strait_invitation_accept(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, invitation) = unsafe {
             let out = args::out(channel, ptr::null_mut(), "channel is NULL")?;
             (out, args::reference(invitation, "invitation is NULL")?)
@@ -349,10 +369,11 @@ pub unsafe extern "C" fn strait_invitation_accept(
     })
 }
 
-/// The channel to whoever invited this process over its standard input, of which one line is read and no byte more; waits to be let in
-/// until the deadline.
+/// Connects to the process that invited this process over its standard input; waits until the deadline to be accepted.
+/// Reads one line of standard input, and no byte more.
 ///
-/// `options` may be `NULL`. `channel` gets this end, which is the caller's; `NULL` on failure.
+/// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invited(
     options: *const strait_options,
@@ -360,7 +381,7 @@ pub unsafe extern "C" fn strait_invited(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, options): (_, Options) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
         *out = strait_channel::give(strait::invited(&options, until(deadline))?);
@@ -368,29 +389,31 @@ pub unsafe extern "C" fn strait_invited(
     })
 }
 
-/// A name under which somebody listens, or did. What it points to is valid during the call that is told of it.
+/// A name under which a process listens, or listened. Valid during the call of the function that receives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_listening {
-    /// The name.
+    /// The name of the listener.
     pub name: *const c_char,
-    /// When it was taken, in seconds since 1970.
+    /// The time at which the name was taken, in seconds since 1970.
     pub since: i64,
-    /// The user whose it is.
+    /// The uid of the user that owns the name.
     pub uid: u32,
-    /// The process that listens; 0 if nobody does any more, or if it is in a process namespace that this one does not see.
+    /// The process that listens. 0 if no process listens any more, or if it is in a PID namespace that this process
+    /// does not see.
     pub pid: libc::pid_t,
-    /// 1 if anybody listens, otherwise 0.
+    /// 1 if a process listens; otherwise 0.
     pub is_live: u32,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
 }
 
-/// Is told of a name.
+/// A function that is called for each name.
 pub type strait_tell_name = Option<unsafe extern "C" fn(name: *const strait_listening, context: *mut c_void)>;
 
-/// Calls `tell` with each name in a directory, sorted; `NULL` for that of this user. That somebody listens is found out by connecting to
-/// it, which it does not notice. A directory that is not there has no names.
+/// Calls `tell` with each name in a directory, sorted. `directory` may be `NULL` for the directory of this user. The
+/// function connects to each name to find out whether a process listens there; the listener does not notice. A
+/// directory that does not exist has no names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_names(
     directory: *const c_char,
@@ -399,7 +422,7 @@ pub unsafe extern "C" fn strait_names(
 ) -> strait_status {
     call(|| {
         let tell = tell.ok_or(Failure::Invalid("tell is NULL"))?;
-        // SAFETY: as the C API says.
+        // SAFETY: the header requires the pointer to be valid.
         for there in strait::names(unsafe { args::path(directory) })? {
             let name = CString::new(there.name).unwrap_or_default();
             let listening = strait_listening {
@@ -410,7 +433,7 @@ pub unsafe extern "C" fn strait_names(
                 is_live: there.is_live.into(),
                 reserved: 0,
             };
-            // SAFETY: as the C API says of both.
+            // SAFETY: the header requires both pointers to be valid.
             unsafe { tell(&listening, context) };
         }
         Ok(())

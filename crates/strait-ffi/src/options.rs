@@ -1,4 +1,4 @@
-//! Options of a channel, as C sees them.
+//! Options of a channel for C code.
 
 use std::time::Duration;
 
@@ -7,56 +7,58 @@ use strait::{Options, Wait};
 use crate::args;
 use crate::status::Failure;
 
-/// How a call waits when it has to.
+/// How functions on an end wait.
 pub type strait_wait = u32;
 
-/// Spin for a while if the peer runs on another CPU, then sleep.
+/// Spin for a short time if the peer runs on another CPU, then sleep.
 pub const STRAIT_WAIT_ADAPTIVE: strait_wait = 0;
 /// Never sleep: the lowest latency, at the cost of a whole core.
 pub const STRAIT_WAIT_SPIN: strait_wait = 1;
 /// Sleep at once: the least CPU time.
 pub const STRAIT_WAIT_BLOCK: strait_wait = 2;
 
-/// For an option where 0 is meant, since 0 stands for the default.
+/// The value of an option that is to be 0, since 0 stands for the default.
 pub const STRAIT_ZERO: u64 = 0xffff_ffff_ffff_ffff;
 
-/// Options of one end of a channel. All zeroes are the defaults, so name only what you want:
-/// `(strait_options){.max_message = 4096}`. Where a call takes options, `NULL` is the defaults too.
+/// Options of one end of a channel: wait strategy and limits. Zero means the default of each option, so name only the
+/// options that you want: `(strait_options){.max_message = 4096}`. Functions that take options also accept `NULL` for
+/// the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_options {
-    /// How calls on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
+    /// How functions on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
     pub wait: strait_wait,
-    /// 1 if the process at the other end may not send descriptors: the kernel drops them before they are this process's.
+    /// 1 if the process at the other end may not send descriptors: the kernel drops them before this process gets them.
     pub refuse_descriptors: u32,
-    /// Nanoseconds that an adaptive wait spins, at most 20 ms: 50 µs by default.
+    /// How long an adaptive wait spins, in nanoseconds, at most 20 ms: 50 µs by default.
     pub spin: u64,
-    /// Bytes of the ring that this end sends through at first: 8 KiB for the first channel of a link, 256 B for others.
+    /// Size in bytes of the first ring through which this end sends: 8 KiB by default for the first channel of a link,
+    /// 256 B for others.
     pub ring: u64,
-    /// Bytes up to which that ring grows: 1 MiB by default.
+    /// Size in bytes up to which the sending ring grows: 1 MiB by default.
     pub ring_max: u64,
-    /// Bytes up to which a message goes through the ring: 64 KiB by default.
+    /// Size in bytes of the largest message that goes through the ring: 64 KiB by default.
     pub inline_max: u64,
-    /// Bytes in large messages that may be under way from this end: 256 MiB by default.
+    /// Bytes of large messages that this end may have in flight: 256 MiB by default.
     pub queue_bytes: u64,
-    /// Messages that may be under way from this end: as many as the ring takes by default.
+    /// Number of messages that this end may have in flight: as many as fit into the ring by default.
     pub queue_messages: u64,
-    /// Bytes in the longest message that this end sends: 256 MiB by default, and at most.
+    /// Size in bytes of the longest message that this end sends: 256 MiB by default, which is also the maximum.
     pub max_message: u64,
-    /// Handles in one message that this end sends: 64 by default, and at most.
+    /// Number of handles that a message of this end may have: 64 by default, which is also the maximum.
     pub max_handles: u64,
-    /// Bytes that this end keeps mapped and warm for large messages: 64 MiB by default.
+    /// Bytes of memory that this end keeps mapped for reuse by large messages: 64 MiB by default.
     pub pool: u64,
-    /// Bytes of the peer's memory that this end is willing to have mapped: 1 GiB by default.
+    /// Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
     pub peer_memory: u64,
-    /// For later; zeroes.
+    /// Reserved; must be zero.
     pub reserved: [u64; 4],
 }
 
-/// Sets a size.
+/// A method of [`Options`] that sets a size.
 type Set = fn(Options, usize) -> Options;
 
-/// A size, if it is not the default.
+/// Returns the size that an option of C code stands for; `None` for the default.
 fn size(option: u64) -> Option<usize> {
     match option {
         0 => None,
@@ -66,7 +68,10 @@ fn size(option: u64) -> Option<usize> {
 }
 
 impl strait_options {
-    /// As the library wants them.
+    /// Checks these options and converts them to options of the Rust library.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`] if a reserved field is not zero, or a field has no valid value.
     fn checked(&self) -> Result<Options, Failure> {
         if self.reserved != [0; 4] || self.refuse_descriptors > 1 {
             return Err(Failure::Invalid(
@@ -108,14 +113,17 @@ impl strait_options {
     }
 }
 
-/// Options that a call was given, or the defaults.
+/// Converts the options that C code has given; `NULL` gives the defaults.
+///
+/// # Errors
+/// [`Failure::Invalid`] if a reserved field is not zero, or a field has no valid value.
 ///
 /// # Safety
-/// They are there, or `NULL`.
+/// `given` is `NULL`, or points to options that stay during the function call.
 pub(crate) unsafe fn options(given: *const strait_options) -> Result<Options, Failure> {
     if given.is_null() {
         return Ok(Options::new());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { args::reference(given, "options") }?.checked()
 }

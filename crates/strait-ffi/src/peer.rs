@@ -1,4 +1,5 @@
-//! Who is at the other end, what this end has done, and what is held for peers.
+//! The peer of a channel, the counters of an end, and the limits and usage of resources that this process holds for
+//! peers.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
@@ -11,19 +12,19 @@ use crate::args;
 use crate::channel::{enter, strait_channel};
 use crate::status::{Failure, call, call_or, failed, strait_status};
 
-/// The process at the other end, as the kernel describes it: never as it describes itself. Numbers are as seen from this process's
-/// namespaces.
+/// The process at the other end, as the kernel describes it; no field comes from the process itself. Numbers are as
+/// seen from the namespaces of this process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_peer {
-    /// Its process number; 0 if it is in a process namespace that this one does not see. A number may be used again after its process
-    /// has died; what `strait_channel_peer_pidfd` gives may not.
+    /// The process number; 0 if the process is in a PID namespace that this process does not see. The kernel may reuse
+    /// the number after the process has died; the pidfd of `strait_channel_peer_pidfd` stays unambiguous.
     pub pid: libc::pid_t,
-    /// Its user.
+    /// The uid of the process.
     pub uid: u32,
-    /// Its group.
+    /// The gid of the process.
     pub gid: u32,
-    /// 1 if it lived when it was asked for, as far as could be found out; otherwise 0.
+    /// 1 if the process was alive when this value was made, as far as could be found out; otherwise 0.
     pub is_alive: u32,
 }
 
@@ -33,71 +34,72 @@ impl From<Peer> for strait_peer {
     }
 }
 
-/// Who is at the other end. Within one process, this process. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side. Does
-/// not block.
+/// Writes the process at the other end to `peer`; this process if the channel is within one process. Fails with
+/// `STRAIT_WOULD_BLOCK` before the peer has opened its side. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peer(channel: *const strait_channel, peer: *mut strait_peer) -> strait_status {
     call(|| {
         let nobody = strait_peer { pid: 0, uid: u32::MAX, gid: u32::MAX, is_alive: 0 };
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (peer, using) = unsafe { (args::out(peer, nobody, "peer is NULL")?, enter(channel)?) };
         *peer = using.channel().peer()?.ok_or(Error::WouldBlock)?.into();
         Ok(())
     })
 }
 
-/// A descriptor for the process at the other end, which stays its own even when its number is used again, and can be polled for its
-/// death.
+/// Makes a pidfd for the process at the other end. It keeps meaning that process after the process number is reused,
+/// and can be polled for the death of the process.
 ///
-/// `pidfd` gets it, and it is the caller's to close; -1 on failure. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side.
+/// `pidfd` receives the descriptor, which the caller has to close, or -1 on failure. Fails with `STRAIT_WOULD_BLOCK`
+/// before the peer has opened its side.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peer_pidfd(channel: *const strait_channel, pidfd: *mut c_int) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (pidfd, using) = unsafe { (args::out(pidfd, -1, "pidfd is NULL")?, enter(channel)?) };
         *pidfd = using.channel().peer_pidfd()?.into_raw_fd();
         Ok(())
     })
 }
 
-/// What an end of a channel has done since it was made.
+/// Counters of one end of a channel since the end was made.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_counters {
-    /// Messages sent.
+    /// Number of messages that this end has sent.
     pub messages_sent: u64,
-    /// Bytes in them.
+    /// Number of payload bytes in the messages that this end has sent.
     pub bytes_sent: u64,
-    /// Messages received.
+    /// Number of messages that this end has received.
     pub messages_received: u64,
-    /// Bytes in them.
+    /// Number of payload bytes in the messages that this end has received.
     pub bytes_received: u64,
-    /// How often this end had to wake the other, by a system call.
+    /// How often this end made a system call to wake the other end.
     pub wake_ups: u64,
-    /// How often this end went to sleep.
+    /// How often a thread that waited on this end went to sleep.
     pub sleeps: u64,
-    /// Messages sent outside the ring.
+    /// Number of messages sent out of line, that is in memory outside the ring.
     pub out_of_line: u64,
-    /// Of those, how many found warm memory in the pool.
+    /// Number of messages sent out of line for which the pool had memory that was mapped already.
     pub pool_hits: u64,
-    /// How often the ring this end sends through was replaced by a larger one.
+    /// How often a larger ring replaced the ring through which this end sends.
     pub grown: u64,
-    /// How often sending had to wait for room.
+    /// How often sending on this end had to wait for room.
     pub stalls: u64,
-    /// How often receiving failed since this process holds as much for the peer as it may.
+    /// How often a receive on this end failed because this process held as much for the peer as the limits allow.
     pub limits_reached: u64,
-    /// For later; zeroes.
+    /// Reserved; always zero.
     pub reserved: [u64; 5],
 }
 
-/// What this end has done so far. Does not block.
+/// Writes the counters of an end to `counters`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_counters(
     channel: *const strait_channel,
     counters: *mut strait_counters,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, using) =
             unsafe { (args::out(counters, strait_counters::default(), "counters is NULL")?, enter(channel)?) };
         let counters = using.channel().counters();
@@ -119,22 +121,24 @@ pub unsafe extern "C" fn strait_channel_counters(
     })
 }
 
-/// What this process holds for a peer, and limits.
+/// A resource that this process holds for peers, up to a limit.
 pub type strait_resource = u32;
 
-/// Bytes of the peer's memory that are mapped here.
+/// Bytes of the peer's memory that are mapped in this process.
 pub const STRAIT_MEMORY: strait_resource = 0;
 /// Mappings of the peer's memory.
 pub const STRAIT_MAPPINGS: strait_resource = 1;
-/// Descriptors that came from the peer and that nobody has received yet, and sockets to processes to which it introduced this one.
+/// Descriptors that came from the peer and that were not received yet, and sockets to processes to which the peer
+/// introduced this process.
 pub const STRAIT_DESCRIPTORS: strait_resource = 2;
-/// Lanes of which the peer had this process know.
+/// Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
 pub const STRAIT_LANES: strait_resource = 3;
-/// Bytes of messages that were taken out of shared memory when an end moved, and were not received yet.
+/// Bytes of messages that were taken out of shared memory when an end moved, and that were not received yet.
 pub const STRAIT_QUEUED_BYTES: strait_resource = 4;
-/// Such messages.
+/// Messages that were taken out of shared memory when an end moved, and that were not received yet.
 pub const STRAIT_QUEUED_MESSAGES: strait_resource = 5;
 
+/// Converts the number of a resource to the Rust type.
 fn resource(number: strait_resource) -> Result<Resource, Failure> {
     Ok(match number {
         STRAIT_MEMORY => Resource::Memory,
@@ -147,11 +151,12 @@ fn resource(number: strait_resource) -> Result<Resource, Failure> {
     })
 }
 
-/// Limits are set one by one here, and all together in Rust.
+/// Serialises `strait_set_limit`, which sets one limit, while the Rust library sets all limits together.
 static SETTING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// Sets how much of something this process holds: for one peer process, whatever links lead to it, and for all peer processes of one
-/// user. It holds for what is asked for from now on; what is held stays. Does not block.
+/// Sets the limits of a resource in this process: `peer` for one peer process, over all links to it, and `user` for all
+/// peer processes of one user together. The limits apply to what is requested from now on; what is held stays held.
+/// Does not block.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_set_limit(resource: strait_resource, peer: u64, user: u64) -> strait_status {
     call(|| {
@@ -162,15 +167,15 @@ pub extern "C" fn strait_set_limit(resource: strait_resource, peer: u64, user: u
     })
 }
 
-/// How much of a resource is held, and how much may be.
+/// The amount of a resource that is held, and its limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_level {
-    /// Held now.
+    /// The amount that is held now.
     pub held: u64,
-    /// The limit that is set now.
+    /// The limit that applies now.
     pub limit: u64,
-    /// How often something was refused, since more would have been held than may be.
+    /// How often a request was refused because the limit would have been exceeded.
     pub reached: u64,
 }
 
@@ -180,28 +185,30 @@ impl From<Level> for strait_level {
     }
 }
 
-/// What this process holds for the process at the other end of a channel, and for all peers of that one's user.
+/// The amount of one resource that this process holds for the process at the other end of a channel, and for all peer
+/// processes of that process's user.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_usage {
-    /// For the process, over all links to it.
+    /// The amount for the peer process, over all links to it.
     pub peer: strait_level,
-    /// For all processes of its user.
+    /// The amount for all peer processes of the peer's user.
     pub user: strait_level,
-    /// How many processes of the user something is held for.
+    /// Number of processes of the peer's user for which this process has an account.
     pub processes: u64,
-    /// How often the process has woken this one and there was nothing.
+    /// Number of idle wake-ups: how often the peer woke this process, and there was nothing to do.
     pub idle_wake_ups: u64,
-    /// How many of those were too many, so that the peer was not listened to for a millisecond.
+    /// How often the peer was throttled: it was not listened to for a millisecond, because it caused too many idle
+    /// wake-ups.
     pub pauses: u64,
-    /// The user, if `has_uid` is 1.
+    /// The uid of the peer's user, if `has_uid` is 1.
     pub uid: u32,
-    /// 0 for peers of which the kernel knows no user.
+    /// 1 if `uid` is set; 0 for peers whose user the kernel does not name.
     pub has_uid: u32,
 }
 
-/// How much of a resource is held for the process at the other end and for its user. Fails with `STRAIT_WOULD_BLOCK` before the peer has
-/// opened its side, and within one process. Does not block.
+/// Writes to `usage` how much of a resource this process holds for the process at the other end and for its user. Fails
+/// with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peer_usage(
     channel: *const strait_channel,
@@ -209,7 +216,7 @@ pub unsafe extern "C" fn strait_channel_peer_usage(
     usage: *mut strait_usage,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, using) = unsafe { (args::out(usage, strait_usage::default(), "usage is NULL")?, enter(channel)?) };
         let resource = self::resource(resource)?;
         let usage = using.channel().peer_usage()?.ok_or(Error::WouldBlock)?;
@@ -226,30 +233,31 @@ pub unsafe extern "C" fn strait_channel_peer_usage(
     })
 }
 
-/// A peer that broke the protocol.
+/// A peer process that broke the protocol.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_bad_peer {
-    /// Who it is, as the kernel says; `NULL` if it does not.
+    /// The peer, as the kernel describes it; `NULL` if the kernel does not say.
     pub peer: *const strait_peer,
-    /// What it did.
+    /// A text that says how the peer broke the protocol.
     pub reason: *const c_char,
-    /// 1 if its link is lost, and with it every channel over that link; 0 if it is one channel that has ended.
+    /// 1 if the link to the peer is lost, and with it every channel over that link; 0 if only one channel has ended.
     pub link_lost: u32,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
 }
 
-/// Who is told of a peer that broke the protocol. What it points to is valid during the call.
+/// A function that is called for each peer that broke the protocol. `bad` and what it points to are valid during the
+/// call.
 pub type strait_tell_bad_peer = Option<unsafe extern "C" fn(bad: *const strait_bad_peer, context: *mut c_void)>;
 
-/// A pointer of the caller's, which is handed back to its functions and otherwise never looked at.
+/// A pointer of C code that the library passes to C functions, and never reads through.
 #[derive(Clone, Copy)]
 pub(crate) struct Context(*mut c_void);
 
-// SAFETY: it is a number to us. What it points to may be used from any thread, as the caller was told.
+// SAFETY: this code never follows the pointer. The header requires that any thread may use what it points to.
 unsafe impl Send for Context {}
-// SAFETY: as before.
+// SAFETY: this code never follows the pointer. The header requires that any thread may use what it points to.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -262,11 +270,11 @@ impl Context {
     }
 }
 
-/// Has `tell` called for each peer process that breaks the protocol, in place of what was called before; `NULL` for nothing. The library
-/// writes no logs.
+/// Registers a function that is called for each peer process that breaks the protocol. It replaces the function that
+/// was registered before; `NULL` registers none. The library writes no logs.
 ///
-/// It is called in whichever thread is just in a call of this library, where that holds no lock: it may call anything. `context` is
-/// handed to it, and must be good as long as the process lives.
+/// The function runs in a thread that is in a call of this library, while the library holds no lock, so it may call any
+/// function. It receives `context`, which must stay valid for the life of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context: *mut c_void) {
     let context = Context::new(context);
@@ -274,7 +282,7 @@ pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context:
         strait::on_bad_peer(move |bad: &BadPeer| {
             let Some(tell) = tell else { return };
             let peer = bad.peer.map(strait_peer::from);
-            // Without a zero in it, which no reason has.
+            // A reason has no zero byte, so this does not fail.
             let reason = std::ffi::CString::new(bad.reason).unwrap_or_default();
             let told = strait_bad_peer {
                 peer: peer.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
@@ -282,13 +290,14 @@ pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context:
                 link_lost: bad.link_lost.into(),
                 reserved: 0,
             };
-            // SAFETY: as the C API says of both.
+            // SAFETY: the header requires both pointers to be valid.
             unsafe { tell(&told, context.get()) };
         });
     });
 }
 
-/// The failure of which a function of the caller's is told, to be asked for with `strait_last_error_text`.
+/// Records `error` as the last failure of this thread, for `strait_last_error_text` in a function of C code. Returns
+/// its status.
 pub(crate) fn say(error: Error) -> strait_status {
     failed(Failure::Strait(error))
 }

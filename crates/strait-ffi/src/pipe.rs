@@ -1,4 +1,4 @@
-//! Data pipes: one-way streams of bytes in shared memory. What is the same for both ends is in `pipe/shell.rs`.
+//! Data pipes: one-way streams of bytes in shared memory. Code that both ends share is in `pipe/shell.rs`.
 
 pub(crate) mod shell;
 
@@ -12,12 +12,12 @@ use crate::deadline::{strait_deadline, until};
 use crate::status::{call, strait_status};
 use shell::{Held, Shell, begin, count, finish, free, held, shape};
 
-/// The writing end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
-/// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
+/// The writing end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+/// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 pub struct strait_producer(Shell<Self>);
 
-/// The reading end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
-/// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
+/// The reading end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+/// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 pub struct strait_consumer(Shell<Self>);
 
 impl Held for strait_producer {
@@ -74,8 +74,9 @@ impl Held for strait_consumer {
 
 /// Makes a data pipe, a one-way stream of bytes whose ends can be sent to other processes.
 ///
-/// Its buffer has `capacity` bytes, rounded up to whole elements of `element` bytes each (0 is 1): only whole elements are written and
-/// read. `producer` and `consumer` get the ends, which are the caller's; `NULL` on failure. Does not block.
+/// The buffer has `capacity` bytes, rounded up to whole elements of `element` bytes each (0 counts as 1). Only whole
+/// elements are written and read. `producer` and `consumer` receive the ends, which the caller owns, or `NULL` on
+/// failure. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_pipe_new(
     capacity: usize,
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn strait_pipe_new(
     consumer: *mut *mut strait_consumer,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (one, other) = unsafe {
             let one = args::out(producer, ptr::null_mut(), "producer is NULL");
             let other = args::out(consumer, ptr::null_mut(), "consumer is NULL");
@@ -97,19 +98,19 @@ pub unsafe extern "C" fn strait_pipe_new(
     })
 }
 
-/// Ends the stream, and frees its writing end: the consumer reads what was written, and then the end. Room that was begun with is not
-/// valid any more, and nothing of it was written. `NULL` is let pass. Does not block.
+/// Ends the stream, and frees its writing end. The consumer reads what was written, and then the end of the stream.
+/// Room from `strait_producer_begin` becomes invalid, and nothing of it is written. Ignores `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_free(producer: *mut strait_producer) {
-    // SAFETY: it was given out by `give`, and the caller gives it up.
+    // SAFETY: the object came from `give`, and the caller gives it up.
     unsafe { free(producer) }
 }
 
-/// Writes what there is room for, at least one element; waits for room until the deadline. `written` gets how many bytes that was: less
-/// than `len` if there was not more room.
+/// Writes as many bytes as there is room for, at least one element; waits for room until the deadline. `written`
+/// receives the number of bytes: less than `len` if there was not enough room for all.
 ///
-/// `STRAIT_PEER_CLOSED` if the consumer is gone; `STRAIT_NOT_ELEMENTS` if there is less than an element; `STRAIT_IN_USE` while room is held
-/// that was begun with.
+/// Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_NOT_ELEMENTS` if `len` is less than an
+/// element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_write(
     producer: *const strait_producer,
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn strait_producer_write(
     written: *mut usize,
     deadline: strait_deadline,
 ) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe {
         count(producer, (written, "written is NULL"), |producer| {
             let bytes = args::bytes(bytes.cast(), len)?;
@@ -127,10 +128,10 @@ pub unsafe extern "C" fn strait_producer_write(
     }
 }
 
-/// Writes all of it at once, or nothing; waits for room for all until the deadline.
+/// Writes all `len` bytes at once, or nothing; waits for room for all of them until the deadline.
 ///
-/// `STRAIT_OUT_OF_RANGE` if it is more than the capacity; `STRAIT_NOT_ELEMENTS` if it is not whole elements; otherwise as
-/// `strait_producer_write`.
+/// Fails with `STRAIT_OUT_OF_RANGE` if `len` is more than the capacity, and with `STRAIT_NOT_ELEMENTS` if it is no
+/// multiple of the element size; otherwise like `strait_producer_write`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_write_whole(
     producer: *const strait_producer,
@@ -139,17 +140,18 @@ pub unsafe extern "C" fn strait_producer_write_whole(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (producer, bytes) = unsafe { (held(producer)?, args::bytes(bytes.cast(), len)?) };
         producer.with_idle(|end| end.write_whole(bytes, until(deadline)))
     })
 }
 
-/// Begins to write in place: `room` gets where, and `len` how many bytes are free there, at least one element; waits for that until the
-/// deadline. What is behind the end of the buffer comes with the next call.
+/// Begins to write in place; waits until the deadline for room for at least one element. `room` receives the address,
+/// and `len` the number of bytes that are free there. Room beyond the end of the buffer comes with the next call. On
+/// failure `room` is `NULL` and `len` is 0.
 ///
-/// The room is to be written to and not read, as the peer may change what is in it, and is valid until `strait_producer_commit` ends
-/// this. Until then other calls that write fail with `STRAIT_IN_USE`, and the end is not sent. `NULL` and 0 on failure.
+/// Write to the room, but do not read from it: the peer may change its bytes. The room is valid until
+/// `strait_producer_commit`. Until then other writing functions fail with `STRAIT_IN_USE`, and so does sending the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_begin(
     producer: *const strait_producer,
@@ -158,7 +160,7 @@ pub unsafe extern "C" fn strait_producer_begin(
     deadline: strait_deadline,
 ) -> strait_status {
     let place = (room, ptr::null_mut(), "room is NULL");
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe {
         begin(producer, place, len, deadline, |end, deadline| {
             let mut begun = end.begin_write(deadline)?;
@@ -168,49 +170,54 @@ pub unsafe extern "C" fn strait_producer_begin(
     }
 }
 
-/// Ends writing in place: the first `len` bytes of the room were written. 0 writes nothing. The room is not valid any more.
+/// Ends writing in place: the first `len` bytes of the room were written. With 0, nothing is written. The room is not
+/// valid any more.
 ///
-/// `STRAIT_OUT_OF_RANGE` if there was less room, and `STRAIT_NOT_ELEMENTS` if these are not whole elements: then the room is still
-/// held. `STRAIT_INVALID_ARGUMENT` if nothing was begun.
+/// Fails with `STRAIT_OUT_OF_RANGE` if there was less room, and with `STRAIT_NOT_ELEMENTS` if `len` is no multiple of
+/// the element size; then the room is still held. Fails with `STRAIT_INVALID_ARGUMENT` if no room is held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_commit(producer: *const strait_producer, len: usize) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { finish(producer, len, Room::commit) }
 }
 
-/// How many bytes could be written now without waiting, in `room`. `STRAIT_PEER_CLOSED` if the consumer is known to be gone;
-/// `STRAIT_WOULD_BLOCK` while another thread waits, or holds room. Does not block.
+/// Writes to `room` how many bytes could be written now without waiting. Fails with `STRAIT_PEER_CLOSED` if the
+/// consumer is known to be gone, and with `STRAIT_WOULD_BLOCK` while another thread waits on this end or holds room.
+/// Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_room(producer: *const strait_producer, room: *mut usize) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { count(producer, (room, "room is NULL"), |producer| producer.with(DataProducer::room)) }
 }
 
-/// Bytes of the buffer, whole elements. 0 of `NULL`.
+/// Returns the size of the buffer in bytes, a multiple of the element size; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_capacity(producer: *const strait_producer) -> usize {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { shape(producer) }.1
 }
 
-/// Bytes of an element. 0 of `NULL`.
+/// Returns the size of an element in bytes; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_element(producer: *const strait_producer) -> usize {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { shape(producer) }.0
 }
 
-/// Frees a reading end; what is unread is lost. Bytes that were begun with are not valid any more. `NULL` is let pass. Does not block.
+/// Frees a reading end; unread bytes are lost. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does
+/// not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_free(consumer: *mut strait_consumer) {
-    // SAFETY: it was given out by `give`, and the caller gives it up.
+    // SAFETY: the object came from `give`, and the caller gives it up.
     unsafe { free(consumer) }
 }
 
-/// Reads what is there, at least one element; waits for it until the deadline. `count` gets how many bytes: 0 at the end of the stream.
+/// Reads the bytes that are there, at least one element; waits for them until the deadline. `count` receives the number
+/// of bytes: 0 at the end of the stream.
 ///
-/// `STRAIT_PEER_CLOSED` if the producer's process died and all that it wrote was read; `STRAIT_NOT_ELEMENTS` if the buffer is shorter than
-/// an element; `STRAIT_IN_USE` while bytes are held that were begun with.
+/// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and all that it wrote was read, with
+/// `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
+/// `strait_consumer_begin` are held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_read(
     consumer: *const strait_consumer,
@@ -219,7 +226,7 @@ pub unsafe extern "C" fn strait_consumer_read(
     count: *mut usize,
     deadline: strait_deadline,
 ) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe {
         self::count(consumer, (count, "count is NULL"), |consumer| {
             let buffer = args::buffer(buffer.cast(), capacity)?;
@@ -228,10 +235,10 @@ pub unsafe extern "C" fn strait_consumer_read(
     }
 }
 
-/// Fills all `len` bytes of the buffer, or reads nothing; waits for so many until the deadline.
+/// Fills all `len` bytes of the buffer, or reads nothing; waits for that many bytes until the deadline.
 ///
-/// `STRAIT_OUT_OF_RANGE` if that is more than the capacity, or if the stream has ended and has fewer left, which can still be read;
-/// otherwise as `strait_consumer_read`.
+/// Fails with `STRAIT_OUT_OF_RANGE` if `len` is more than the capacity, or if the stream has ended and has fewer bytes
+/// left, which can still be read. Otherwise like `strait_consumer_read`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_read_whole(
     consumer: *const strait_consumer,
@@ -240,13 +247,14 @@ pub unsafe extern "C" fn strait_consumer_read_whole(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (consumer, buffer) = unsafe { (held(consumer)?, args::buffer(buffer.cast(), len)?) };
         consumer.with_idle(|end| end.read_whole(buffer, until(deadline)))
     })
 }
 
-/// As `strait_consumer_read` with `STRAIT_NOW`, and the next call that reads gets the same bytes again.
+/// Copies the bytes that are there without consuming them: the next reading function returns the same bytes again.
+/// Otherwise like `strait_consumer_read` with `STRAIT_NOW`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_peek(
     consumer: *const strait_consumer,
@@ -254,7 +262,7 @@ pub unsafe extern "C" fn strait_consumer_peek(
     capacity: usize,
     count: *mut usize,
 ) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe {
         self::count(consumer, (count, "count is NULL"), |consumer| {
             let buffer = args::buffer(buffer.cast(), capacity)?;
@@ -263,24 +271,25 @@ pub unsafe extern "C" fn strait_consumer_peek(
     }
 }
 
-/// Drops up to `most` bytes that are there now, whole elements. `count` gets how many. Does not block.
+/// Drops up to `most` bytes that are there now, in whole elements. `count` receives the number of bytes dropped. Does
+/// not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_discard(
     consumer: *const strait_consumer,
     most: usize,
     count: *mut usize,
 ) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { self::count(consumer, (count, "count is NULL"), |consumer| consumer.with_idle(|end| end.discard(most))) }
 }
 
-/// Begins to read in place: `bytes` gets where, and `len` how many are there, at least one element; waits for that until the deadline.
-/// What is behind the end of the buffer comes with the next call. At the end of the stream `len` gets 0, and nothing is begun: the end is
-/// free for whatever is done with it.
+/// Begins to read in place; waits until the deadline for at least one element. `bytes` receives the address, and `len`
+/// the number of bytes that are there. Bytes beyond the end of the buffer come with the next call. At the end of the
+/// stream `len` receives 0, and nothing is held. On failure `bytes` is `NULL` and `len` is 0.
 ///
-/// The producer can change the bytes while they are looked at: copy what you decide on, once, and decide on the copy. They are valid until
-/// `strait_consumer_consume` ends this. Until then other calls that read fail with `STRAIT_IN_USE`, and the end is not sent. `NULL` and
-/// 0 on failure.
+/// The producer can change the bytes while this process reads them: copy the bytes on which a decision depends, once,
+/// and decide on the copy. The bytes are valid until `strait_consumer_consume`. Until then other reading functions fail
+/// with `STRAIT_IN_USE`, and so does sending the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_begin(
     consumer: *const strait_consumer,
@@ -289,7 +298,7 @@ pub unsafe extern "C" fn strait_consumer_begin(
     deadline: strait_deadline,
 ) -> strait_status {
     let place = (bytes, ptr::null(), "bytes is NULL");
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe {
         begin(consumer, place, len, deadline, |end, deadline| {
             let begun = end.begin_read(deadline)?;
@@ -301,34 +310,36 @@ pub unsafe extern "C" fn strait_consumer_begin(
 
 /// Ends reading in place: the first `len` bytes were read, and the rest stays unread. The bytes are not valid any more.
 ///
-/// `STRAIT_OUT_OF_RANGE` if there were fewer, and `STRAIT_NOT_ELEMENTS` if these are not whole elements: then they are still held.
-/// `STRAIT_INVALID_ARGUMENT` if nothing was begun; but the 0 bytes at the end of the stream may be consumed as often as one likes.
+/// Fails with `STRAIT_OUT_OF_RANGE` if there were fewer bytes, and with `STRAIT_NOT_ELEMENTS` if `len` is no multiple
+/// of the element size; then the bytes are still held. Fails with `STRAIT_INVALID_ARGUMENT` if nothing was begun. At
+/// the end of the stream, 0 bytes may be consumed any number of times.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_consume(consumer: *const strait_consumer, len: usize) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { finish(consumer, len, Unread::consume) }
 }
 
-/// How many bytes could be read now, in `count`. `STRAIT_WOULD_BLOCK` while another thread waits, or holds bytes. Does not block.
+/// Writes to `count` how many bytes could be read now. Fails with `STRAIT_WOULD_BLOCK` while another thread waits on
+/// this end or holds bytes. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_available(
     consumer: *const strait_consumer,
     count: *mut usize,
 ) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { self::count(consumer, (count, "count is NULL"), |consumer| consumer.with(DataConsumer::available)) }
 }
 
-/// Bytes of the buffer, whole elements. 0 of `NULL`.
+/// Returns the size of the buffer in bytes, a multiple of the element size; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_capacity(consumer: *const strait_consumer) -> usize {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { shape(consumer) }.1
 }
 
-/// Bytes of an element. 0 of `NULL`.
+/// Returns the size of an element in bytes; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_element(consumer: *const strait_consumer) -> usize {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     unsafe { shape(consumer) }.0
 }

@@ -1,4 +1,4 @@
-//! Receiving.
+//! Receiving messages.
 
 use std::ffi::c_void;
 
@@ -10,20 +10,21 @@ use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// A received message: its bytes in memory of this process, which nobody else can change, and its handles. Receiving into it again
-/// uses its memory again, and closes the handles that were not taken. One thread uses it at a time.
+/// A received message: its handles, and its bytes in private memory of this process. Receiving into the message again
+/// reuses its memory, and closes the handles that were not taken. One thread at a time uses a message.
 #[derive(Debug, Default)]
 pub struct strait_message {
     message: Message,
-    /// What came with a message whose bytes went elsewhere.
+    /// The handles of a message whose bytes are in a buffer of `strait_recv_into`.
     received: Option<Received>,
+    /// Handles that the message has released, and that did not fit into the array of C code yet.
     taken: Taken,
 }
 
-/// Handles on their way from a message to C.
+/// Handles that were taken out of a message, and that C code has not received yet.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    /// The last first.
+    /// The handles, in reverse order.
     handles: Vec<Handle>,
 }
 
@@ -34,7 +35,10 @@ impl Taken {
         }
     }
 
-    /// That there are none of which others were taken.
+    /// Checks that C code has either taken all handles that were taken out of the message, or none.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`] if some of these handles are left.
     pub(crate) fn check_none_left(&self) -> Result<(), Failure> {
         match self.handles.is_empty() {
             true => Ok(()),
@@ -44,10 +48,11 @@ impl Taken {
         }
     }
 
-    /// Gives out as many as there is room for. `more` takes them out of their message.
+    /// Writes as many handles to the array of C code as fit. If no handles are left over from before, takes them out of
+    /// their message with `more`.
     ///
     /// # Safety
-    /// As the C API says of `handles`, `capacity` and `count`.
+    /// `handles` is `NULL` or an array of `capacity` handles, and `count` is `NULL` or the caller may write to it.
     pub(crate) unsafe fn give(
         &mut self,
         more: impl FnOnce() -> Result<Vec<Handle>, strait::Error>,
@@ -55,7 +60,7 @@ impl Taken {
         capacity: usize,
         count: *mut usize,
     ) -> Result<(), Failure> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         let count = unsafe { args::out(count, 0, "count is NULL") }?;
         if capacity > 0 && handles.is_null() {
             return Err(Failure::Invalid("handles is NULL, but capacity is not 0"));
@@ -67,7 +72,7 @@ impl Taken {
         while *count < capacity
             && let Some(handle) = self.handles.pop()
         {
-            // SAFETY: the caller's, to write so many to.
+            // SAFETY: the caller's array has room for `capacity` handles.
             unsafe { handles.add(*count).write(strait_handle::give(handle)) };
             *count += 1;
         }
@@ -76,7 +81,7 @@ impl Taken {
 }
 
 impl strait_message {
-    /// Has another message in place of what was there.
+    /// Replaces the message; handles that were not taken are closed.
     pub(crate) fn put(&mut self, message: Message) {
         self.clear();
         self.message = message;
@@ -91,52 +96,54 @@ impl strait_message {
     }
 }
 
-/// What a call is about that receives into a message, or sends one on.
+/// Starts a use of the end, and returns the message, for a function that receives into a message or forwards it.
 ///
 /// # Safety
-/// Both are `NULL`, or the caller's, and stay as long as the call.
+/// Both pointers are `NULL`, or valid and the caller's during the function call.
 unsafe fn end_and_message<'a>(
     channel: *const strait_channel,
     message: *mut strait_message,
 ) -> Result<(Using<'a>, &'a mut strait_message), Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { Ok((enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?)) }
 }
 
-/// Makes an empty message, to receive into. It is the caller's. `NULL` if that fails.
+/// Makes an empty message, to receive into. The caller owns the message. Returns `NULL` on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_message_new() -> *mut strait_message {
     call_or(std::ptr::null_mut(), || Box::into_raw(Box::default()))
 }
 
-/// Frees a message, and closes the handles that were not taken. `NULL` is let pass.
+/// Frees a message, and closes the handles that were not taken. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_free(message: *mut strait_message) {
     if !message.is_null() {
-        // SAFETY: it came from `strait_message_new`, and the caller gives it up.
+        // SAFETY: the object came from `strait_message_new`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(message) }));
     }
 }
 
-/// The bytes of a message, which are valid until it is received into again or freed. Never `NULL`, but for `NULL`.
+/// Returns the bytes of a message, valid until the message is received into again or freed. Returns `NULL` only if
+/// `message` is `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_bytes(message: *const strait_message) -> *const c_void {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { message.as_ref() }.map_or(std::ptr::null(), |message| message.message.bytes().as_ptr().cast())
 }
 
-/// How many bytes a message has.
+/// Returns the number of bytes of a message; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_len(message: *const strait_message) -> usize {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { message.as_ref() }.map_or(0, |message| message.message.bytes().len())
 }
 
-/// Takes the next handles out of a message, in the order in which they were sent: as many as there are and `capacity` takes.
+/// Takes the next handles out of a message, in the order in which they were sent, at most `capacity`.
 ///
-/// `handles` gets them; they are the caller's. `count` gets how many; 0 when all were taken. Those that do not fit are there for the
-/// next call; `STRAIT_MAX_HANDLES` always are enough. Fails with `STRAIT_HANDLES_LOST` if not all have arrived; those that did were
-/// closed, and the bytes are intact.
+/// `handles` receives them, and the caller owns them. `count` receives their number: 0 when all handles were taken.
+/// Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
+/// `STRAIT_HANDLES_LOST` if not all handles have arrived; then those that arrived were closed, and the bytes are
+/// intact.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_take_handles(
     message: *mut strait_message,
@@ -145,7 +152,7 @@ pub unsafe extern "C" fn strait_message_take_handles(
     count: *mut usize,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         unsafe {
             let message = message.as_mut().ok_or(Failure::Invalid("message is NULL"))?;
             let (received, inner) = (&mut message.received, &mut message.message);
@@ -158,18 +165,19 @@ pub unsafe extern "C" fn strait_message_take_handles(
     })
 }
 
-/// The most handles that a message has.
+/// Maximum number of handles in a message.
 pub const STRAIT_MAX_HANDLES: usize = 64;
 
-/// The most bytes that a message has.
+/// Maximum number of bytes in a message.
 pub const STRAIT_MAX_MESSAGE: usize = 268_435_456;
 
 const _: () = assert!(STRAIT_MAX_HANDLES == strait::MAX_HANDLES && STRAIT_MAX_MESSAGE == strait::MAX_MESSAGE);
 
-/// Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`: only if it is there.
+/// Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`, receives only a
+/// message that is there already.
 ///
-/// What `message` had before is gone, whatever happens; after a failure it is empty. In steady flow nothing is allocated. Fails with
-/// `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+/// The previous contents of `message` are lost in any case; after a failure the message is empty. A steady flow of
+/// messages allocates no memory. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_recv(
     channel: *const strait_channel,
@@ -177,7 +185,7 @@ pub unsafe extern "C" fn strait_recv(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (using, message) = unsafe { end_and_message(channel, message) }?;
         message.clear();
         using.channel().recv_to(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
@@ -186,9 +194,10 @@ pub unsafe extern "C" fn strait_recv(
 
 /// Receives the next message into the front of a buffer of the caller's; waits for it until the deadline.
 ///
-/// `len` gets the bytes of the message. If `capacity` is less, the call fails with `STRAIT_BUFFER_TOO_SMALL`, `len` gets what is
-/// needed, and the message stays the next one. Its handles go into `handles`, to be taken from there with
-/// `strait_message_take_handles`; with `NULL` they are closed. What `handles` had before is gone, whatever happens.
+/// `len` receives the number of bytes of the message. If `capacity` is less, the function fails with
+/// `STRAIT_BUFFER_TOO_SMALL`, `len` receives the number that is needed, and the message stays the next one. The handles
+/// of the message go into `handles`; take them with `strait_message_take_handles`. If `handles` is `NULL`, they are
+/// closed. The previous contents of `handles` are lost in any case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_recv_into(
     channel: *const strait_channel,
@@ -199,8 +208,9 @@ pub unsafe extern "C" fn strait_recv_into(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // `len` may be anywhere, in the buffer even: so it is no reference, and written to when the buffer is none any more.
-        // SAFETY: as the C API says of all of them.
+        // `len` may lie anywhere, even in the buffer. So it is no reference, and is written once the buffer is not
+        // borrowed any more.
+        // SAFETY: the header requires all the pointers to be valid.
         let (using, buffer, len, mut handles) = unsafe {
             let len = args::Place::new(len, 0, "len is NULL")?;
             (enter(channel)?, args::buffer(buffer.cast(), capacity)?, len, handles.as_mut())
@@ -228,10 +238,11 @@ pub unsafe extern "C" fn strait_recv_into(
     })
 }
 
-/// Receives as many messages as are there, at most `count` and at least one; waits for the first until the deadline.
+/// Receives the messages that are there, at most `count` and at least one; waits for the first one until the deadline.
 ///
-/// `messages` are `count` pointers to messages, each another one; `received` gets how many of them, from the first, have got one.
-/// What they had before is gone. A failure is that of the first; one at a later message is that of the next call.
+/// `messages` are `count` pointers to different messages. `received` receives the number of them, from the first, that
+/// hold a new message. The previous contents of all of them are lost. A failure concerns the first message; the failure
+/// of a later message is returned by the next call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_recv_many(
     channel: *const strait_channel,
@@ -241,7 +252,7 @@ pub unsafe extern "C" fn strait_recv_many(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (using, messages, received) = unsafe {
             let received = args::out(received, 0, "received is NULL")?;
             let what = "messages is NULL, or there are too many";
@@ -250,7 +261,7 @@ pub unsafe extern "C" fn strait_recv_many(
         if messages.iter().any(|message| message.is_null()) {
             return Err(Failure::Invalid("one of the messages is NULL"));
         }
-        // SAFETY: each is one of the caller's, and no other reference to it is held.
+        // SAFETY: each message is the caller's, and this function holds no other reference to it.
         let shell = |message: &*mut strait_message| unsafe { &mut **message };
         let take = |message| {
             let shell = shell(message);
@@ -267,13 +278,13 @@ pub unsafe extern "C" fn strait_recv_many(
     })
 }
 
-/// Sends a received message on, handles and all; waits for room until the deadline. Then `message` is empty, and can be received into
-/// again. If it cannot be sent, it is as it was.
+/// Forwards a received message with its handles; waits for room until the deadline. On success `message` is empty, and
+/// can be received into again. If the function fails, the message is as it was.
 ///
-/// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does not grow with
-/// its size; any other is copied. Whoever gets the memory can see that others have it too. Fails with `STRAIT_HANDLES_LOST` if the message
-/// did not arrive whole, and with `STRAIT_INVALID_ARGUMENT` if some of its handles were taken and others were not, or its bytes are in
-/// a buffer of `strait_recv_into`.
+/// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does
+/// not grow with its size. Any other message is copied. A receiver of sealed memory can see that other processes have
+/// it too. Fails with `STRAIT_HANDLES_LOST` if the message did not arrive whole. Fails with `STRAIT_INVALID_ARGUMENT`
+/// if some of its handles were taken and others were not, or if its bytes are in a buffer of `strait_recv_into`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_forward(
     channel: *const strait_channel,
@@ -281,7 +292,7 @@ pub unsafe extern "C" fn strait_forward(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (using, message) = unsafe { end_and_message(channel, message) }?;
         message.taken.check_none_left()?;
         if message.received.is_some() {

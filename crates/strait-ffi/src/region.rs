@@ -1,4 +1,4 @@
-//! Regions: shared memory as an object that travels in messages.
+//! Regions: shared memory as an object that messages can carry.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -9,65 +9,72 @@ use strait::{Access, Error, Region, RegionCopy, RegionMap, RegionView};
 use crate::args;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// What a region lets whoever holds it do. The kernel holds them to it.
+/// The access that a region allows to its holder. The kernel enforces it.
 pub type strait_access = u32;
 
-/// Read and write.
+/// The holder can read and write the region.
 pub const STRAIT_WRITABLE_REGION: strait_access = 0;
-/// Read; others may write still.
+/// The holder can read the region; others may still write to it.
 pub const STRAIT_READ_ONLY_REGION: strait_access = 1;
-/// Read, and it never changes again.
+/// The holder can read the region, and no process can change it any more.
 pub const STRAIT_SEALED_REGION: strait_access = 2;
 
-/// How a region is mapped.
+/// The way in which a region is mapped.
 pub type strait_map = u32;
 
-/// For reading what others may be writing: look at each byte once, and decide on the copy.
+/// Map for reading memory that others may be writing: read each byte once, and decide on the copy.
 pub const STRAIT_MAP_READ: strait_map = 0;
-/// For reading and writing, as others may do at the same time.
+/// Map for reading and writing; others may read and write at the same time.
 pub const STRAIT_MAP_WRITE: strait_map = 1;
-/// For reading what nobody can change: only for a region that is sealed.
+/// Map for reading memory that no process can change: only for a sealed region.
 pub const STRAIT_MAP_SEALED: strait_map = 2;
-/// As private memory, in which pages are copied as they are written to: only for a region that is sealed.
+/// Map as private memory whose pages are copied when they are written to: only for a sealed region.
 pub const STRAIT_MAP_COPY: strait_map = 3;
 
-/// Shared memory of a fixed size, which can be sent in messages. Any number of threads may use it at once; free it when none does any
-/// more. What is mapped stays when it is freed or sent.
+/// Shared memory of a fixed size, which can be sent in messages. Any number of threads may use a region at once. Free
+/// it when no thread uses it any more. Mappings stay when the region is freed or sent.
 #[derive(Debug)]
 pub struct strait_region {
     region: Region,
 }
 
 impl strait_region {
+    /// Returns a region object that C code owns.
     pub(crate) fn give(region: Region) -> *mut Self {
         Box::into_raw(Box::new(Self { region }))
     }
 
+    /// Returns the region of the Rust library.
     pub(crate) fn region(&self) -> &Region {
         &self.region
     }
 }
 
+/// Returns the region to which C code points.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `region` is `NULL`.
+///
 /// # Safety
-/// As the C API says of a region.
+/// `region` is `NULL`, or a region of the caller's that stays during the function call.
 unsafe fn get<'a>(region: *const strait_region) -> Result<&'a Region, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     Ok(&unsafe { args::reference(region, "region is NULL") }?.region)
 }
 
-/// Makes a region of `len` zeroes, writable. `region` gets it, and it is the caller's; `NULL` on failure.
+/// Makes a writable region of `len` zero bytes. `region` receives it, and the caller owns it; `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_new(len: usize, region: *mut *mut strait_region) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says.
+        // SAFETY: the header requires the pointer to be valid.
         let out = unsafe { args::out(region, ptr::null_mut(), "region is NULL") }?;
         *out = strait_region::give(Region::new(len)?);
         Ok(())
     })
 }
 
-/// Makes a region of these bytes, which are copied, and which nobody can ever change again. `region` gets it, and it is the caller's;
-/// `NULL` on failure.
+/// Makes a sealed region with a copy of `len` bytes. No process can ever change it. `region` receives the region, which
+/// the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_sealed(
     bytes: *const c_void,
@@ -75,7 +82,7 @@ pub unsafe extern "C" fn strait_region_sealed(
     region: *mut *mut strait_region,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, bytes) =
             unsafe { (args::out(region, ptr::null_mut(), "region is NULL")?, args::bytes(bytes.cast(), len)?) };
         *out = strait_region::give(Region::sealed(bytes)?);
@@ -83,17 +90,17 @@ pub unsafe extern "C" fn strait_region_sealed(
     })
 }
 
-/// Makes a region of a memfd, with the rights that it gives. `fd` is taken if the call succeeds; otherwise it stays the caller's.
-/// `region` gets it, and it is the caller's; `NULL` on failure.
+/// Makes a region from a memfd, with the access that the descriptor allows. If the function succeeds, the region owns
+/// `fd`; otherwise the caller still does. `region` receives the region, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_from_fd(fd: c_int, region: *mut *mut strait_region) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says.
+        // SAFETY: the header requires the pointer to be valid.
         let out = unsafe { args::out(region, ptr::null_mut(), "region is NULL") }?;
         if fd < 0 {
             return Err(Failure::Strait(Error::NotARegion("it is negative, so not open")));
         }
-        // SAFETY: it is given back if it is not taken.
+        // SAFETY: the descriptor is given back below if the region does not take it.
         match Region::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }) {
             Ok(region) => *out = strait_region::give(region),
             Err((error, theirs)) => {
@@ -105,49 +112,51 @@ pub unsafe extern "C" fn strait_region_from_fd(fd: c_int, region: *mut *mut stra
     })
 }
 
-/// A descriptor of its own for the memory, as other programs take it. `fd` gets it, and it is the caller's to close; -1 on failure.
+/// Makes a new descriptor for the memory of a region, for other programs. `fd` receives the descriptor, which the
+/// caller has to close, or -1 on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_to_fd(region: *const strait_region, fd: *mut c_int) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, region) = unsafe { (args::out(fd, -1, "fd is NULL")?, get(region)?) };
         *out = region.to_fd()?.into_raw_fd();
         Ok(())
     })
 }
 
-/// Frees a region; the memory stays as long as anybody else has it. `NULL` is let pass.
+/// Frees a region object. The memory stays until every process has freed it. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_free(region: *mut strait_region) {
     if !region.is_null() {
-        // SAFETY: it was given out by `strait_region::give`, and the caller gives it up.
+        // SAFETY: the object came from `strait_region::give`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(region) }));
     }
 }
 
-/// Another handle for the same memory, with the same rights, to send to one more process. It costs no descriptor here, and is the caller's.
-/// `NULL` stays `NULL`.
+/// Returns another region object for the same memory, with the same access, which can be sent to one more process. It
+/// costs no descriptor in this process. The caller owns it. Returns `NULL` for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_duplicate(region: *const strait_region) -> *mut strait_region {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { region.as_ref() }.map_or(ptr::null_mut(), |shell| strait_region::give(shell.region.clone()))
 }
 
-/// Its size in bytes, which never changes. 0 of `NULL`.
+/// Returns the size of a region in bytes, which never changes; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_len(region: *const strait_region) -> usize {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { region.as_ref() }.map_or(0, |shell| shell.region.len())
 }
 
-/// What may be done with it now. Others can take rights away, if they may write; nobody can give any back.
+/// Writes the current access of a region to `access`. Other processes that may write can take access away; no process
+/// can restore it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_access(
     region: *const strait_region,
     access: *mut strait_access,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, region) = unsafe { (args::out(access, STRAIT_READ_ONLY_REGION, "access is NULL")?, get(region)?) };
         *out = match region.access()? {
             Access::Writable => STRAIT_WRITABLE_REGION,
@@ -158,36 +167,40 @@ pub unsafe extern "C" fn strait_region_access(
     })
 }
 
-/// Seals it: nobody, in any process, can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as it is mapped for writing.
+/// Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as it is mapped for
+/// writing anywhere.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_seal(region: *const strait_region) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     call(|| Ok(unsafe { get(region) }?.seal()?))
 }
 
-/// Admits no new writer: whoever has it mapped for writing now goes on, and nobody else can ever write, in whatever process.
+/// Admits no new writer to a region. Processes that have it mapped for writing go on writing; no other mapping or
+/// process can ever write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_admit_no_writer(region: *const strait_region) -> strait_status {
-    // SAFETY: as the C API says.
+    // SAFETY: the header requires the pointer to be valid.
     call(|| Ok(unsafe { get(region) }?.admit_no_writer()?))
 }
 
-/// A handle that can only read, of a region that others go on writing. `reader` gets it, and it is the caller's; `NULL` on failure. Against
-/// a process of the same user that has `/proc` only sealing helps.
+/// Makes a read-only object of a region that others go on writing. `reader` receives it, and the caller owns it; `NULL`
+/// on failure. A process of the same user that has `/proc` can work around this; against such a process only sealing
+/// helps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_reader(
     region: *const strait_region,
     reader: *mut *mut strait_region,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, region) = unsafe { (args::out(reader, ptr::null_mut(), "reader is NULL")?, get(region)?) };
         *out = strait_region::give(region.reader()?);
         Ok(())
     })
 }
 
-/// Copies `len` bytes from `offset` on to `out`, without mapping anything. Fails with `STRAIT_OUT_OF_RANGE` if there are fewer.
+/// Copies `len` bytes of a region, from `offset` on, to `out`, without mapping the region. Fails with
+/// `STRAIT_OUT_OF_RANGE` if the region has fewer bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_read(
     region: *const strait_region,
@@ -196,13 +209,14 @@ pub unsafe extern "C" fn strait_region_read(
     len: usize,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (region, out) = unsafe { (get(region)?, args::buffer(out.cast(), len)?) };
         Ok(region.read_at(out, offset)?)
     })
 }
 
-/// Copies `len` bytes to `offset`, without mapping anything. Fails with `STRAIT_OUT_OF_RANGE` if they do not fit.
+/// Copies `len` bytes into a region at `offset`, without mapping the region. Fails with `STRAIT_OUT_OF_RANGE` if they
+/// do not fit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_write(
     region: *const strait_region,
@@ -211,28 +225,33 @@ pub unsafe extern "C" fn strait_region_write(
     len: usize,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (region, bytes) = unsafe { (get(region)?, args::bytes(bytes.cast(), len)?) };
         Ok(region.write_at(bytes, offset)?)
     })
 }
 
-/// A part of a region that is mapped. It stays when the region is freed or sent.
+/// A mapped part of a region. It stays when the region is freed or sent.
 #[derive(Debug)]
 pub struct strait_mapping {
     mapped: Mapped,
 }
 
+/// The mapping of the Rust library, by kind.
 #[derive(Debug)]
 enum Mapped {
+    /// Shared memory, for reading or for writing.
     Shared(RegionMap),
+    /// Sealed memory, for reading.
     Sealed(RegionView),
+    /// A private, writable copy of sealed memory.
     Copy(RegionCopy),
 }
 
 /// Maps `len` bytes of a region from `offset` on; `how` is one of `STRAIT_MAP_*`.
 ///
-/// `mapping` gets it, and it is the caller's; `NULL` on failure: `STRAIT_READ_ONLY`, `STRAIT_NOT_SEALED`, `STRAIT_OUT_OF_RANGE`.
+/// `mapping` receives the mapping, which the caller owns, or `NULL` on failure. Fails with `STRAIT_READ_ONLY`,
+/// `STRAIT_NOT_SEALED` or `STRAIT_OUT_OF_RANGE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_map(
     region: *const strait_region,
@@ -242,7 +261,7 @@ pub unsafe extern "C" fn strait_region_map(
     mapping: *mut *mut strait_mapping,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (out, region) = unsafe { (args::out(mapping, ptr::null_mut(), "mapping is NULL")?, get(region)?) };
         let end = offset.checked_add(len).ok_or(Error::OutOfRange { len: region.len() })?;
         let mapped = match how {
@@ -257,10 +276,11 @@ pub unsafe extern "C" fn strait_region_map(
     })
 }
 
-/// Where the bytes are, valid until the mapping is freed; to be written to only if it was made for that. `NULL` of `NULL`.
+/// Returns the address of the mapped bytes, valid until the mapping is freed. Write to them only if the mapping was
+/// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`). Returns `NULL` for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_mapping_data(mapping: *mut strait_mapping) -> *mut c_void {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     match unsafe { mapping.as_mut() }.map(|mapping| &mut mapping.mapped) {
         Some(Mapped::Shared(map)) => map.as_ptr().cast(),
         Some(Mapped::Sealed(view)) => view.as_ptr().cast_mut().cast(),
@@ -269,10 +289,10 @@ pub unsafe extern "C" fn strait_mapping_data(mapping: *mut strait_mapping) -> *m
     }
 }
 
-/// Bytes that are mapped. 0 of `NULL`.
+/// Returns the number of mapped bytes; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_mapping_len(mapping: *const strait_mapping) -> usize {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     match unsafe { mapping.as_ref() }.map(|mapping| &mapping.mapped) {
         Some(Mapped::Shared(map)) => map.len(),
         Some(Mapped::Sealed(view)) => view.len(),
@@ -281,11 +301,11 @@ pub unsafe extern "C" fn strait_mapping_len(mapping: *const strait_mapping) -> u
     }
 }
 
-/// Takes a mapping away. `NULL` is let pass.
+/// Unmaps the memory, and frees the mapping. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_mapping_free(mapping: *mut strait_mapping) {
     if !mapping.is_null() {
-        // SAFETY: it came from `strait_region_map`, and the caller gives it up.
+        // SAFETY: the object came from `strait_region_map`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(mapping) }));
     }
 }

@@ -1,4 +1,4 @@
-//! Sending.
+//! Sending messages.
 
 use std::io::IoSlice;
 
@@ -11,15 +11,17 @@ use crate::deadline::{strait_deadline, until};
 use crate::handle::{Lent, strait_handle};
 use crate::status::{Failure, call, strait_status};
 
-/// The most parts that one message may be given in.
+/// Maximum number of parts in which one message may be given.
 pub const STRAIT_MAX_PARTS: usize = 65_536;
 
-/// The most messages in one call.
+/// Maximum number of messages in one function call.
 pub const STRAIT_MAX_MESSAGES: usize = 1_048_576;
 
-/// Sends a message of these bytes; waits for room until the deadline. With `STRAIT_NOW`: only if there is room at once.
+/// Sends a message of `len` bytes; waits for room until the deadline. With `STRAIT_NOW`, sends only if there is room at
+/// once.
 ///
-/// `bytes` are copied, straight into shared memory; with `len` 0 they may be `NULL`: no bytes are a message too.
+/// The bytes are copied directly into shared memory. With `len` 0, `bytes` may be `NULL`: an empty message is a message
+/// too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_send(
     channel: *const strait_channel,
@@ -28,20 +30,22 @@ pub unsafe extern "C" fn strait_send(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (using, bytes) = unsafe { (enter(channel)?, args::bytes(bytes.cast(), len)?) };
         using.channel().send_by(bytes, until(deadline)).map_err(|failed| using.failure(failed.error))
     })
 }
 
-/// Sends a message of several parts, one after the other, and handles that go with it; waits for room until the deadline.
+/// Sends a message of several parts, one after the other, with handles; waits for room until the deadline.
 ///
-/// The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered straight into shared memory; none are a message without bytes.
-/// The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Calls of other threads on an end that
-/// is sent fail with `STRAIT_MOVED`, those that wait at once, and this one goes on when they have returned; also where sending then fails,
-/// and the end is as it was. Fails with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent such an end, and with
-/// `STRAIT_IN_USE` if a view or a reservation of it is held, or room or bytes of a data pipe, or another thread just sends `channel`
-/// while it is in a call on that end.
+/// The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered directly into shared memory. A message may have no
+/// part. If the function succeeds, it takes the `handle_count` handles; otherwise the caller still owns them.
+///
+/// If a handle is an end, function calls of other threads on that end fail with `STRAIT_MOVED`; those that wait fail at
+/// once. This function goes on when they have returned. If sending then fails, the end is as it was. Fails with
+/// `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent the end. Fails with `STRAIT_IN_USE` if a view
+/// or a reservation of the end, or room or bytes of a data pipe, are held. Also fails so if another thread is sending
+/// `channel` itself while it is in a call on that end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sendv(
     channel: *const strait_channel,
@@ -52,7 +56,7 @@ pub unsafe extern "C" fn strait_sendv(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         unsafe {
             let using = enter(channel)?;
             let parts = Gathered::new(parts, part_count)?;
@@ -62,6 +66,7 @@ pub unsafe extern "C" fn strait_sendv(
     })
 }
 
+/// Sends one message with the handles that were lent. If sending fails, gives the handles back.
 fn send_one(
     using: &Using<'_>,
     parts: &Gathered<'_>,
@@ -86,25 +91,26 @@ fn send_one(
     }
 }
 
-/// One of the messages of `strait_send_many`; as in `strait_sendv`.
+/// One of the messages of `strait_send_many`; its fields are as in `strait_sendv`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_outgoing {
-    /// Its bytes, in parts.
+    /// The bytes of the message, in parts.
     pub parts: *const iovec,
-    /// How many parts.
+    /// The number of parts.
     pub part_count: usize,
-    /// Handles that go with it; taken if the message was sent.
+    /// The handles of the message. If the message is sent, they are taken.
     pub handles: *mut strait_handle,
-    /// How many handles.
+    /// The number of handles.
     pub handle_count: usize,
 }
 
-/// Sends `count` messages in a row, at most `STRAIT_MAX_MESSAGES`: as many as fit appear at the peer at once, with one wake-up; waits
-/// for room for the others until the deadline.
+/// Sends a batch of `count` messages, at most `STRAIT_MAX_MESSAGES`. As many as fit appear at the peer at once, with
+/// one wake-up; for the others the function waits for room until the deadline. Messages with handles are sent one by
+/// one.
 ///
-/// `sent` gets how many were sent, also if the call fails; it may be `NULL`. The failure is that of the first message that was not
-/// sent. That one and those after it keep their handles.
+/// `sent` receives the number of messages sent, also if the function fails; it may be `NULL`. A failure concerns the
+/// first message that was not sent. That message and those after it keep their handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_send_many(
     channel: *const strait_channel,
@@ -115,19 +121,19 @@ pub unsafe extern "C" fn strait_send_many(
 ) -> strait_status {
     let mut done = 0;
     let status = call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (using, messages) = unsafe {
             (
                 enter(channel)?,
                 args::array(messages, count, STRAIT_MAX_MESSAGES, "messages is NULL, or there are too many")?,
             )
         };
-        // Those with handles go alone: only so it is known which of them were taken.
+        // Messages with handles are sent one by one: only then is it known which handles were taken.
         while done < messages.len() {
             let plain = messages[done..].iter().take_while(|message| message.handle_count == 0).count();
             if plain == 0 {
                 let message = messages[done];
-                // SAFETY: as the C API says of all of them.
+                // SAFETY: the header requires all the pointers to be valid.
                 unsafe {
                     let parts = Gathered::new(message.parts, message.part_count)?;
                     let handles = Lent::new(message.handles, message.handle_count, channel)?;
@@ -141,13 +147,14 @@ pub unsafe extern "C" fn strait_send_many(
         Ok(())
     });
     if !sent.is_null() {
-        // SAFETY: the caller's, to write one number to.
+        // SAFETY: the caller may write a number there.
         unsafe { sent.write(done) };
     }
     status
 }
 
-/// Sends messages without handles; counts them in `done`. What is wrong with one of them is said after those before it are sent.
+/// Sends messages without handles, and adds the number sent to `done`. If one of them has invalid parts, fails after
+/// the messages before it are sent.
 fn send_row(
     using: &Using<'_>,
     messages: &[strait_outgoing],
@@ -157,7 +164,7 @@ fn send_row(
     let mut wrong = None;
     let mut gathered = Vec::with_capacity(messages.len());
     for message in messages {
-        // SAFETY: as the C API says of them.
+        // SAFETY: the header requires the parts to be valid.
         match unsafe { Gathered::new(message.parts, message.part_count) } {
             Ok(parts) => gathered.push(parts),
             Err(failure) => {
@@ -176,41 +183,49 @@ fn send_row(
     wrong.map_or(Ok(()), Err)
 }
 
-/// The bytes of a message as C gives them.
+/// The bytes of a message in the parts that C code gives.
 pub(crate) enum Gathered<'a> {
+    /// One part.
     One(&'a [u8]),
+    /// Several parts, none of which is a null pointer: the array of C code itself.
     Many(&'a [IoSlice<'a>]),
-    /// With parts that are nothing and nowhere, which Rust has no slice for.
+    /// Several parts, some of which are empty with a null pointer, for which Rust has no slice: a converted copy.
     Own(Vec<IoSlice<'a>>),
 }
 
 impl<'a> Gathered<'a> {
+    /// Checks the parts of a message.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`] if a pointer is `NULL` and its length is not 0, or if there are too many parts or bytes.
+    ///
     /// # Safety
-    /// There are so many parts, and what they say is there, as long as this is used.
+    /// `parts` points to `count` parts, and each part to its bytes; all stay as long as the returned value is used.
     pub(crate) unsafe fn new(parts: *const iovec, count: usize) -> Result<Self, Failure> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         let parts: &'a [iovec] =
             unsafe { args::array(parts, count, STRAIT_MAX_PARTS, "parts is NULL, or there are too many") }?;
         if let [one] = parts {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's promise.
             return Ok(Self::One(unsafe { args::bytes(one.iov_base.cast(), one.iov_len) }?));
         }
         let mut is_whole = true;
         for part in parts {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's promise.
             unsafe { args::bytes(part.iov_base.cast(), part.iov_len) }?;
             is_whole &= !part.iov_base.is_null();
         }
         if is_whole {
-            // SAFETY: `IoSlice` promises the layout of `iovec`, and each was looked at just now: not null, not too long, and as
-            // the caller says there.
+            // SAFETY: `IoSlice` promises the layout of `iovec`. Each part was just checked: it is not null, not too
+            // long, and its bytes are there, as the caller promises.
             return Ok(Self::Many(unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), parts.len()) }));
         }
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         let slice = |part: &iovec| unsafe { args::bytes(part.iov_base.cast(), part.iov_len) }.map(IoSlice::new);
         Ok(Self::Own(parts.iter().map(slice).collect::<Result<_, _>>()?))
     }
 
+    /// Returns the message to be sent, without handles.
     pub(crate) fn outgoing(&self) -> Outgoing<'_> {
         match self {
             Self::One(bytes) => Outgoing::new(bytes),

@@ -13,31 +13,34 @@ use crate::channel::strait_channel;
 use crate::options::{options, strait_options};
 use crate::status::{Failure, call, strait_status};
 
-/// The texts of an array that ends with `NULL`.
+/// Returns the texts of an array that ends with `NULL`.
 ///
 /// # Safety
-/// `array` is `NULL` or such an array.
+/// `array` is `NULL`, or such an array; each text ends with a zero.
 unsafe fn texts<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a OsStr> {
     let mut next = array;
     std::iter::from_fn(move || {
         // SAFETY: the array goes on until there is a `NULL`.
         let text = unsafe { args::text(*next.as_ref()?) }?;
-        // SAFETY: as before.
+        // SAFETY: the caller's promise.
         next = unsafe { next.add(1) };
         Some(OsStr::from_bytes(CStr::to_bytes(text)))
     })
 }
 
-/// A command as C gives it.
+/// Converts a program, its arguments and its environment to a command.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `program` is `NULL`, or a text in `envp` is not `NAME=value`.
 ///
 /// # Safety
-/// As the C API says of all three.
+/// `program` is `NULL` or a text; `argv` and `envp` are `NULL`, or arrays of texts that end with `NULL`.
 pub(crate) unsafe fn command(
     program: *const c_char,
     argv: *const *const c_char,
     envp: *const *const c_char,
 ) -> Result<Command, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe {
         let program = args::path(program).ok_or(Failure::Invalid("program is NULL"))?;
         let mut command = Command::new(program);
@@ -59,15 +62,17 @@ pub(crate) unsafe fn command(
     }
 }
 
-/// Starts a program, with a channel whose other end it takes by `strait_from_parent`.
+/// Starts a program with a channel to it. The program takes its end with `strait_from_parent`.
 ///
-/// `program` is looked for in `PATH` if it has no slash. `argv` are its arguments, the first of them the name by which it knows itself,
-/// and the last `NULL`; `envp` is its environment, which ends with `NULL` too, or `NULL` for that of this process. `options` are for this
-/// end, or `NULL`. All stay the caller's. `channel` gets this end, which is the caller's; `pid` the process, for which the caller has to
-/// wait as for any child.
+/// `program` is searched in `PATH` if it has no slash. `argv` are its arguments, of which the first is the program's
+/// own name and the last is `NULL`. `envp` is its environment, which also ends with `NULL`; if `envp` is `NULL`, the
+/// program gets the environment of this process. `options` apply to this end, and may be `NULL`. The caller still owns
+/// all of these. `channel` receives this end, which the caller owns. `pid` receives the process number; the caller has
+/// to wait for the process as for any child.
 ///
-/// The program inherits one descriptor of Strait's, and no other. What is sent before it takes its end waits for it. If it ends without
-/// taking it, this end sees `STRAIT_PEER_CLOSED`. Does not block but for starting it.
+/// The program inherits one descriptor of Strait, and no other. Messages that are sent before the program takes its end
+/// wait for it. If the program exits without taking its end, this end gets `STRAIT_PEER_CLOSED`. Does not block, except
+/// for starting the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_spawn(
     program: *const c_char,
@@ -78,7 +83,7 @@ pub unsafe extern "C" fn strait_spawn(
     pid: *mut libc::pid_t,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of all of them.
+        // SAFETY: the header requires all the pointers to be valid.
         let (channel, pid, mut command, options) = unsafe {
             let channel = args::out(channel, ptr::null_mut(), "channel is NULL")?;
             let pid = args::out(pid, 0, "pid is NULL")?;
@@ -91,17 +96,17 @@ pub unsafe extern "C" fn strait_spawn(
     })
 }
 
-/// Takes the channel to the process that started this one by `strait_spawn`, or by the like in another language. Once in the life of a
-/// process. Does not block.
+/// Takes the channel to the process that started this one with `strait_spawn`, or with the same function of another
+/// language. This works once in the life of a process. Does not block.
 ///
-/// `options` may be `NULL`. `channel` gets the end, which is the caller's; `NULL` on failure.
+/// `options` may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_from_parent(
     options: *const strait_options,
     channel: *mut *mut strait_channel,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (channel, options) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
         *channel = strait_channel::give(strait::from_parent(&options)?);

@@ -1,4 +1,4 @@
-//! What calls return, and what can be asked about a failure afterwards.
+//! The status that functions return, and what a thread can ask about its last failure.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
@@ -7,82 +7,87 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use strait::{CallError, Error, SendError};
 
-/// What a call returns: `STRAIT_OK`, or why it failed. `strait_last_error_text` says what to do about it.
+/// The result of a function: `STRAIT_OK`, or why the function failed. `strait_last_error_text` says what to do about
+/// it.
 ///
-/// A failed call has changed nothing, unless it says otherwise: what it was given is still the caller's.
+/// A failed function has changed nothing, unless its comment says otherwise: the caller still owns the arguments.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum strait_status {
-    /// Done.
+    /// The function succeeded.
     STRAIT_OK = 0,
-    /// It would have to wait, and the deadline was `STRAIT_NOW`.
+    /// The function would have to wait, and the deadline was `STRAIT_NOW`.
     STRAIT_WOULD_BLOCK = 1,
-    /// The deadline passed first.
+    /// The deadline passed before the function could do its work.
     STRAIT_TIMED_OUT = 2,
-    /// The other end was closed or its process died. When receiving: and everything it had sent was received.
+    /// The other end was closed or its process died. A receiving function returns this only after every message that
+    /// the other end sent was received.
     STRAIT_PEER_CLOSED = 3,
     /// The message is longer than this end's limit.
     STRAIT_MESSAGE_TOO_LARGE = 4,
-    /// More handles in one message than this end's limit.
+    /// The message has more handles than this end's limit.
     STRAIT_TOO_MANY_HANDLES = 5,
-    /// The buffer is too small for the next message, which stays the next one.
+    /// The buffer is too small for the next message. The message stays there for the next receive.
     STRAIT_BUFFER_TOO_SMALL = 6,
-    /// A handle to be sent is not an open descriptor, is there twice, or is of no known kind.
+    /// A handle to be sent is not an open descriptor, is given twice, or is of no known kind.
     STRAIT_BAD_HANDLE = 7,
-    /// An end of a channel cannot be sent over that channel.
+    /// The handle to be sent is an end of the channel over which it would be sent.
     STRAIT_OWN_CHANNEL = 8,
-    /// The channel is in a wait set already.
+    /// The channel is in a wait set already. A channel can be in one wait set at a time.
     STRAIT_IN_SET = 9,
     /// The channel is not in this wait set.
     STRAIT_NOT_IN_SET = 10,
-    /// Descriptors of this message did not arrive; its bytes did.
+    /// Some descriptors of this message did not arrive; its bytes did.
     STRAIT_HANDLES_LOST = 11,
     /// This process has no free descriptor.
     STRAIT_NO_DESCRIPTORS = 12,
-    /// The kernel has no memory for it.
+    /// The kernel has no memory for what the function needs.
     STRAIT_NO_MEMORY = 13,
-    /// As much is held for the peer as may be: see `strait_set_limit`.
+    /// This process holds as much for the peer as its limits allow: see `strait_set_limit`.
     STRAIT_LIMIT_REACHED = 14,
-    /// The peer broke the protocol; the channel is at an end.
+    /// The peer broke the protocol, and the channel has ended.
     STRAIT_BAD_PEER = 15,
-    /// One of the two sides does not want the other.
+    /// One of the two sides refused the connection.
     STRAIT_REFUSED = 16,
-    /// This process is the child of a `fork` without `exec`; the channel belongs to its parent.
+    /// This process is the child of a `fork` without `exec`; the object belongs to its parent.
     STRAIT_FORKED = 17,
-    /// Not a connected `SOCK_SEQPACKET` Unix socket.
+    /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     STRAIT_NOT_A_SOCKET = 18,
-    /// Not a name: 1 to 64 letters, digits, dots, dashes and underscores, the first of them no dot.
+    /// The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
+    /// a dot.
     STRAIT_BAD_NAME = 19,
-    /// Somebody listens under this name.
+    /// Another process, or another listener of this process, listens under this name.
     STRAIT_NAME_TAKEN = 20,
-    /// Nobody listens under this name.
+    /// No process listens under this name.
     STRAIT_NOBODY_THERE = 21,
-    /// Others could change what is in the directory of names.
+    /// Other users could change the contents of the name directory.
     STRAIT_UNSAFE_DIRECTORY = 22,
-    /// Whoever listens under this name is another user than the one expected.
+    /// The process that listens under this name runs as another user than the expected one.
     STRAIT_WRONG_SERVER = 23,
     /// There was no invitation on standard input.
     STRAIT_NO_INVITATION = 24,
-    /// The service manager passed no such listening socket.
+    /// The service manager has passed no listening socket of this name to this process.
     STRAIT_NOT_ACTIVATED = 25,
-    /// This process was not started with a channel.
+    /// This process was not started with a channel to its parent.
     STRAIT_NO_PARENT = 26,
     /// The channel to the parent was taken before.
     STRAIT_PARENT_TAKEN = 27,
-    /// A system call was refused; `strait_last_error` has its `errno`.
+    /// The kernel refused a system call; `strait_last_error` has its `errno`.
     STRAIT_SYSTEM = 28,
-    /// This end was closed, through another reference to it.
+    /// This end was closed through another reference to it.
     STRAIT_CLOSED = 29,
-    /// This end was sent away in a message, or is just being sent, through another reference to it; or was about to, which ended the call.
+    /// This end was sent away in a message through another reference to it, or is being sent. Also returned by a
+    /// function call that an attempt to send the end has interrupted, even if that attempt failed.
     STRAIT_MOVED = 30,
-    /// The end to be sent is in use: a view or a reservation of it is still held, or it and the end that it is to be sent over are just
-    /// being sent over each other. Of a data pipe: room or bytes are held that a call has begun with.
+    /// The end to be sent is in use. For a channel: a view or a reservation of the end is still held, or the end and
+    /// the end over which it would be sent are being sent over each other. For a data pipe: room or bytes are held that
+    /// a function has begun with.
     STRAIT_IN_USE = 31,
-    /// An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
+    /// An argument is invalid: a null pointer, a number out of range, or bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
-    /// A defect of Strait, which was caught at the border of the library. What the call did until then is not known.
+    /// A defect of Strait, caught at the border of the library. How much the function did before is not known.
     STRAIT_PANICKED = 33,
-    /// An error that this build of the C library has no number for; it has a text.
+    /// An error for which this version of the C library has no number. `strait_last_error_text` has its text.
     STRAIT_OTHER = 34,
     /// The region, or this handle of it, cannot be written to.
     STRAIT_READ_ONLY = 35,
@@ -90,60 +95,77 @@ pub enum strait_status {
     STRAIT_NOT_SEALED = 36,
     /// The region is mapped for writing, here or elsewhere, so it cannot be sealed.
     STRAIT_STILL_MAPPED = 37,
-    /// There are fewer bytes than that.
+    /// The object has fewer bytes than the function was to read or write.
     STRAIT_OUT_OF_RANGE = 38,
-    /// The descriptor is no region.
+    /// The descriptor cannot become a region.
     STRAIT_NOT_A_REGION = 39,
-    /// Not whole elements of the data pipe.
+    /// The number of bytes is not a multiple of the element size of the data pipe.
     STRAIT_NOT_ELEMENTS = 40,
-    /// A call was sent, and there will be no reply: the deadline has passed, or the peer is gone. Whether it was carried out is unknown.
+    /// The request of `strait_call` was sent, and there will be no reply: the deadline has passed, or the peer is gone.
+    /// Whether the request was carried out is unknown.
     STRAIT_OUTCOME_UNKNOWN = 41,
-    /// A call was dropped by the other end without an answer.
+    /// The other end dropped the request of `strait_call` without a reply.
     STRAIT_NOT_ANSWERED = 42,
 }
 
 use strait_status::*;
 
-/// Figures that go with the last failure of this thread.
+/// Numbers that describe the last failure in this thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_error {
-    /// What the call returned.
+    /// The status that the failed function returned; `STRAIT_OK` if no function has failed in this thread yet.
     pub status: strait_status,
-    /// The `errno` of `STRAIT_SYSTEM`; otherwise 0.
+    /// The `errno` of a failure with `STRAIT_SYSTEM`; otherwise 0.
     pub os_error: c_int,
-    /// What was asked for: the bytes of a message that is too large, or that the buffer has to have room for; the handles that
-    /// are too many, or that were sent with a message that lost some; the user that listens in place of the one expected.
-    /// Otherwise 0.
+    /// The number that did not fit the limit; otherwise 0. By `status`:
+    ///
+    /// * `STRAIT_MESSAGE_TOO_LARGE`: bytes of the message.
+    /// * `STRAIT_BUFFER_TOO_SMALL`: bytes that the buffer needs.
+    /// * `STRAIT_TOO_MANY_HANDLES`: handles of the message.
+    /// * `STRAIT_HANDLES_LOST`: descriptors that were sent with the message.
+    /// * `STRAIT_WRONG_SERVER`: the uid of the user that listens in place of the expected user.
     pub asked: u64,
-    /// The limit that it is over: bytes, or handles; of lost handles, how many arrived; of what is out
-    /// of range, how many bytes there are. Otherwise 0.
+    /// The limit; otherwise 0. By `status`:
+    ///
+    /// * `STRAIT_MESSAGE_TOO_LARGE`: the largest permitted number of bytes.
+    /// * `STRAIT_TOO_MANY_HANDLES`: the largest permitted number of handles.
+    /// * `STRAIT_HANDLES_LOST`: descriptors that arrived.
+    /// * `STRAIT_OUT_OF_RANGE`: bytes that the object has.
     pub limit: u64,
 }
 
-/// Why a call failed.
+/// Why a function of the C interface failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// As the library says.
+    /// The Rust library returned this error.
     Strait(Error),
-    /// What is wrong with the arguments.
+    /// An argument is invalid; the text says which and why.
     Invalid(&'static str),
-    /// A handle that is none.
+    /// A handle to be sent is no open descriptor, is given twice, or is of no known kind.
     BadHandle,
+    /// A handle to be sent is the end over which it would be sent.
     OwnChannel,
+    /// A message has this many handles, more than [`strait::MAX_HANDLES`].
     TooManyHandles(usize),
+    /// The end was closed through another reference.
     Closed,
+    /// The end was sent away, or is being sent, through another reference.
     Moved,
+    /// The end to be sent has a user that sending cannot interrupt.
     InUse,
+    /// A request was sent and there will be no reply, because of this error.
     OutcomeUnknown(Error),
+    /// The other end dropped a request without a reply.
     NotAnswered,
+    /// A panic was caught.
     Panicked,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            // Nobody else does that.
+            // Only closing an end interrupts waits here; moving an end is handled in `channel`.
             Error::Interrupted => Self::Closed,
             error => Self::Strait(error),
         }
@@ -157,6 +179,7 @@ impl From<SendError> for Failure {
 }
 
 impl Failure {
+    /// Returns the status that C code gets for this failure.
     fn status(self) -> strait_status {
         match self {
             Self::Strait(error) => match error {
@@ -209,7 +232,7 @@ impl Failure {
         }
     }
 
-    /// The `errno`, what was asked for, and the limit.
+    /// Returns the fields `os_error`, `asked` and `limit` of [`strait_error`] for this failure.
     fn figures(self) -> (c_int, u64, u64) {
         match self {
             Self::Strait(Error::System { code, .. }) => (code, 0, 0),
@@ -225,7 +248,7 @@ impl Failure {
     }
 }
 
-/// What to do, in the terms of C.
+/// Writes what happened and what to do about it, in the terms of C.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -305,27 +328,30 @@ thread_local! {
     static LAST: Cell<Option<Failure>> = const { Cell::new(None) };
 }
 
+/// Records `failure` as the last failure of this thread, and returns its status.
 #[cold]
 pub(crate) fn failed(failure: Failure) -> strait_status {
     LAST.with(|last| last.set(Some(failure)));
     failure.status()
 }
 
-/// The body of a call: no panic leaves it.
+/// Runs the body of a function of the C interface. Turns a failure or a panic into a status, and records it as the last
+/// failure of this thread.
 #[inline]
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> strait_status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => STRAIT_OK,
         Ok(Err(failure)) => failed(failure),
         Err(payload) => {
-            // Dropping it could panic once more.
+            // Dropping the payload could panic once more.
             std::mem::forget(payload);
             failed(Failure::Panicked)
         }
     }
 }
 
-/// The same for calls that have no status: `otherwise` in place of a panic.
+/// Runs the body of a function that returns no status. After a panic, returns `otherwise` and records
+/// [`Failure::Panicked`].
 #[inline]
 pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
@@ -335,13 +361,13 @@ pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The version of the library, such as `0.1.0`. The text lives for ever.
+/// Returns the version of the library, such as `0.1.0`. The text is valid for the life of the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// What a status means, in a few words. Never `NULL`; the text lives for ever.
+/// Returns a short description of a status. Never `NULL`; the text is valid for the life of the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
     let text = match status {
@@ -392,22 +418,22 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
     text.as_ptr()
 }
 
-/// The figures of the last call of this thread that failed. With no failure yet, the status is `STRAIT_OK`. `out` must not be
-/// `NULL`.
+/// Writes the numbers of the last failure in this thread to `out`. If no function has failed in this thread yet, the
+/// status is `STRAIT_OK`. `out` must not be `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_last_error(out: *mut strait_error) {
     let last = LAST.get();
     let (os_error, asked, limit) = last.map_or((0, 0, 0), Failure::figures);
     let error = strait_error { status: last.map_or(STRAIT_OK, Failure::status), os_error, asked, limit };
     if !out.is_null() {
-        // SAFETY: the caller's, to write one of these to.
+        // SAFETY: the caller may write a `strait_error` there.
         unsafe { out.write(error) };
     }
 }
 
-/// Writes what happened in the last call of this thread that failed, and what to do about it, into `buffer`, whose last byte
-/// is always a zero; what does not fit is left out. Returns the bytes of the whole text without the zero. With `capacity` 0,
-/// `buffer` may be `NULL`.
+/// Writes what happened in the last failed function of this thread, and what to do about it, into `buffer`. The text in
+/// the buffer always ends with a zero byte, and is cut off if it does not fit. Returns the number of bytes of the whole
+/// text without the zero. With `capacity` 0, `buffer` may be `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_last_error_text(buffer: *mut c_char, capacity: usize) -> usize {
     struct Text {
@@ -436,7 +462,7 @@ pub unsafe extern "C" fn strait_last_error_text(buffer: *mut c_char, capacity: u
         written.expect("it takes any text");
     });
     if capacity > 0 {
-        // SAFETY: one byte was left for it.
+        // SAFETY: one byte was reserved for the zero.
         unsafe { buffer.add(text.len.min(text.room)).write(0) };
     }
     text.len
@@ -452,14 +478,14 @@ mod tests {
         assert_eq!(status, STRAIT_PANICKED);
         assert!(!call_or(false, || panic!("caught, as it should be")));
         let mut error = strait_error { status: STRAIT_OK, os_error: 0, asked: 0, limit: 0 };
-        // SAFETY: ours.
+        // SAFETY: the pointer leads to a local variable.
         unsafe { strait_last_error(&mut error) };
         assert_eq!(error.status, STRAIT_PANICKED);
     }
 
     #[test]
     fn every_status_has_its_own_text() {
-        // SAFETY: they live for ever.
+        // SAFETY: the texts are valid for the life of the process.
         let text = |status| unsafe { std::ffi::CStr::from_ptr(strait_status_text(status)) };
         let other = text(STRAIT_OTHER as i32);
         let mut seen = std::collections::HashSet::new();
@@ -468,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Those who read a text of C's must not be told of names of Rust's.
+    /// Shows that the texts for C code do not use names of the Rust API.
     #[test]
     fn texts_name_what_c_has() {
         let errors = [

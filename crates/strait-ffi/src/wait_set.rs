@@ -1,4 +1,4 @@
-//! Waiting for many channels at once.
+//! Wait sets: waiting for many channels at once.
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
@@ -14,33 +14,34 @@ use crate::pipe::shell::{Held, held};
 use crate::pipe::{strait_consumer, strait_producer};
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// What a channel is waited for, and what was found: an or of `STRAIT_READABLE` and the like.
+/// Events of a channel or of a data-pipe end: a combination of `STRAIT_READABLE` and the constants that follow.
 pub type strait_events = u32;
 
-/// A message can be received; or an error, as the channel is at an end.
+/// Receiving returns at once: a message is there, or the channel has ended.
 pub const STRAIT_READABLE: strait_events = 1;
-/// A small message can be sent; or that fails at once.
+/// Sending a small message returns at once: there is room, or sending fails.
 pub const STRAIT_WRITABLE: strait_events = 2;
-/// Only found: the end was sent away in a message and so left the set. The last event of this registration.
+/// The end was sent away in a message and so left the set. Reported only, never requested; the last event of the
+/// registration.
 pub const STRAIT_HAS_MOVED: strait_events = 4;
 
-/// How often a registration tells.
+/// How often a registration reports an event.
 pub type strait_mode = u32;
 
-/// In every call, as long as it is so.
+/// Report the event in every `strait_wait_set_wait`, as long as the member is ready.
 pub const STRAIT_LEVEL: strait_mode = 0;
-/// Once, to one thread; then not before `strait_wait_set_rearm`.
+/// Report the event once, to one thread, and not again before `strait_wait_set_rearm`.
 pub const STRAIT_ONE_SHOT: strait_mode = 1;
 
-/// What `strait_wait_set_wait` tells of a channel.
+/// An event that `strait_wait_set_wait` reports for one member of the set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_event {
-    /// The number that was given to `strait_wait_set_add`.
+    /// The key that was passed to `strait_wait_set_add`.
     pub key: u64,
-    /// What was found.
+    /// The events that were found: a combination of `STRAIT_READABLE`, `STRAIT_WRITABLE` and `STRAIT_HAS_MOVED`.
     pub events: strait_events,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
 }
 
@@ -54,22 +55,22 @@ impl strait_event {
     }
 }
 
-/// Waits for any number of channels at once, in a thread or through one descriptor in any event loop. Any number of threads may use it
-/// at once; free it when none does any more.
+/// A wait set, which waits for any number of channels and data-pipe ends at once: in a thread, or through one
+/// descriptor in any event loop. Any number of threads may use a set at once. Free it when no thread uses it any more.
 #[derive(Debug)]
 pub struct strait_wait_set {
     set: WaitSet,
-    /// Memory for events, and those of them that did not fit.
+    /// Events that did not fit into the array of C code; empty, it is memory for reuse.
     events: Mutex<Vec<Event>>,
 }
 
-/// Makes a set without members: it has two descriptors, whatever is in it.
+/// Makes a wait set without members. A set has two descriptors, however many members it has.
 ///
-/// `set` gets it, and it is the caller's; `NULL` on failure.
+/// `set` receives the set, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_new(set: *mut *mut strait_wait_set) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says.
+        // SAFETY: the header requires the pointer to be valid.
         let out = unsafe { args::out(set, ptr::null_mut(), "set is NULL") }?;
         let set = strait_wait_set { set: WaitSet::new()?, events: Mutex::default() };
         *out = Box::into_raw(Box::new(set));
@@ -77,26 +78,32 @@ pub unsafe extern "C" fn strait_wait_set_new(set: *mut *mut strait_wait_set) -> 
     })
 }
 
-/// Frees a set; its members are in no set any more. `NULL` is let pass.
+/// Frees a wait set; its members leave it. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_free(set: *mut strait_wait_set) {
     if !set.is_null() {
-        // SAFETY: it came from `strait_wait_set_new`, and the caller gives it up.
+        // SAFETY: the object came from `strait_wait_set_new`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(set) }));
     }
 }
 
+/// Returns the wait set to which C code points.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `set` is `NULL`.
+///
 /// # Safety
-/// As the C API says of a set.
+/// `set` is `NULL`, or a set of the caller's that stays during the function call.
 unsafe fn set<'a>(set: *const strait_wait_set) -> Result<&'a strait_wait_set, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { args::reference(set, "set is NULL") }
 }
 
-/// Adds a channel, whose events come with this key; keys need not differ. If it is ready now, that is an event. Does not block.
+/// Adds a channel, whose events carry `key`; keys need not differ. If the channel is ready now, that counts as an
+/// event. Does not block.
 ///
-/// `interest` is `STRAIT_READABLE`, `STRAIT_WRITABLE` or both. The channel stays the caller's. It is in one set at a time, and leaves it
-/// when it is closed or sent.
+/// `interest` is `STRAIT_READABLE`, `STRAIT_WRITABLE` or both. The caller still owns the channel. A channel is in one
+/// set at a time, and leaves the set when it is closed or sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_add(
     set: *const strait_wait_set,
@@ -106,7 +113,7 @@ pub unsafe extern "C" fn strait_wait_set_add(
     mode: strait_mode,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
         let interest = match interest {
             STRAIT_READABLE => Interest::Readable,
@@ -118,6 +125,7 @@ pub unsafe extern "C" fn strait_wait_set_add(
     })
 }
 
+/// Converts a mode of C code to the Rust type.
 fn mode(mode: strait_mode) -> Result<Mode, Failure> {
     match mode {
         STRAIT_LEVEL => Ok(Mode::Level),
@@ -126,33 +134,34 @@ fn mode(mode: strait_mode) -> Result<Mode, Failure> {
     }
 }
 
-/// Has a one-shot registration tell once more. If its channel is ready now, that is an event. Does not block.
+/// Arms a one-shot registration again. If its channel is ready now, that counts as an event. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_rearm(
     set: *const strait_wait_set,
     channel: *const strait_channel,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
         Ok(set.set.rearm(using.channel())?)
     })
 }
 
-/// Takes a channel out. Calls that begin after this tell nothing of it. Does not block.
+/// Removes a channel. Calls of `strait_wait_set_wait` that begin after this report no event of it. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_remove(
     set: *const strait_wait_set,
     channel: *const strait_channel,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
         Ok(set.set.remove(using.channel())?)
     })
 }
 
-/// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_WRITABLE` when there is room for an element, or the consumer is gone.
+/// Adds the writing end of a data pipe, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_WRITABLE`: there
+/// is room for an element, or the consumer is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_add_producer(
     set: *const strait_wait_set,
@@ -161,40 +170,41 @@ pub unsafe extern "C" fn strait_wait_set_add_producer(
     mode: strait_mode,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
         let mode = self::mode(mode)?;
         end.with(|end| set.set.add_pipe(end, key, mode))
     })
 }
 
-/// As `strait_wait_set_rearm` for an end of a data pipe.
+/// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_rearm_producer(
     set: *const strait_wait_set,
     producer: *const strait_producer,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
         end.with(|end| set.set.rearm_pipe(end))
     })
 }
 
-/// As `strait_wait_set_remove` for an end of a data pipe.
+/// Removes an end of a data pipe, as `strait_wait_set_remove` removes a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_remove_producer(
     set: *const strait_wait_set,
     producer: *const strait_producer,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
         end.with(|end| set.set.remove_pipe(end))
     })
 }
 
-/// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_READABLE` when there is an element, or the stream has ended.
+/// Adds the reading end of a data pipe, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: there
+/// is an element, or the stream has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_add_consumer(
     set: *const strait_wait_set,
@@ -203,34 +213,34 @@ pub unsafe extern "C" fn strait_wait_set_add_consumer(
     mode: strait_mode,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         let mode = self::mode(mode)?;
         end.with(|end| set.set.add_pipe(end, key, mode))
     })
 }
 
-/// As `strait_wait_set_rearm` for an end of a data pipe.
+/// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_rearm_consumer(
     set: *const strait_wait_set,
     consumer: *const strait_consumer,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         end.with(|end| set.set.rearm_pipe(end))
     })
 }
 
-/// As `strait_wait_set_remove` for an end of a data pipe.
+/// Removes an end of a data pipe, as `strait_wait_set_remove` removes a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_remove_consumer(
     set: *const strait_wait_set,
     consumer: *const strait_consumer,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         end.with(|end| set.set.remove_pipe(end))
     })
@@ -238,7 +248,8 @@ pub unsafe extern "C" fn strait_wait_set_remove_consumer(
 
 /// Waits until a member is ready, or until the deadline.
 ///
-/// `events` gets what was found, at most `capacity` and at least one; `count` gets how many: 0 if the time was up, which is a success.
+/// `events` receives the events, at most `capacity` and at least one. `count` receives their number: 0 if the deadline
+/// has passed, which is a success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_wait(
     set: *const strait_wait_set,
@@ -248,12 +259,12 @@ pub unsafe extern "C" fn strait_wait_set_wait(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the C API says of both.
+        // SAFETY: the header requires both pointers to be valid.
         let (set, count) = unsafe { (self::set(set)?, args::out(count, 0, "count is NULL")?) };
         if events.is_null() || capacity == 0 {
             return Err(Failure::Invalid("events is NULL, or capacity is 0"));
         }
-        // No more than anybody has room for.
+        // A bound on memory, however large an array C code claims to have.
         let capacity = capacity.min(4096);
         let mut found = set.take_events();
         if found.is_empty() {
@@ -264,7 +275,7 @@ pub unsafe extern "C" fn strait_wait_set_wait(
         }
         *count = found.len().min(capacity);
         for (place, event) in found.drain(..*count).enumerate() {
-            // SAFETY: the caller has room for so many.
+            // SAFETY: the caller's array has room for `capacity` events.
             unsafe { events.add(place).write(strait_event::new(&event)) };
         }
         set.keep_events(found);
@@ -273,11 +284,12 @@ pub unsafe extern "C" fn strait_wait_set_wait(
 }
 
 impl strait_wait_set {
-    /// Events that did not fit before; or their memory, if no other thread has it.
+    /// Takes the events that did not fit before; or an empty vector, with its memory if no other thread has that.
     fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Keeps events that did not fit, or the memory of an empty vector, for the next wait.
     fn keep_events(&self, events: Vec<Event>) {
         let mut kept = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.is_empty() {
@@ -288,18 +300,19 @@ impl strait_wait_set {
     }
 }
 
-/// A descriptor that is readable whenever `strait_wait_set_wait` may have something: for `poll`, `epoll`, or any event loop. It belongs to
-/// the set. When it is readable, call `strait_wait_set_wait` with `STRAIT_NOW`, as often as there are events or once for each time; the
-/// call that returns none makes it unreadable. It must not be read from or closed. -1 if `set` is `NULL`.
+/// Returns a descriptor for `poll`, `epoll` or any event loop. It is readable whenever `strait_wait_set_wait` may have
+/// events. Then call `strait_wait_set_wait` with `STRAIT_NOW`, until it returns no event or once per wake-up; the call
+/// that returns none makes the descriptor unreadable. The set owns the descriptor: do not read from it or close it.
+/// Returns -1 if `set` is `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_fd(set: *const strait_wait_set) -> c_int {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { set.as_ref() }.map_or(-1, |set| call_or(-1, || set.set.as_raw_fd()))
 }
 
-/// How many channels are in it.
+/// Returns the number of members of a set; 0 for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_len(set: *const strait_wait_set) -> usize {
-    // SAFETY: `NULL`, or one of the caller's.
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { set.as_ref() }.map_or(0, |set| set.set.len())
 }

@@ -1,11 +1,14 @@
 // Strait: message channels between processes on one Linux machine.
 //
-// * A call returns a status. On failure it has changed nothing unless it says otherwise: what it was given is still the caller's, and what
-//   it would have given is NULL, -1 or 0. strait_last_error_text says what to do about the last failure of this thread.
-// * What a call gives is the caller's, to be freed by the call named after it (strait_channel_close, strait_message_free, ...).
-// * A call that may wait takes a deadline, and waits no longer.
-// * There is nothing to set up. Threads may use the library at once; one object only as it says.
-// * In the child of a fork without exec, calls on what its parent made fail with STRAIT_FORKED.
+// * Functions return a status. A failed function has changed nothing unless its comment says otherwise: the caller still
+//   owns the arguments, and each output is NULL, -1 or 0. strait_last_error_text says what to do about the last failure in
+//   this thread.
+// * The caller owns each object that a function gives out, and frees it with the function named after the type of the
+//   object (strait_channel_close, strait_message_free, ...).
+// * Each function that may wait takes a deadline, and waits no longer.
+// * There is nothing to initialise. Any number of threads may call the library at once; the comment of each type says how
+//   many threads may use one object at once.
+// * In the child of a fork without exec, functions fail with STRAIT_FORKED on objects that the parent made.
 //
 // This file is made from the sources of the library: see docs/c-and-cpp.md.
 
@@ -23,99 +26,104 @@
 #define STRAIT_VERSION_MINOR 1
 #define STRAIT_VERSION_PATCH 0
 
-// For an option where 0 is meant, since 0 stands for the default.
+// The value of an option that is to be 0, since 0 stands for the default.
 #define STRAIT_ZERO 18446744073709551615ull
 
-// The most parts that one message may be given in.
+// Maximum number of parts in which one message may be given.
 #define STRAIT_MAX_PARTS 65536
 
-// The most messages in one call.
+// Maximum number of messages in one function call.
 #define STRAIT_MAX_MESSAGES 1048576
 
-// The most handles that a message has.
+// Maximum number of handles in a message.
 #define STRAIT_MAX_HANDLES 64
 
-// The most bytes that a message has.
+// Maximum number of bytes in a message.
 #define STRAIT_MAX_MESSAGE 268435456
 
-// What a call returns: `STRAIT_OK`, or why it failed. `strait_last_error_text` says what to do about it.
+// The result of a function: `STRAIT_OK`, or why the function failed. `strait_last_error_text` says what to do about
+// it.
 //
-// A failed call has changed nothing, unless it says otherwise: what it was given is still the caller's.
+// A failed function has changed nothing, unless its comment says otherwise: the caller still owns the arguments.
 enum strait_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // Done.
+    // The function succeeded.
     STRAIT_OK = 0,
-    // It would have to wait, and the deadline was `STRAIT_NOW`.
+    // The function would have to wait, and the deadline was `STRAIT_NOW`.
     STRAIT_WOULD_BLOCK = 1,
-    // The deadline passed first.
+    // The deadline passed before the function could do its work.
     STRAIT_TIMED_OUT = 2,
-    // The other end was closed or its process died. When receiving: and everything it had sent was received.
+    // The other end was closed or its process died. A receiving function returns this only after every message that
+    // the other end sent was received.
     STRAIT_PEER_CLOSED = 3,
     // The message is longer than this end's limit.
     STRAIT_MESSAGE_TOO_LARGE = 4,
-    // More handles in one message than this end's limit.
+    // The message has more handles than this end's limit.
     STRAIT_TOO_MANY_HANDLES = 5,
-    // The buffer is too small for the next message, which stays the next one.
+    // The buffer is too small for the next message. The message stays there for the next receive.
     STRAIT_BUFFER_TOO_SMALL = 6,
-    // A handle to be sent is not an open descriptor, is there twice, or is of no known kind.
+    // A handle to be sent is not an open descriptor, is given twice, or is of no known kind.
     STRAIT_BAD_HANDLE = 7,
-    // An end of a channel cannot be sent over that channel.
+    // The handle to be sent is an end of the channel over which it would be sent.
     STRAIT_OWN_CHANNEL = 8,
-    // The channel is in a wait set already.
+    // The channel is in a wait set already. A channel can be in one wait set at a time.
     STRAIT_IN_SET = 9,
     // The channel is not in this wait set.
     STRAIT_NOT_IN_SET = 10,
-    // Descriptors of this message did not arrive; its bytes did.
+    // Some descriptors of this message did not arrive; its bytes did.
     STRAIT_HANDLES_LOST = 11,
     // This process has no free descriptor.
     STRAIT_NO_DESCRIPTORS = 12,
-    // The kernel has no memory for it.
+    // The kernel has no memory for what the function needs.
     STRAIT_NO_MEMORY = 13,
-    // As much is held for the peer as may be: see `strait_set_limit`.
+    // This process holds as much for the peer as its limits allow: see `strait_set_limit`.
     STRAIT_LIMIT_REACHED = 14,
-    // The peer broke the protocol; the channel is at an end.
+    // The peer broke the protocol, and the channel has ended.
     STRAIT_BAD_PEER = 15,
-    // One of the two sides does not want the other.
+    // One of the two sides refused the connection.
     STRAIT_REFUSED = 16,
-    // This process is the child of a `fork` without `exec`; the channel belongs to its parent.
+    // This process is the child of a `fork` without `exec`; the object belongs to its parent.
     STRAIT_FORKED = 17,
-    // Not a connected `SOCK_SEQPACKET` Unix socket.
+    // The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     STRAIT_NOT_A_SOCKET = 18,
-    // Not a name: 1 to 64 letters, digits, dots, dashes and underscores, the first of them no dot.
+    // The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
+    // a dot.
     STRAIT_BAD_NAME = 19,
-    // Somebody listens under this name.
+    // Another process, or another listener of this process, listens under this name.
     STRAIT_NAME_TAKEN = 20,
-    // Nobody listens under this name.
+    // No process listens under this name.
     STRAIT_NOBODY_THERE = 21,
-    // Others could change what is in the directory of names.
+    // Other users could change the contents of the name directory.
     STRAIT_UNSAFE_DIRECTORY = 22,
-    // Whoever listens under this name is another user than the one expected.
+    // The process that listens under this name runs as another user than the expected one.
     STRAIT_WRONG_SERVER = 23,
     // There was no invitation on standard input.
     STRAIT_NO_INVITATION = 24,
-    // The service manager passed no such listening socket.
+    // The service manager has passed no listening socket of this name to this process.
     STRAIT_NOT_ACTIVATED = 25,
-    // This process was not started with a channel.
+    // This process was not started with a channel to its parent.
     STRAIT_NO_PARENT = 26,
     // The channel to the parent was taken before.
     STRAIT_PARENT_TAKEN = 27,
-    // A system call was refused; `strait_last_error` has its `errno`.
+    // The kernel refused a system call; `strait_last_error` has its `errno`.
     STRAIT_SYSTEM = 28,
-    // This end was closed, through another reference to it.
+    // This end was closed through another reference to it.
     STRAIT_CLOSED = 29,
-    // This end was sent away in a message, or is just being sent, through another reference to it; or was about to, which ended the call.
+    // This end was sent away in a message through another reference to it, or is being sent. Also returned by a
+    // function call that an attempt to send the end has interrupted, even if that attempt failed.
     STRAIT_MOVED = 30,
-    // The end to be sent is in use: a view or a reservation of it is still held, or it and the end that it is to be sent over are just
-    // being sent over each other. Of a data pipe: room or bytes are held that a call has begun with.
+    // The end to be sent is in use. For a channel: a view or a reservation of the end is still held, or the end and
+    // the end over which it would be sent are being sent over each other. For a data pipe: room or bytes are held that
+    // a function has begun with.
     STRAIT_IN_USE = 31,
-    // An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
+    // An argument is invalid: a null pointer, a number out of range, or bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
-    // A defect of Strait, which was caught at the border of the library. What the call did until then is not known.
+    // A defect of Strait, caught at the border of the library. How much the function did before is not known.
     STRAIT_PANICKED = 33,
-    // An error that this build of the C library has no number for; it has a text.
+    // An error for which this version of the C library has no number. `strait_last_error_text` has its text.
     STRAIT_OTHER = 34,
     // The region, or this handle of it, cannot be written to.
     STRAIT_READ_ONLY = 35,
@@ -123,15 +131,16 @@ enum strait_status
     STRAIT_NOT_SEALED = 36,
     // The region is mapped for writing, here or elsewhere, so it cannot be sealed.
     STRAIT_STILL_MAPPED = 37,
-    // There are fewer bytes than that.
+    // The object has fewer bytes than the function was to read or write.
     STRAIT_OUT_OF_RANGE = 38,
-    // The descriptor is no region.
+    // The descriptor cannot become a region.
     STRAIT_NOT_A_REGION = 39,
-    // Not whole elements of the data pipe.
+    // The number of bytes is not a multiple of the element size of the data pipe.
     STRAIT_NOT_ELEMENTS = 40,
-    // A call was sent, and there will be no reply: the deadline has passed, or the peer is gone. Whether it was carried out is unknown.
+    // The request of `strait_call` was sent, and there will be no reply: the deadline has passed, or the peer is gone.
+    // Whether the request was carried out is unknown.
     STRAIT_OUTCOME_UNKNOWN = 41,
-    // A call was dropped by the other end without an answer.
+    // The other end dropped the request of `strait_call` without a reply.
     STRAIT_NOT_ANSWERED = 42,
 };
 #ifndef __cplusplus
@@ -142,321 +151,339 @@ typedef int32_t strait_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// An end of a channel for calls, both ways. Any number of threads may use it at once; it is freed when none does any more.
+// An end of a channel for calls in both directions. Any number of threads may use it at once. Free it when no thread
+// uses it any more.
 typedef struct strait_call_end strait_call_end;
 
-// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
+// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one process.
 //
-// A pointer to one is a reference, which one thread uses at a time. For another thread make one with `strait_channel_ref`. When
-// the last reference is released, the end is closed.
+// A pointer to an end is a reference. One thread at a time uses a reference; `strait_channel_ref` makes one for
+// another thread. When the last reference is released, the end is closed.
 typedef struct strait_channel strait_channel;
 
-// The reading end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
-// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
+// The reading end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 typedef struct strait_consumer strait_consumer;
 
-// Lets one process in, once: whoever is told of it. Any number of threads may use it at once; free it when none does any more.
+// An invitation: a one-time token that lets one process connect. Any number of threads may use it at once. Free it
+// when no thread uses it any more.
 typedef struct strait_invitation strait_invitation;
 
-// Lets other processes connect, under a name. Any number of threads may use it at once; free it when none does any more.
+// A listener, to which other processes connect under a name. Any number of threads may use it at once. Free it when no
+// thread uses it any more.
 //
-// No thread is started: visitors are dealt with by whoever accepts.
+// The library starts no thread: the threads that accept also handle the pending connections.
 typedef struct strait_listener strait_listener;
 
-// A part of a region that is mapped. It stays when the region is freed or sent.
+// A mapped part of a region. It stays when the region is freed or sent.
 typedef struct strait_mapping strait_mapping;
 
-// A received message: its bytes in memory of this process, which nobody else can change, and its handles. Receiving into it again
-// uses its memory again, and closes the handles that were not taken. One thread uses it at a time.
+// A received message: its handles, and its bytes in private memory of this process. Receiving into the message again
+// reuses its memory, and closes the handles that were not taken. One thread at a time uses a message.
 typedef struct strait_message strait_message;
 
-// The writing end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
-// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
+// The writing end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 typedef struct strait_producer strait_producer;
 
-// Shared memory of a fixed size, which can be sent in messages. Any number of threads may use it at once; free it when none does any
-// more. What is mapped stays when it is freed or sent.
+// Shared memory of a fixed size, which can be sent in messages. Any number of threads may use a region at once. Free
+// it when no thread uses it any more. Mappings stay when the region is freed or sent.
 typedef struct strait_region strait_region;
 
-// What answers a request. One thread uses it at a time.
+// The object that replies to one request. One thread at a time uses a replier.
 typedef struct strait_replier strait_replier;
 
-// Room for a message, to be filled where the peer will read it. One thread uses it at a time. Other threads do not send from this
-// end while it is held, and the end stays open.
+// Room for a message, to be filled in the memory where the peer will read it. One thread at a time uses a reservation.
+// While it is held, no other thread sends from this end, and the end stays open.
 typedef struct strait_reservation strait_reservation;
 
-// A received message, where the peer wrote it. One thread uses it at a time. The end stays open while it is held; a small message
-// keeps other threads from receiving from it.
+// A received message in the memory where the peer wrote it. One thread at a time uses a view. While the view is held,
+// the end stays open; while a view of a small message is held, no other thread receives from the end.
 typedef struct strait_view strait_view;
 
-// Waits for any number of channels at once, in a thread or through one descriptor in any event loop. Any number of threads may use it
-// at once; free it when none does any more.
+// A wait set, which waits for any number of channels and data-pipe ends at once: in a thread, or through one
+// descriptor in any event loop. Any number of threads may use a set at once. Free it when no thread uses it any more.
 typedef struct strait_wait_set strait_wait_set;
 
-// Figures that go with the last failure of this thread.
+// Numbers that describe the last failure in this thread.
 typedef struct strait_error {
-    // What the call returned.
+    // The status that the failed function returned; `STRAIT_OK` if no function has failed in this thread yet.
     strait_status status;
-    // The `errno` of `STRAIT_SYSTEM`; otherwise 0.
+    // The `errno` of a failure with `STRAIT_SYSTEM`; otherwise 0.
     int os_error;
-    // What was asked for: the bytes of a message that is too large, or that the buffer has to have room for; the handles that
-    // are too many, or that were sent with a message that lost some; the user that listens in place of the one expected.
-    // Otherwise 0.
+    // The number that did not fit the limit; otherwise 0. By `status`:
+    //
+    // * `STRAIT_MESSAGE_TOO_LARGE`: bytes of the message.
+    // * `STRAIT_BUFFER_TOO_SMALL`: bytes that the buffer needs.
+    // * `STRAIT_TOO_MANY_HANDLES`: handles of the message.
+    // * `STRAIT_HANDLES_LOST`: descriptors that were sent with the message.
+    // * `STRAIT_WRONG_SERVER`: the uid of the user that listens in place of the expected user.
     uint64_t asked;
-    // The limit that it is over: bytes, or handles; of lost handles, how many arrived; of what is out
-    // of range, how many bytes there are. Otherwise 0.
+    // The limit; otherwise 0. By `status`:
+    //
+    // * `STRAIT_MESSAGE_TOO_LARGE`: the largest permitted number of bytes.
+    // * `STRAIT_TOO_MANY_HANDLES`: the largest permitted number of handles.
+    // * `STRAIT_HANDLES_LOST`: descriptors that arrived.
+    // * `STRAIT_OUT_OF_RANGE`: bytes that the object has.
     uint64_t limit;
 } strait_error;
 
-// Until when a call may block: nanoseconds of `CLOCK_MONOTONIC`, or `STRAIT_NOW`, or `STRAIT_NEVER`. A call whose deadline has
-// passed still does what it can do at once.
+// How long a function may block: a time of `CLOCK_MONOTONIC` in nanoseconds, `STRAIT_NOW` or `STRAIT_NEVER`. A
+// function whose deadline has passed still does what it can do without waiting.
 typedef int64_t strait_deadline;
 
-// How a call waits when it has to.
+// How functions on an end wait.
 typedef uint32_t strait_wait;
 
-// Options of one end of a channel. All zeroes are the defaults, so name only what you want:
-// `(strait_options){.max_message = 4096}`. Where a call takes options, `NULL` is the defaults too.
+// Options of one end of a channel: wait strategy and limits. Zero means the default of each option, so name only the
+// options that you want: `(strait_options){.max_message = 4096}`. Functions that take options also accept `NULL` for
+// the defaults.
 typedef struct strait_options {
-    // How calls on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
+    // How functions on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
     strait_wait wait;
-    // 1 if the process at the other end may not send descriptors: the kernel drops them before they are this process's.
+    // 1 if the process at the other end may not send descriptors: the kernel drops them before this process gets them.
     uint32_t refuse_descriptors;
-    // Nanoseconds that an adaptive wait spins, at most 20 ms: 50 µs by default.
+    // How long an adaptive wait spins, in nanoseconds, at most 20 ms: 50 µs by default.
     uint64_t spin;
-    // Bytes of the ring that this end sends through at first: 8 KiB for the first channel of a link, 256 B for others.
+    // Size in bytes of the first ring through which this end sends: 8 KiB by default for the first channel of a link,
+    // 256 B for others.
     uint64_t ring;
-    // Bytes up to which that ring grows: 1 MiB by default.
+    // Size in bytes up to which the sending ring grows: 1 MiB by default.
     uint64_t ring_max;
-    // Bytes up to which a message goes through the ring: 64 KiB by default.
+    // Size in bytes of the largest message that goes through the ring: 64 KiB by default.
     uint64_t inline_max;
-    // Bytes in large messages that may be under way from this end: 256 MiB by default.
+    // Bytes of large messages that this end may have in flight: 256 MiB by default.
     uint64_t queue_bytes;
-    // Messages that may be under way from this end: as many as the ring takes by default.
+    // Number of messages that this end may have in flight: as many as fit into the ring by default.
     uint64_t queue_messages;
-    // Bytes in the longest message that this end sends: 256 MiB by default, and at most.
+    // Size in bytes of the longest message that this end sends: 256 MiB by default, which is also the maximum.
     uint64_t max_message;
-    // Handles in one message that this end sends: 64 by default, and at most.
+    // Number of handles that a message of this end may have: 64 by default, which is also the maximum.
     uint64_t max_handles;
-    // Bytes that this end keeps mapped and warm for large messages: 64 MiB by default.
+    // Bytes of memory that this end keeps mapped for reuse by large messages: 64 MiB by default.
     uint64_t pool;
-    // Bytes of the peer's memory that this end is willing to have mapped: 1 GiB by default.
+    // Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
     uint64_t peer_memory;
-    // For later; zeroes.
+    // Reserved; must be zero.
     uint64_t reserved[4];
 } strait_options;
 
-// What a `strait_handle` is.
+// The kind of a `strait_handle`.
 typedef uint32_t strait_handle_kind;
 
-// Something that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
+// An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region.
 //
-// It owns what it names. A call that sends it takes that over if it succeeds, and sets `kind` to `STRAIT_HANDLE_NONE`; if the
-// call fails, everything stays as it was. A handle that was received is the caller's: keep what it names, or close it with
-// `strait_handle_close`.
+// A handle owns its object. A function that sends the handle takes the object if it succeeds, and sets `kind` to
+// `STRAIT_HANDLE_NONE`. If the function fails, the handle stays as it was. The caller owns a handle that was received:
+// take the object out, or close it with `strait_handle_close`.
 typedef struct strait_handle {
-    // What it is.
+    // The kind: one of `STRAIT_HANDLE_*`.
     strait_handle_kind kind;
-    // The descriptor, if it is one; otherwise -1.
+    // The file descriptor, if the handle is one; otherwise -1.
     int fd;
-    // The object, if it is one; otherwise `NULL`.
+    // The object, if the handle is one; otherwise `NULL`.
     void *object;
 } strait_handle;
 
-// What a region lets whoever holds it do. The kernel holds them to it.
+// The access that a region allows to its holder. The kernel enforces it.
 typedef uint32_t strait_access;
 
-// How a region is mapped.
+// The way in which a region is mapped.
 typedef uint32_t strait_map;
 
-// One of the messages of `strait_send_many`; as in `strait_sendv`.
+// One of the messages of `strait_send_many`; its fields are as in `strait_sendv`.
 typedef struct strait_outgoing {
-    // Its bytes, in parts.
+    // The bytes of the message, in parts.
     const struct iovec *parts;
-    // How many parts.
+    // The number of parts.
     size_t part_count;
-    // Handles that go with it; taken if the message was sent.
+    // The handles of the message. If the message is sent, they are taken.
     struct strait_handle *handles;
-    // How many handles.
+    // The number of handles.
     size_t handle_count;
 } strait_outgoing;
 
-// What a channel is waited for, and what was found: an or of `STRAIT_READABLE` and the like.
+// Events of a channel or of a data-pipe end: a combination of `STRAIT_READABLE` and the constants that follow.
 typedef uint32_t strait_events;
 
-// How often a registration tells.
+// How often a registration reports an event.
 typedef uint32_t strait_mode;
 
-// What `strait_wait_set_wait` tells of a channel.
+// An event that `strait_wait_set_wait` reports for one member of the set.
 typedef struct strait_event {
-    // The number that was given to `strait_wait_set_add`.
+    // The key that was passed to `strait_wait_set_add`.
     uint64_t key;
-    // What was found.
+    // The events that were found: a combination of `STRAIT_READABLE`, `STRAIT_WRITABLE` and `STRAIT_HAS_MOVED`.
     strait_events events;
-    // Zero.
+    // Always zero.
     uint32_t reserved;
 } strait_event;
 
-// The process at the other end, as the kernel describes it: never as it describes itself. Numbers are as seen from this process's
-// namespaces.
+// The process at the other end, as the kernel describes it; no field comes from the process itself. Numbers are as
+// seen from the namespaces of this process.
 typedef struct strait_peer {
-    // Its process number; 0 if it is in a process namespace that this one does not see. A number may be used again after its process
-    // has died; what `strait_channel_peer_pidfd` gives may not.
+    // The process number; 0 if the process is in a PID namespace that this process does not see. The kernel may reuse
+    // the number after the process has died; the pidfd of `strait_channel_peer_pidfd` stays unambiguous.
     pid_t pid;
-    // Its user.
+    // The uid of the process.
     uint32_t uid;
-    // Its group.
+    // The gid of the process.
     uint32_t gid;
-    // 1 if it lived when it was asked for, as far as could be found out; otherwise 0.
+    // 1 if the process was alive when this value was made, as far as could be found out; otherwise 0.
     uint32_t is_alive;
 } strait_peer;
 
-// Says whether a process is let in, by what the kernel says of it.
+// A function that decides whether a process is let in. Return true to accept it. `peer` is what the kernel says of the
+// process.
 typedef bool (*strait_policy)(const struct strait_peer *peer, void *context);
 
-// Is told of a process that was not let in: who it was, or `NULL` if it kept the kernel from saying so, and why;
-// `strait_last_error_text` says more.
+// A function that is called for each process that was refused. `peer` is what the kernel says of the process, or
+// `NULL` if the process kept the kernel from saying so. `why` is the reason; `strait_last_error_text` says more.
 typedef void (*strait_tell_refused)(const struct strait_peer *peer, strait_status why, void *context);
 
-// How to listen. All zeroes are the defaults.
+// Options of a listener. Zero means the default of each option.
 typedef struct strait_listener_options {
-    // The directory in which the name is to be; `NULL` for that of this user. Copied.
+    // The directory for the name; `NULL` for the directory of this user. Copied.
     const char *directory;
-    // The permissions of the name: 0600 by default.
+    // The permissions of the name, at most 0777: 0600 by default.
     uint32_t mode;
-    // 1 to let in only those that come with the token of an invitation.
+    // 1 to accept only processes that connect with the token of an invitation.
     uint32_t invited_only;
-    // Connections of one user that may wait to be let in: 32 by default.
+    // Limit on pending connections of one user: 32 by default.
     uint32_t waiting_of_a_user;
-    // The same of all users: 128 by default.
+    // Limit on pending connections of all users: 128 by default.
     uint32_t waiting_of_all;
-    // Who is let in; `NULL` for every process of this user. Called without a lock, in whichever thread accepts; it must not use the
-    // listener.
+    // The function that decides which processes are let in; `NULL` accepts every process of this user. Called without
+    // a lock, in the thread that accepts. The function must not use the listener.
     strait_policy policy;
-    // Who is told of those that are not; `NULL` for nobody. Called as `policy` is.
+    // The function that is called for each refused process; `NULL` for none. Called as `policy` is.
     strait_tell_refused on_refused;
-    // Handed to both; to be good as long as the listener and its invitations.
+    // The argument `context` of both functions. Must stay valid as long as the listener and its invitations.
     void *context;
-    // Options of the channels that it makes; `NULL` for the defaults. Copied.
+    // Options of the channels that the listener makes; `NULL` for the defaults. Copied.
     const struct strait_options *channel;
-    // For later; zeroes.
+    // Reserved; must be zero.
     uint64_t reserved[4];
 } strait_listener_options;
 
-// How to connect. All zeroes are the defaults.
+// Options of a connection. Zero means the default of each option.
 typedef struct strait_connect_options {
-    // The directory in which the name is; `NULL` for that of this user.
+    // The directory of the name; `NULL` for the directory of this user.
     const char *directory;
     // Options of the channel; `NULL` for the defaults.
     const struct strait_options *channel;
-    // The user as whom the server is to run, if `has_server` is 1; otherwise this one.
+    // The uid that the server must have, if `has_server` is 1. Otherwise the server must have the uid of this process.
     uint32_t server;
-    // Whether `server` is meant.
+    // 1 if `server` is set; otherwise 0.
     uint32_t has_server;
-    // For later; zeroes.
+    // Reserved; must be zero.
     uint64_t reserved[4];
 } strait_connect_options;
 
-// A name under which somebody listens, or did. What it points to is valid during the call that is told of it.
+// A name under which a process listens, or listened. Valid during the call of the function that receives it.
 typedef struct strait_listening {
-    // The name.
+    // The name of the listener.
     const char *name;
-    // When it was taken, in seconds since 1970.
+    // The time at which the name was taken, in seconds since 1970.
     int64_t since;
-    // The user whose it is.
+    // The uid of the user that owns the name.
     uint32_t uid;
-    // The process that listens; 0 if nobody does any more, or if it is in a process namespace that this one does not see.
+    // The process that listens. 0 if no process listens any more, or if it is in a PID namespace that this process
+    // does not see.
     pid_t pid;
-    // 1 if anybody listens, otherwise 0.
+    // 1 if a process listens; otherwise 0.
     uint32_t is_live;
-    // Zero.
+    // Always zero.
     uint32_t reserved;
 } strait_listening;
 
-// Is told of a name.
+// A function that is called for each name.
 typedef void (*strait_tell_name)(const struct strait_listening *name, void *context);
 
-// What an end of a channel has done since it was made.
+// Counters of one end of a channel since the end was made.
 typedef struct strait_counters {
-    // Messages sent.
+    // Number of messages that this end has sent.
     uint64_t messages_sent;
-    // Bytes in them.
+    // Number of payload bytes in the messages that this end has sent.
     uint64_t bytes_sent;
-    // Messages received.
+    // Number of messages that this end has received.
     uint64_t messages_received;
-    // Bytes in them.
+    // Number of payload bytes in the messages that this end has received.
     uint64_t bytes_received;
-    // How often this end had to wake the other, by a system call.
+    // How often this end made a system call to wake the other end.
     uint64_t wake_ups;
-    // How often this end went to sleep.
+    // How often a thread that waited on this end went to sleep.
     uint64_t sleeps;
-    // Messages sent outside the ring.
+    // Number of messages sent out of line, that is in memory outside the ring.
     uint64_t out_of_line;
-    // Of those, how many found warm memory in the pool.
+    // Number of messages sent out of line for which the pool had memory that was mapped already.
     uint64_t pool_hits;
-    // How often the ring this end sends through was replaced by a larger one.
+    // How often a larger ring replaced the ring through which this end sends.
     uint64_t grown;
-    // How often sending had to wait for room.
+    // How often sending on this end had to wait for room.
     uint64_t stalls;
-    // How often receiving failed since this process holds as much for the peer as it may.
+    // How often a receive on this end failed because this process held as much for the peer as the limits allow.
     uint64_t limits_reached;
-    // For later; zeroes.
+    // Reserved; always zero.
     uint64_t reserved[5];
 } strait_counters;
 
-// What this process holds for a peer, and limits.
+// A resource that this process holds for peers, up to a limit.
 typedef uint32_t strait_resource;
 
-// How much of a resource is held, and how much may be.
+// The amount of a resource that is held, and its limit.
 typedef struct strait_level {
-    // Held now.
+    // The amount that is held now.
     uint64_t held;
-    // The limit that is set now.
+    // The limit that applies now.
     uint64_t limit;
-    // How often something was refused, since more would have been held than may be.
+    // How often a request was refused because the limit would have been exceeded.
     uint64_t reached;
 } strait_level;
 
-// What this process holds for the process at the other end of a channel, and for all peers of that one's user.
+// The amount of one resource that this process holds for the process at the other end of a channel, and for all peer
+// processes of that process's user.
 typedef struct strait_usage {
-    // For the process, over all links to it.
+    // The amount for the peer process, over all links to it.
     struct strait_level peer;
-    // For all processes of its user.
+    // The amount for all peer processes of the peer's user.
     struct strait_level user;
-    // How many processes of the user something is held for.
+    // Number of processes of the peer's user for which this process has an account.
     uint64_t processes;
-    // How often the process has woken this one and there was nothing.
+    // Number of idle wake-ups: how often the peer woke this process, and there was nothing to do.
     uint64_t idle_wake_ups;
-    // How many of those were too many, so that the peer was not listened to for a millisecond.
+    // How often the peer was throttled: it was not listened to for a millisecond, because it caused too many idle
+    // wake-ups.
     uint64_t pauses;
-    // The user, if `has_uid` is 1.
+    // The uid of the peer's user, if `has_uid` is 1.
     uint32_t uid;
-    // 0 for peers of which the kernel knows no user.
+    // 1 if `uid` is set; 0 for peers whose user the kernel does not name.
     uint32_t has_uid;
 } strait_usage;
 
-// A peer that broke the protocol.
+// A peer process that broke the protocol.
 typedef struct strait_bad_peer {
-    // Who it is, as the kernel says; `NULL` if it does not.
+    // The peer, as the kernel describes it; `NULL` if the kernel does not say.
     const struct strait_peer *peer;
-    // What it did.
+    // A text that says how the peer broke the protocol.
     const char *reason;
-    // 1 if its link is lost, and with it every channel over that link; 0 if it is one channel that has ended.
+    // 1 if the link to the peer is lost, and with it every channel over that link; 0 if only one channel has ended.
     uint32_t link_lost;
-    // Zero.
+    // Always zero.
     uint32_t reserved;
 } strait_bad_peer;
 
-// Who is told of a peer that broke the protocol. What it points to is valid during the call.
+// A function that is called for each peer that broke the protocol. `bad` and what it points to are valid during the
+// call.
 typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *context);
 
-// Do not block at all: a call that would have to fails with `STRAIT_WOULD_BLOCK`.
+// Do not block: a function that would have to wait fails with `STRAIT_WOULD_BLOCK`.
 #define STRAIT_NOW 0
 
-// Block for as long as it takes.
+// Block without a time limit.
 #define STRAIT_NEVER 9223372036854775807
 
-// Spin for a while if the peer runs on another CPU, then sleep.
+// Spin for a short time if the peer runs on another CPU, then sleep.
 #define STRAIT_WAIT_ADAPTIVE 0
 
 // Never sleep: the lowest latency, at the cost of a whole core.
@@ -465,258 +492,275 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // Sleep at once: the least CPU time.
 #define STRAIT_WAIT_BLOCK 2
 
-// Nothing.
+// The handle is empty.
 #define STRAIT_HANDLE_NONE 0
 
-// A file descriptor, in `fd`.
+// The handle is a file descriptor, in `fd`.
 #define STRAIT_HANDLE_FD 1
 
-// An end of a channel, a `strait_channel *` in `object`.
+// The handle is an end of a channel: `object` is a `strait_channel *`.
 #define STRAIT_HANDLE_CHANNEL 2
 
-// A region, a `strait_region *` in `object`.
+// The handle is a region: `object` is a `strait_region *`.
 #define STRAIT_HANDLE_REGION 3
 
-// The writing end of a data pipe, a `strait_producer *` in `object`.
+// The handle is the writing end of a data pipe: `object` is a `strait_producer *`.
 #define STRAIT_HANDLE_PRODUCER 4
 
-// The reading end of a data pipe, a `strait_consumer *` in `object`.
+// The handle is the reading end of a data pipe: `object` is a `strait_consumer *`.
 #define STRAIT_HANDLE_CONSUMER 5
 
-// Something that came from a newer library and has no kind here. It can be sent on, or closed by `strait_handle_close`.
+// The handle came from a newer library and has no kind in this version. It can be sent on, or closed with
+// `strait_handle_close`.
 #define STRAIT_HANDLE_OTHER 255
 
-// Read and write.
+// The holder can read and write the region.
 #define STRAIT_WRITABLE_REGION 0
 
-// Read; others may write still.
+// The holder can read the region; others may still write to it.
 #define STRAIT_READ_ONLY_REGION 1
 
-// Read, and it never changes again.
+// The holder can read the region, and no process can change it any more.
 #define STRAIT_SEALED_REGION 2
 
-// For reading what others may be writing: look at each byte once, and decide on the copy.
+// Map for reading memory that others may be writing: read each byte once, and decide on the copy.
 #define STRAIT_MAP_READ 0
 
-// For reading and writing, as others may do at the same time.
+// Map for reading and writing; others may read and write at the same time.
 #define STRAIT_MAP_WRITE 1
 
-// For reading what nobody can change: only for a region that is sealed.
+// Map for reading memory that no process can change: only for a sealed region.
 #define STRAIT_MAP_SEALED 2
 
-// As private memory, in which pages are copied as they are written to: only for a region that is sealed.
+// Map as private memory whose pages are copied when they are written to: only for a sealed region.
 #define STRAIT_MAP_COPY 3
 
-// A message can be received; or an error, as the channel is at an end.
+// Receiving returns at once: a message is there, or the channel has ended.
 #define STRAIT_READABLE 1
 
-// A small message can be sent; or that fails at once.
+// Sending a small message returns at once: there is room, or sending fails.
 #define STRAIT_WRITABLE 2
 
-// Only found: the end was sent away in a message and so left the set. The last event of this registration.
+// The end was sent away in a message and so left the set. Reported only, never requested; the last event of the
+// registration.
 #define STRAIT_HAS_MOVED 4
 
-// In every call, as long as it is so.
+// Report the event in every `strait_wait_set_wait`, as long as the member is ready.
 #define STRAIT_LEVEL 0
 
-// Once, to one thread; then not before `strait_wait_set_rearm`.
+// Report the event once, to one thread, and not again before `strait_wait_set_rearm`.
 #define STRAIT_ONE_SHOT 1
 
-// Bytes of the peer's memory that are mapped here.
+// Bytes of the peer's memory that are mapped in this process.
 #define STRAIT_MEMORY 0
 
 // Mappings of the peer's memory.
 #define STRAIT_MAPPINGS 1
 
-// Descriptors that came from the peer and that nobody has received yet, and sockets to processes to which it introduced this one.
+// Descriptors that came from the peer and that were not received yet, and sockets to processes to which the peer
+// introduced this process.
 #define STRAIT_DESCRIPTORS 2
 
-// Lanes of which the peer had this process know.
+// Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
 #define STRAIT_LANES 3
 
-// Bytes of messages that were taken out of shared memory when an end moved, and were not received yet.
+// Bytes of messages that were taken out of shared memory when an end moved, and that were not received yet.
 #define STRAIT_QUEUED_BYTES 4
 
-// Such messages.
+// Messages that were taken out of shared memory when an end moved, and that were not received yet.
 #define STRAIT_QUEUED_MESSAGES 5
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// The version of the library, such as `0.1.0`. The text lives for ever.
+// Returns the version of the library, such as `0.1.0`. The text is valid for the life of the process.
 const char *strait_version(void);
 
-// What a status means, in a few words. Never `NULL`; the text lives for ever.
+// Returns a short description of a status. Never `NULL`; the text is valid for the life of the process.
 const char *strait_status_text(int32_t status);
 
-// The figures of the last call of this thread that failed. With no failure yet, the status is `STRAIT_OK`. `out` must not be
-// `NULL`.
+// Writes the numbers of the last failure in this thread to `out`. If no function has failed in this thread yet, the
+// status is `STRAIT_OK`. `out` must not be `NULL`.
 void strait_last_error(struct strait_error *out);
 
-// Writes what happened in the last call of this thread that failed, and what to do about it, into `buffer`, whose last byte
-// is always a zero; what does not fit is left out. Returns the bytes of the whole text without the zero. With `capacity` 0,
-// `buffer` may be `NULL`.
+// Writes what happened in the last failed function of this thread, and what to do about it, into `buffer`. The text in
+// the buffer always ends with a zero byte, and is cut off if it does not fit. Returns the number of bytes of the whole
+// text without the zero. With `capacity` 0, `buffer` may be `NULL`.
 size_t strait_last_error_text(char *buffer,
                               size_t capacity);
 
-// The deadline so many nanoseconds from now. A negative number is a deadline that has passed; one that is too large never
-// passes.
+// Returns the deadline that is `nanoseconds` from now. A negative number gives a deadline that has passed; a number
+// that is too large gives one that never passes.
 strait_deadline strait_after(int64_t nanoseconds);
 
 // Makes a channel with both ends in this process. It uses no descriptor and no shared memory.
 //
-// `options` are for both ends, or `NULL`. `a` and `b` get the ends, which are the caller's; `NULL` on failure. Does not block.
+// `options` apply to both ends; `NULL` means the defaults. `a` and `b` receive the ends, which the caller owns, or
+// `NULL` on failure. Does not block.
 strait_status strait_channel_pair(const struct strait_options *options,
                                   struct strait_channel **a,
                                   struct strait_channel **b);
 
-// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket, to whoever does the same with the other end of it: a way to give
-// a channel to a process that is started by means of one's own. Nothing else may be sent or received on the socket.
+// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket. The process with the other end of the socket calls
+// this function too. This way a channel reaches a process that the caller starts by its own means. The caller must not
+// send or receive anything else on the socket.
 //
-// `socket` is taken if the call succeeds, and closed on `exec` from then on; otherwise it stays the caller's. `options` may be
-// `NULL`. `channel` gets the end, which is the caller's; `NULL` on failure. Does not block: what is sent before the peer has
-// opened its side waits for it.
+// If the function succeeds, Strait owns `socket` and sets close-on-exec; otherwise the caller still owns it. `options`
+// may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure. Does not block: messages
+// that are sent before the peer has opened its side wait for the peer.
 strait_status strait_channel_over(int socket,
                                   const struct strait_options *options,
                                   struct strait_channel **channel);
 
-// Makes another reference to an end, for another thread: the same pointer, to be released once more. `NULL` stays `NULL`.
+// Makes another reference to an end, for another thread. Returns the same pointer, which must be released once more.
+// Returns `NULL` for `NULL`.
 //
-// From then on calls on this end cost a few nanoseconds more, as it is counted which are under way, and a thread may close or
-// send the end while another one is in a call on it.
+// From then on each function call on this end costs a few nanoseconds more, since calls in progress are counted. In
+// return, one thread may close or send the end while another thread is in a function call on it.
 struct strait_channel *strait_channel_ref(struct strait_channel *channel);
 
-// Releases a reference. The last one closes the end. `NULL` is let pass. Does not block.
+// Releases a reference. The last release closes the end. Ignores `NULL`. Does not block.
 void strait_channel_unref(struct strait_channel *channel);
 
-// Closes an end, and releases the caller's reference. `NULL` is let pass. Does not block.
+// Closes an end, and releases the caller's reference. Ignores `NULL`. Does not block.
 //
-// The peer receives what was sent, and then `STRAIT_PEER_CLOSED`; what it sent and was not received is dropped, handles and all.
-// Calls through other references fail with `STRAIT_CLOSED` from now on; those that wait, at once. While a view or
-// a reservation of the end is held, it stays open until that is freed.
+// The peer receives what this end sent, and then `STRAIT_PEER_CLOSED`. Messages that this end has not received are
+// dropped, with their handles. From now on calls through other references fail with `STRAIT_CLOSED`; those that wait
+// fail at once. While a view or a reservation of the end is held, the end stays open until that is freed.
 void strait_channel_close(struct strait_channel *channel);
 
-// Whether a message is there to be received, or the end of the channel. False of a channel that is closed or moved, and of `NULL`.
-// Does not block.
+// Returns whether receiving would return at once: a message is there, or the channel has ended. Returns false if the
+// end is closed or moved, or `channel` is `NULL`. Does not block.
 bool strait_channel_is_readable(const struct strait_channel *channel);
 
-// Whether a small message could be sent now. False of a channel that is closed or moved, and of `NULL`. Does not block.
+// Returns whether a small message could be sent now without waiting. Returns false if the end is closed or moved, or
+// `channel` is `NULL`. Does not block.
 bool strait_channel_is_writable(const struct strait_channel *channel);
 
-// Whether the other end is known to be gone: closed, or its process dead. What it sent before may still be there to be received.
-// False of a channel that is closed or moved here, and of `NULL`. Does not block.
+// Returns whether the other end is known to be gone: closed, or its process died. Messages that it sent before may
+// still be there to be received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block.
 bool strait_channel_is_peer_closed(const struct strait_channel *channel);
 
-// Moves the channel into memory that nobody has but this process and that of the other end: for an end that was sent here by a
-// process that is not trusted. Nothing is lost or reordered, and the other end notices nothing.
+// Moves the channel into memory that only this process and the process of the other end have. Use it for an end that
+// was sent here by a process that is not trusted. No message is lost or reordered, and the other end notices nothing.
+// Waits until the deadline.
 //
-// Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is just being sent elsewhere, or while the other process
-// has not opened its side; the channel is as it was.
+// Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is being sent to another process, or while
+// the other process has not opened its side. Then the channel is as it was.
 strait_status strait_channel_rehome(const struct strait_channel *channel,
                                     strait_deadline deadline);
 
 // Makes a data pipe, a one-way stream of bytes whose ends can be sent to other processes.
 //
-// Its buffer has `capacity` bytes, rounded up to whole elements of `element` bytes each (0 is 1): only whole elements are written and
-// read. `producer` and `consumer` get the ends, which are the caller's; `NULL` on failure. Does not block.
+// The buffer has `capacity` bytes, rounded up to whole elements of `element` bytes each (0 counts as 1). Only whole
+// elements are written and read. `producer` and `consumer` receive the ends, which the caller owns, or `NULL` on
+// failure. Does not block.
 strait_status strait_pipe_new(size_t capacity,
                               uint32_t element,
                               struct strait_producer **producer,
                               struct strait_consumer **consumer);
 
-// Ends the stream, and frees its writing end: the consumer reads what was written, and then the end. Room that was begun with is not
-// valid any more, and nothing of it was written. `NULL` is let pass. Does not block.
+// Ends the stream, and frees its writing end. The consumer reads what was written, and then the end of the stream.
+// Room from `strait_producer_begin` becomes invalid, and nothing of it is written. Ignores `NULL`. Does not block.
 void strait_producer_free(struct strait_producer *producer);
 
-// Writes what there is room for, at least one element; waits for room until the deadline. `written` gets how many bytes that was: less
-// than `len` if there was not more room.
+// Writes as many bytes as there is room for, at least one element; waits for room until the deadline. `written`
+// receives the number of bytes: less than `len` if there was not enough room for all.
 //
-// `STRAIT_PEER_CLOSED` if the consumer is gone; `STRAIT_NOT_ELEMENTS` if there is less than an element; `STRAIT_IN_USE` while room is held
-// that was begun with.
+// Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_NOT_ELEMENTS` if `len` is less than an
+// element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
 strait_status strait_producer_write(const struct strait_producer *producer,
                                     const void *bytes,
                                     size_t len,
                                     size_t *written,
                                     strait_deadline deadline);
 
-// Writes all of it at once, or nothing; waits for room for all until the deadline.
+// Writes all `len` bytes at once, or nothing; waits for room for all of them until the deadline.
 //
-// `STRAIT_OUT_OF_RANGE` if it is more than the capacity; `STRAIT_NOT_ELEMENTS` if it is not whole elements; otherwise as
-// `strait_producer_write`.
+// Fails with `STRAIT_OUT_OF_RANGE` if `len` is more than the capacity, and with `STRAIT_NOT_ELEMENTS` if it is no
+// multiple of the element size; otherwise like `strait_producer_write`.
 strait_status strait_producer_write_whole(const struct strait_producer *producer,
                                           const void *bytes,
                                           size_t len,
                                           strait_deadline deadline);
 
-// Begins to write in place: `room` gets where, and `len` how many bytes are free there, at least one element; waits for that until the
-// deadline. What is behind the end of the buffer comes with the next call.
+// Begins to write in place; waits until the deadline for room for at least one element. `room` receives the address,
+// and `len` the number of bytes that are free there. Room beyond the end of the buffer comes with the next call. On
+// failure `room` is `NULL` and `len` is 0.
 //
-// The room is to be written to and not read, as the peer may change what is in it, and is valid until `strait_producer_commit` ends
-// this. Until then other calls that write fail with `STRAIT_IN_USE`, and the end is not sent. `NULL` and 0 on failure.
+// Write to the room, but do not read from it: the peer may change its bytes. The room is valid until
+// `strait_producer_commit`. Until then other writing functions fail with `STRAIT_IN_USE`, and so does sending the end.
 strait_status strait_producer_begin(const struct strait_producer *producer,
                                     void **room,
                                     size_t *len,
                                     strait_deadline deadline);
 
-// Ends writing in place: the first `len` bytes of the room were written. 0 writes nothing. The room is not valid any more.
+// Ends writing in place: the first `len` bytes of the room were written. With 0, nothing is written. The room is not
+// valid any more.
 //
-// `STRAIT_OUT_OF_RANGE` if there was less room, and `STRAIT_NOT_ELEMENTS` if these are not whole elements: then the room is still
-// held. `STRAIT_INVALID_ARGUMENT` if nothing was begun.
+// Fails with `STRAIT_OUT_OF_RANGE` if there was less room, and with `STRAIT_NOT_ELEMENTS` if `len` is no multiple of
+// the element size; then the room is still held. Fails with `STRAIT_INVALID_ARGUMENT` if no room is held.
 strait_status strait_producer_commit(const struct strait_producer *producer,
                                      size_t len);
 
-// How many bytes could be written now without waiting, in `room`. `STRAIT_PEER_CLOSED` if the consumer is known to be gone;
-// `STRAIT_WOULD_BLOCK` while another thread waits, or holds room. Does not block.
+// Writes to `room` how many bytes could be written now without waiting. Fails with `STRAIT_PEER_CLOSED` if the
+// consumer is known to be gone, and with `STRAIT_WOULD_BLOCK` while another thread waits on this end or holds room.
+// Does not block.
 strait_status strait_producer_room(const struct strait_producer *producer,
                                    size_t *room);
 
-// Bytes of the buffer, whole elements. 0 of `NULL`.
+// Returns the size of the buffer in bytes, a multiple of the element size; 0 for `NULL`.
 size_t strait_producer_capacity(const struct strait_producer *producer);
 
-// Bytes of an element. 0 of `NULL`.
+// Returns the size of an element in bytes; 0 for `NULL`.
 size_t strait_producer_element(const struct strait_producer *producer);
 
-// Frees a reading end; what is unread is lost. Bytes that were begun with are not valid any more. `NULL` is let pass. Does not block.
+// Frees a reading end; unread bytes are lost. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does
+// not block.
 void strait_consumer_free(struct strait_consumer *consumer);
 
-// Reads what is there, at least one element; waits for it until the deadline. `count` gets how many bytes: 0 at the end of the stream.
+// Reads the bytes that are there, at least one element; waits for them until the deadline. `count` receives the number
+// of bytes: 0 at the end of the stream.
 //
-// `STRAIT_PEER_CLOSED` if the producer's process died and all that it wrote was read; `STRAIT_NOT_ELEMENTS` if the buffer is shorter than
-// an element; `STRAIT_IN_USE` while bytes are held that were begun with.
+// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and all that it wrote was read, with
+// `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
+// `strait_consumer_begin` are held.
 strait_status strait_consumer_read(const struct strait_consumer *consumer,
                                    void *buffer,
                                    size_t capacity,
                                    size_t *count,
                                    strait_deadline deadline);
 
-// Fills all `len` bytes of the buffer, or reads nothing; waits for so many until the deadline.
+// Fills all `len` bytes of the buffer, or reads nothing; waits for that many bytes until the deadline.
 //
-// `STRAIT_OUT_OF_RANGE` if that is more than the capacity, or if the stream has ended and has fewer left, which can still be read;
-// otherwise as `strait_consumer_read`.
+// Fails with `STRAIT_OUT_OF_RANGE` if `len` is more than the capacity, or if the stream has ended and has fewer bytes
+// left, which can still be read. Otherwise like `strait_consumer_read`.
 strait_status strait_consumer_read_whole(const struct strait_consumer *consumer,
                                          void *buffer,
                                          size_t len,
                                          strait_deadline deadline);
 
-// As `strait_consumer_read` with `STRAIT_NOW`, and the next call that reads gets the same bytes again.
+// Copies the bytes that are there without consuming them: the next reading function returns the same bytes again.
+// Otherwise like `strait_consumer_read` with `STRAIT_NOW`.
 strait_status strait_consumer_peek(const struct strait_consumer *consumer,
                                    void *buffer,
                                    size_t capacity,
                                    size_t *count);
 
-// Drops up to `most` bytes that are there now, whole elements. `count` gets how many. Does not block.
+// Drops up to `most` bytes that are there now, in whole elements. `count` receives the number of bytes dropped. Does
+// not block.
 strait_status strait_consumer_discard(const struct strait_consumer *consumer,
                                       size_t most,
                                       size_t *count);
 
-// Begins to read in place: `bytes` gets where, and `len` how many are there, at least one element; waits for that until the deadline.
-// What is behind the end of the buffer comes with the next call. At the end of the stream `len` gets 0, and nothing is begun: the end is
-// free for whatever is done with it.
+// Begins to read in place; waits until the deadline for at least one element. `bytes` receives the address, and `len`
+// the number of bytes that are there. Bytes beyond the end of the buffer come with the next call. At the end of the
+// stream `len` receives 0, and nothing is held. On failure `bytes` is `NULL` and `len` is 0.
 //
-// The producer can change the bytes while they are looked at: copy what you decide on, once, and decide on the copy. They are valid until
-// `strait_consumer_consume` ends this. Until then other calls that read fail with `STRAIT_IN_USE`, and the end is not sent. `NULL` and
-// 0 on failure.
+// The producer can change the bytes while this process reads them: copy the bytes on which a decision depends, once,
+// and decide on the copy. The bytes are valid until `strait_consumer_consume`. Until then other reading functions fail
+// with `STRAIT_IN_USE`, and so does sending the end.
 strait_status strait_consumer_begin(const struct strait_consumer *consumer,
                                     const void **bytes,
                                     size_t *len,
@@ -724,105 +768,119 @@ strait_status strait_consumer_begin(const struct strait_consumer *consumer,
 
 // Ends reading in place: the first `len` bytes were read, and the rest stays unread. The bytes are not valid any more.
 //
-// `STRAIT_OUT_OF_RANGE` if there were fewer, and `STRAIT_NOT_ELEMENTS` if these are not whole elements: then they are still held.
-// `STRAIT_INVALID_ARGUMENT` if nothing was begun; but the 0 bytes at the end of the stream may be consumed as often as one likes.
+// Fails with `STRAIT_OUT_OF_RANGE` if there were fewer bytes, and with `STRAIT_NOT_ELEMENTS` if `len` is no multiple
+// of the element size; then the bytes are still held. Fails with `STRAIT_INVALID_ARGUMENT` if nothing was begun. At
+// the end of the stream, 0 bytes may be consumed any number of times.
 strait_status strait_consumer_consume(const struct strait_consumer *consumer,
                                       size_t len);
 
-// How many bytes could be read now, in `count`. `STRAIT_WOULD_BLOCK` while another thread waits, or holds bytes. Does not block.
+// Writes to `count` how many bytes could be read now. Fails with `STRAIT_WOULD_BLOCK` while another thread waits on
+// this end or holds bytes. Does not block.
 strait_status strait_consumer_available(const struct strait_consumer *consumer,
                                         size_t *count);
 
-// Bytes of the buffer, whole elements. 0 of `NULL`.
+// Returns the size of the buffer in bytes, a multiple of the element size; 0 for `NULL`.
 size_t strait_consumer_capacity(const struct strait_consumer *consumer);
 
-// Bytes of an element. 0 of `NULL`.
+// Returns the size of an element in bytes; 0 for `NULL`.
 size_t strait_consumer_element(const struct strait_consumer *consumer);
 
-// A handle for a file descriptor, which it owns from now on.
+// Returns a handle that owns the file descriptor `fd` from now on.
 struct strait_handle strait_handle_from_fd(int fd);
 
-// A handle for an end of a channel: it owns the caller's reference from now on.
+// Returns a handle for an end of a channel. The handle owns the caller's reference from now on.
 struct strait_handle strait_handle_from_channel(struct strait_channel *channel);
 
-// A handle for a region, which it owns from now on.
+// Returns a handle that owns the region from now on.
 struct strait_handle strait_handle_from_region(struct strait_region *region);
 
-// A handle for the writing end of a data pipe, which it owns from now on.
+// Returns a handle that owns the writing end of a data pipe from now on.
 struct strait_handle strait_handle_from_producer(struct strait_producer *producer);
 
-// A handle for the reading end of a data pipe, which it owns from now on.
+// Returns a handle that owns the reading end of a data pipe from now on.
 struct strait_handle strait_handle_from_consumer(struct strait_consumer *consumer);
 
-// Takes the descriptor out of a handle: it is the caller's, and the handle is nothing. -1 if it is none.
+// Takes the file descriptor out of a handle. The caller owns the descriptor, and the handle is empty. Returns -1, and
+// changes nothing, if the handle is no file descriptor.
 int strait_handle_take_fd(struct strait_handle *handle);
 
-// Takes the end of a channel out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+// Takes the end of a channel out of a handle. The caller owns the end, and the handle is empty. Returns `NULL`, and
+// changes nothing, if the handle is no end of a channel.
 struct strait_channel *strait_handle_take_channel(struct strait_handle *handle);
 
-// Takes the region out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+// Takes the region out of a handle. The caller owns the region, and the handle is empty. Returns `NULL`, and changes
+// nothing, if the handle is no region.
 struct strait_region *strait_handle_take_region(struct strait_handle *handle);
 
-// Takes the writing end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+// Takes the writing end of a data pipe out of a handle. The caller owns the end, and the handle is empty. Returns
+// `NULL`, and changes nothing, if the handle is no writing end.
 struct strait_producer *strait_handle_take_producer(struct strait_handle *handle);
 
-// Takes the reading end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+// Takes the reading end of a data pipe out of a handle. The caller owns the end, and the handle is empty. Returns
+// `NULL`, and changes nothing, if the handle is no reading end.
 struct strait_consumer *strait_handle_take_consumer(struct strait_handle *handle);
 
-// Closes what a handle names; then it is nothing. `NULL`, and nothing, are let pass.
+// Closes or frees the object of a handle, and empties the handle. Ignores `NULL` and empty handles.
 void strait_handle_close(struct strait_handle *handle);
 
-// Makes a region of `len` zeroes, writable. `region` gets it, and it is the caller's; `NULL` on failure.
+// Makes a writable region of `len` zero bytes. `region` receives it, and the caller owns it; `NULL` on failure.
 strait_status strait_region_new(size_t len,
                                 struct strait_region **region);
 
-// Makes a region of these bytes, which are copied, and which nobody can ever change again. `region` gets it, and it is the caller's;
-// `NULL` on failure.
+// Makes a sealed region with a copy of `len` bytes. No process can ever change it. `region` receives the region, which
+// the caller owns, or `NULL` on failure.
 strait_status strait_region_sealed(const void *bytes,
                                    size_t len,
                                    struct strait_region **region);
 
-// Makes a region of a memfd, with the rights that it gives. `fd` is taken if the call succeeds; otherwise it stays the caller's.
-// `region` gets it, and it is the caller's; `NULL` on failure.
+// Makes a region from a memfd, with the access that the descriptor allows. If the function succeeds, the region owns
+// `fd`; otherwise the caller still does. `region` receives the region, which the caller owns, or `NULL` on failure.
 strait_status strait_region_from_fd(int fd,
                                     struct strait_region **region);
 
-// A descriptor of its own for the memory, as other programs take it. `fd` gets it, and it is the caller's to close; -1 on failure.
+// Makes a new descriptor for the memory of a region, for other programs. `fd` receives the descriptor, which the
+// caller has to close, or -1 on failure.
 strait_status strait_region_to_fd(const struct strait_region *region,
                                   int *fd);
 
-// Frees a region; the memory stays as long as anybody else has it. `NULL` is let pass.
+// Frees a region object. The memory stays until every process has freed it. Ignores `NULL`.
 void strait_region_free(struct strait_region *region);
 
-// Another handle for the same memory, with the same rights, to send to one more process. It costs no descriptor here, and is the caller's.
-// `NULL` stays `NULL`.
+// Returns another region object for the same memory, with the same access, which can be sent to one more process. It
+// costs no descriptor in this process. The caller owns it. Returns `NULL` for `NULL`.
 struct strait_region *strait_region_duplicate(const struct strait_region *region);
 
-// Its size in bytes, which never changes. 0 of `NULL`.
+// Returns the size of a region in bytes, which never changes; 0 for `NULL`.
 size_t strait_region_len(const struct strait_region *region);
 
-// What may be done with it now. Others can take rights away, if they may write; nobody can give any back.
+// Writes the current access of a region to `access`. Other processes that may write can take access away; no process
+// can restore it.
 strait_status strait_region_access(const struct strait_region *region,
                                    strait_access *access);
 
-// Seals it: nobody, in any process, can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as it is mapped for writing.
+// Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as it is mapped for
+// writing anywhere.
 strait_status strait_region_seal(const struct strait_region *region);
 
-// Admits no new writer: whoever has it mapped for writing now goes on, and nobody else can ever write, in whatever process.
+// Admits no new writer to a region. Processes that have it mapped for writing go on writing; no other mapping or
+// process can ever write.
 strait_status strait_region_admit_no_writer(const struct strait_region *region);
 
-// A handle that can only read, of a region that others go on writing. `reader` gets it, and it is the caller's; `NULL` on failure. Against
-// a process of the same user that has `/proc` only sealing helps.
+// Makes a read-only object of a region that others go on writing. `reader` receives it, and the caller owns it; `NULL`
+// on failure. A process of the same user that has `/proc` can work around this; against such a process only sealing
+// helps.
 strait_status strait_region_reader(const struct strait_region *region,
                                    struct strait_region **reader);
 
-// Copies `len` bytes from `offset` on to `out`, without mapping anything. Fails with `STRAIT_OUT_OF_RANGE` if there are fewer.
+// Copies `len` bytes of a region, from `offset` on, to `out`, without mapping the region. Fails with
+// `STRAIT_OUT_OF_RANGE` if the region has fewer bytes.
 strait_status strait_region_read(const struct strait_region *region,
                                  size_t offset,
                                  void *out,
                                  size_t len);
 
-// Copies `len` bytes to `offset`, without mapping anything. Fails with `STRAIT_OUT_OF_RANGE` if they do not fit.
+// Copies `len` bytes into a region at `offset`, without mapping the region. Fails with `STRAIT_OUT_OF_RANGE` if they
+// do not fit.
 strait_status strait_region_write(const struct strait_region *region,
                                   size_t offset,
                                   const void *bytes,
@@ -830,38 +888,44 @@ strait_status strait_region_write(const struct strait_region *region,
 
 // Maps `len` bytes of a region from `offset` on; `how` is one of `STRAIT_MAP_*`.
 //
-// `mapping` gets it, and it is the caller's; `NULL` on failure: `STRAIT_READ_ONLY`, `STRAIT_NOT_SEALED`, `STRAIT_OUT_OF_RANGE`.
+// `mapping` receives the mapping, which the caller owns, or `NULL` on failure. Fails with `STRAIT_READ_ONLY`,
+// `STRAIT_NOT_SEALED` or `STRAIT_OUT_OF_RANGE`.
 strait_status strait_region_map(const struct strait_region *region,
                                 strait_map how,
                                 size_t offset,
                                 size_t len,
                                 struct strait_mapping **mapping);
 
-// Where the bytes are, valid until the mapping is freed; to be written to only if it was made for that. `NULL` of `NULL`.
+// Returns the address of the mapped bytes, valid until the mapping is freed. Write to them only if the mapping was
+// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`). Returns `NULL` for `NULL`.
 void *strait_mapping_data(struct strait_mapping *mapping);
 
-// Bytes that are mapped. 0 of `NULL`.
+// Returns the number of mapped bytes; 0 for `NULL`.
 size_t strait_mapping_len(const struct strait_mapping *mapping);
 
-// Takes a mapping away. `NULL` is let pass.
+// Unmaps the memory, and frees the mapping. Ignores `NULL`.
 void strait_mapping_free(struct strait_mapping *mapping);
 
-// Sends a message of these bytes; waits for room until the deadline. With `STRAIT_NOW`: only if there is room at once.
+// Sends a message of `len` bytes; waits for room until the deadline. With `STRAIT_NOW`, sends only if there is room at
+// once.
 //
-// `bytes` are copied, straight into shared memory; with `len` 0 they may be `NULL`: no bytes are a message too.
+// The bytes are copied directly into shared memory. With `len` 0, `bytes` may be `NULL`: an empty message is a message
+// too.
 strait_status strait_send(const struct strait_channel *channel,
                           const void *bytes,
                           size_t len,
                           strait_deadline deadline);
 
-// Sends a message of several parts, one after the other, and handles that go with it; waits for room until the deadline.
+// Sends a message of several parts, one after the other, with handles; waits for room until the deadline.
 //
-// The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered straight into shared memory; none are a message without bytes.
-// The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Calls of other threads on an end that
-// is sent fail with `STRAIT_MOVED`, those that wait at once, and this one goes on when they have returned; also where sending then fails,
-// and the end is as it was. Fails with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent such an end, and with
-// `STRAIT_IN_USE` if a view or a reservation of it is held, or room or bytes of a data pipe, or another thread just sends `channel`
-// while it is in a call on that end.
+// The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered directly into shared memory. A message may have no
+// part. If the function succeeds, it takes the `handle_count` handles; otherwise the caller still owns them.
+//
+// If a handle is an end, function calls of other threads on that end fail with `STRAIT_MOVED`; those that wait fail at
+// once. This function goes on when they have returned. If sending then fails, the end is as it was. Fails with
+// `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent the end. Fails with `STRAIT_IN_USE` if a view
+// or a reservation of the end, or room or bytes of a data pipe, are held. Also fails so if another thread is sending
+// `channel` itself while it is in a call on that end.
 strait_status strait_sendv(const struct strait_channel *channel,
                            const struct iovec *parts,
                            size_t part_count,
@@ -869,52 +933,57 @@ strait_status strait_sendv(const struct strait_channel *channel,
                            size_t handle_count,
                            strait_deadline deadline);
 
-// Sends `count` messages in a row, at most `STRAIT_MAX_MESSAGES`: as many as fit appear at the peer at once, with one wake-up; waits
-// for room for the others until the deadline.
+// Sends a batch of `count` messages, at most `STRAIT_MAX_MESSAGES`. As many as fit appear at the peer at once, with
+// one wake-up; for the others the function waits for room until the deadline. Messages with handles are sent one by
+// one.
 //
-// `sent` gets how many were sent, also if the call fails; it may be `NULL`. The failure is that of the first message that was not
-// sent. That one and those after it keep their handles.
+// `sent` receives the number of messages sent, also if the function fails; it may be `NULL`. A failure concerns the
+// first message that was not sent. That message and those after it keep their handles.
 strait_status strait_send_many(const struct strait_channel *channel,
                                const struct strait_outgoing *messages,
                                size_t count,
                                size_t *sent,
                                strait_deadline deadline);
 
-// Makes an empty message, to receive into. It is the caller's. `NULL` if that fails.
+// Makes an empty message, to receive into. The caller owns the message. Returns `NULL` on failure.
 struct strait_message *strait_message_new(void);
 
-// Frees a message, and closes the handles that were not taken. `NULL` is let pass.
+// Frees a message, and closes the handles that were not taken. Ignores `NULL`.
 void strait_message_free(struct strait_message *message);
 
-// The bytes of a message, which are valid until it is received into again or freed. Never `NULL`, but for `NULL`.
+// Returns the bytes of a message, valid until the message is received into again or freed. Returns `NULL` only if
+// `message` is `NULL`.
 const void *strait_message_bytes(const struct strait_message *message);
 
-// How many bytes a message has.
+// Returns the number of bytes of a message; 0 for `NULL`.
 size_t strait_message_len(const struct strait_message *message);
 
-// Takes the next handles out of a message, in the order in which they were sent: as many as there are and `capacity` takes.
+// Takes the next handles out of a message, in the order in which they were sent, at most `capacity`.
 //
-// `handles` gets them; they are the caller's. `count` gets how many; 0 when all were taken. Those that do not fit are there for the
-// next call; `STRAIT_MAX_HANDLES` always are enough. Fails with `STRAIT_HANDLES_LOST` if not all have arrived; those that did were
-// closed, and the bytes are intact.
+// `handles` receives them, and the caller owns them. `count` receives their number: 0 when all handles were taken.
+// Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
+// `STRAIT_HANDLES_LOST` if not all handles have arrived; then those that arrived were closed, and the bytes are
+// intact.
 strait_status strait_message_take_handles(struct strait_message *message,
                                           struct strait_handle *handles,
                                           size_t capacity,
                                           size_t *count);
 
-// Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`: only if it is there.
+// Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`, receives only a
+// message that is there already.
 //
-// What `message` had before is gone, whatever happens; after a failure it is empty. In steady flow nothing is allocated. Fails with
-// `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+// The previous contents of `message` are lost in any case; after a failure the message is empty. A steady flow of
+// messages allocates no memory. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
 strait_status strait_recv(const struct strait_channel *channel,
                           struct strait_message *message,
                           strait_deadline deadline);
 
 // Receives the next message into the front of a buffer of the caller's; waits for it until the deadline.
 //
-// `len` gets the bytes of the message. If `capacity` is less, the call fails with `STRAIT_BUFFER_TOO_SMALL`, `len` gets what is
-// needed, and the message stays the next one. Its handles go into `handles`, to be taken from there with
-// `strait_message_take_handles`; with `NULL` they are closed. What `handles` had before is gone, whatever happens.
+// `len` receives the number of bytes of the message. If `capacity` is less, the function fails with
+// `STRAIT_BUFFER_TOO_SMALL`, `len` receives the number that is needed, and the message stays the next one. The handles
+// of the message go into `handles`; take them with `strait_message_take_handles`. If `handles` is `NULL`, they are
+// closed. The previous contents of `handles` are lost in any case.
 strait_status strait_recv_into(const struct strait_channel *channel,
                                void *buffer,
                                size_t capacity,
@@ -922,81 +991,88 @@ strait_status strait_recv_into(const struct strait_channel *channel,
                                struct strait_message *handles,
                                strait_deadline deadline);
 
-// Receives as many messages as are there, at most `count` and at least one; waits for the first until the deadline.
+// Receives the messages that are there, at most `count` and at least one; waits for the first one until the deadline.
 //
-// `messages` are `count` pointers to messages, each another one; `received` gets how many of them, from the first, have got one.
-// What they had before is gone. A failure is that of the first; one at a later message is that of the next call.
+// `messages` are `count` pointers to different messages. `received` receives the number of them, from the first, that
+// hold a new message. The previous contents of all of them are lost. A failure concerns the first message; the failure
+// of a later message is returned by the next call.
 strait_status strait_recv_many(const struct strait_channel *channel,
                                struct strait_message *const *messages,
                                size_t count,
                                size_t *received,
                                strait_deadline deadline);
 
-// Sends a received message on, handles and all; waits for room until the deadline. Then `message` is empty, and can be received into
-// again. If it cannot be sent, it is as it was.
+// Forwards a received message with its handles; waits for room until the deadline. On success `message` is empty, and
+// can be received into again. If the function fails, the message is as it was.
 //
-// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does not grow with
-// its size; any other is copied. Whoever gets the memory can see that others have it too. Fails with `STRAIT_HANDLES_LOST` if the message
-// did not arrive whole, and with `STRAIT_INVALID_ARGUMENT` if some of its handles were taken and others were not, or its bytes are in
-// a buffer of `strait_recv_into`.
+// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does
+// not grow with its size. Any other message is copied. A receiver of sealed memory can see that other processes have
+// it too. Fails with `STRAIT_HANDLES_LOST` if the message did not arrive whole. Fails with `STRAIT_INVALID_ARGUMENT`
+// if some of its handles were taken and others were not, or if its bytes are in a buffer of `strait_recv_into`.
 strait_status strait_forward(const struct strait_channel *channel,
                              struct strait_message *message,
                              strait_deadline deadline);
 
-// Makes room for a message of `len` bytes, to be filled in place and sent without a copy; waits for it until the deadline, which
-// holds for `strait_reservation_commit` too.
+// Makes room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until the
+// deadline, which also applies to `strait_reservation_commit`.
 //
-// `reservation` gets the room, which is the caller's; `NULL` on failure. Bytes that are never written reach the peer as whatever
-// was there: zeroes, or bytes of earlier messages to the same peer.
+// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. Bytes that are never written
+// reach the peer with the content that the memory had: zeroes, or bytes of earlier messages to this peer.
 strait_status strait_reserve(const struct strait_channel *channel,
                              size_t len,
                              struct strait_reservation **reservation,
                              strait_deadline deadline);
 
-// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent: from then on nobody can change it, and the
-// receiver can read it in place without trusting this process (`strait_view_is_sealed`). The bytes are zeroes at first.
+// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent. From then on no process can change
+// the message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The
+// bytes are zeroes at first.
 //
-// `reservation` gets the room, which is the caller's; `NULL` on failure. The deadline is that of `strait_reservation_commit`. Costs
-// fresh pages for each message: for what is read by somebody who must not copy it.
+// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. The deadline applies to
+// `strait_reservation_commit`. Costs fresh pages for each message: use it for receivers that have to check the message
+// and must not copy it.
 strait_status strait_reserve_sealed(const struct strait_channel *channel,
                                     size_t len,
                                     struct strait_reservation **reservation,
                                     strait_deadline deadline);
 
-// The room, of as many bytes as were reserved: to be written to and not read, as the peer may be able to change what is in it. Valid
-// until the reservation is committed or cancelled. `NULL` of `NULL`, and in the child of a `fork`.
+// Returns the memory of a reservation, with as many bytes as were reserved. Write to the memory, but do not read from
+// it: the peer may be able to change it. Valid until the reservation is committed or cancelled. Returns `NULL` for
+// `NULL`, and in the child of a `fork`.
 void *strait_reservation_data(struct strait_reservation *reservation);
 
-// Sends the first `len` bytes of the room as the message, with handles that go with it.
+// Sends the first `len` bytes of the reserved memory as a message, with handles.
 //
-// The reservation is gone whatever happens. The handles are taken if the call succeeds; otherwise they stay the caller's. A sealed
-// message is sent whole: `len` must be what was reserved.
+// The reservation is freed in any case. If the function succeeds, it takes the handles; otherwise the caller still
+// owns them. A sealed message is sent whole: `len` must be the number of bytes reserved.
 strait_status strait_reservation_commit(struct strait_reservation *reservation,
                                         size_t len,
                                         struct strait_handle *handles,
                                         size_t handle_count);
 
-// Gives the room back; the peer sees nothing. `NULL` is let pass.
+// Frees a reservation without sending a message. Ignores `NULL`.
 void strait_reservation_cancel(struct strait_reservation *reservation);
 
-// Receives the next message without copying it: it is read where the peer wrote it. Waits for it until the deadline.
+// Receives the next message without copying it, to be read where the peer wrote it; waits for it until the deadline.
 //
-// `view` gets the message, which is the caller's; `NULL` on failure. Free it soon: it is the sender's room.
+// `view` receives the message, which the caller owns, or `NULL` on failure. Free the view soon, since it occupies the
+// sender's room.
 strait_status strait_recv_in_place(const struct strait_channel *channel,
                                    struct strait_view **view,
                                    strait_deadline deadline);
 
-// How many bytes the message has. This number does not change.
+// Returns the number of bytes of the message, which does not change; 0 for `NULL`.
 size_t strait_view_len(const struct strait_view *view);
 
-// The bytes, valid until the view is freed. **Unless the message is sealed, the peer can change them while they are looked at**:
-// copy what you decide on with `strait_view_copy`, and decide on the copy.
+// Returns the bytes of the message, valid until the view is freed. **Unless the message is sealed, the peer can change
+// the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_copy`, and
+// decide on the copy.
 const void *strait_view_data(const struct strait_view *view);
 
-// Whether the sender has sealed the bytes: then nobody can change them any more.
+// Returns whether the sender has sealed the bytes, so that no process can change them any more.
 bool strait_view_is_sealed(const struct strait_view *view);
 
-// Copies `len` bytes from `offset` on to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message has fewer.
+// Copies `len` bytes of the message, from `offset` on, to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message
+// has fewer bytes.
 strait_status strait_view_copy(struct strait_view *view,
                                size_t offset,
                                void *out,
@@ -1008,38 +1084,43 @@ strait_status strait_view_take_handles(struct strait_view *view,
                                        size_t capacity,
                                        size_t *count);
 
-// Sends the message on over another channel without looking at it, handles and all; waits for room until the deadline. Of a large
-// message that is not sealed this saves one of the two copies that `strait_forward` makes.
+// Forwards the message with its handles over another channel without reading it; waits for room until the deadline.
+// For a large message that is not sealed, this saves one of the two copies that `strait_forward` makes.
 //
-// If that succeeds the handles are gone; the view stays, and is freed to make room for the sender. Otherwise it is as it was. What was
-// seen in the view is for certain what is sent only if the message is sealed: whoever has to check what passes receives it, and calls
-// `strait_forward`. Fails with `STRAIT_INVALID_ARGUMENT` if some of the handles were taken and others were not.
+// If the function succeeds, the handles are gone. The view stays; free it to make room for the sender. If the function
+// fails, the view is as it was. The bytes seen in the view are certain to be the bytes sent only if the message is
+// sealed. To check a message before forwarding it, receive it and call `strait_forward`. Fails with
+// `STRAIT_INVALID_ARGUMENT` if some of the handles were taken and others were not.
 strait_status strait_view_forward(struct strait_view *view,
                                   const struct strait_channel *channel,
                                   strait_deadline deadline);
 
-// Frees a view, which makes room for the sender, and closes the handles that were not taken. `NULL` is let pass.
+// Frees a view, which makes room for the sender, and closes the handles that were not taken. Ignores `NULL`.
 void strait_view_free(struct strait_view *view);
 
-// Makes an end of calls of an end of a channel; the other end has to be made one, too. From here on nothing else may be sent or
-// received on it.
+// Turns an end of a channel into an end for calls. The other end must be turned into one, too. From then on nothing
+// else may be sent or received on the channel.
 //
-// `channel`, the caller's reference, is taken if the call succeeds; otherwise it stays the caller's. Calls of other threads on
-// it fail with `STRAIT_MOVED`, those that wait at once; `STRAIT_IN_USE` if a view or a reservation of it is held. `end` gets the end of calls, which is the caller's; `NULL` on failure. Does not block.
+// If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns that. Function
+// calls of other threads on the channel fail with `STRAIT_MOVED`; those that wait fail at once. Fails with
+// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the end for calls, which the
+// caller owns, or `NULL` on failure. Does not block.
 strait_status strait_call_end_over(struct strait_channel *channel,
                                    struct strait_call_end **end);
 
-// Frees an end of calls. The channel is closed when the requests that were received and not answered are freed, too. `NULL` is let
-// pass. Does not block.
+// Frees an end for calls. The channel closes once the repliers of all received requests are freed, too. Ignores
+// `NULL`. Does not block.
 void strait_call_end_free(struct strait_call_end *end);
 
-// Calls the other end, and waits for its reply until the deadline, which holds for sending too. Any number of threads may call at once.
+// Sends a request to the other end, and waits for its reply until the deadline, which also applies to sending. Any
+// number of threads may call at once.
 //
-// Parts and handles are as in `strait_sendv`. `reply` gets the reply; what it had before is gone, whatever happens.
+// Parts and handles are as in `strait_sendv`. `reply` receives the reply; its previous contents are lost in any case.
 //
-// * `STRAIT_OUTCOME_UNKNOWN`: the request was sent, and there will be no reply: the deadline has passed, or the peer is gone.
-// * `STRAIT_NOT_ANSWERED`: the other end has dropped the request.
-// * Anything else: the request was never sent, and the handles are the caller's still.
+// * `STRAIT_OUTCOME_UNKNOWN`: the request was sent, and there will be no reply: the deadline has passed, or the peer
+//   is gone.
+// * `STRAIT_NOT_ANSWERED`: the other end dropped the request without a reply.
+// * Any other failure: the request was not sent, and the caller still owns the handles.
 strait_status strait_call(const struct strait_call_end *end,
                           const struct iovec *parts,
                           size_t part_count,
@@ -1048,20 +1129,21 @@ strait_status strait_call(const struct strait_call_end *end,
                           struct strait_message *reply,
                           strait_deadline deadline);
 
-// The next request of the other end; waits for it until the deadline.
+// Receives the next request of the other end; waits for it until the deadline.
 //
-// `request` gets it; what it had before is gone, whatever happens. `replier` gets what answers it, which is the caller's; `NULL` on
-// failure.
+// `request` receives the request; its previous contents are lost in any case. `replier` receives the object that
+// replies to the request, which the caller owns, or `NULL` on failure.
 strait_status strait_call_next(const struct strait_call_end *end,
                                struct strait_message *request,
                                struct strait_replier **replier,
                                strait_deadline deadline);
 
-// Whether nobody waits for the answer any more, as far as is known here. False of `NULL`. Does not block.
+// Returns whether the caller has stopped waiting for the reply, as far as this process knows. Returns false for
+// `NULL`. Does not block.
 bool strait_replier_is_cancelled(const struct strait_replier *replier);
 
-// Answers a request, once; waits for room until the deadline. Parts and handles are as in `strait_sendv`. The replier stays the
-// caller's, to be freed; after a failure it can answer still.
+// Replies to a request, once; waits for room until the deadline. Parts and handles are as in `strait_sendv`. The
+// caller still owns the replier, and has to free it. After a failure, the replier can be used again.
 strait_status strait_replier_reply(struct strait_replier *replier,
                                    const struct iovec *parts,
                                    size_t part_count,
@@ -1069,89 +1151,97 @@ strait_status strait_replier_reply(struct strait_replier *replier,
                                    size_t handle_count,
                                    strait_deadline deadline);
 
-// Frees what answers a request. Without an answer the caller is told that there is none. `NULL` is let pass. Does not block.
+// Frees a replier. If it has sent no reply, the caller of the request gets `STRAIT_NOT_ANSWERED`. Ignores `NULL`. Does
+// not block.
 void strait_replier_free(struct strait_replier *replier);
 
-// Makes a set without members: it has two descriptors, whatever is in it.
+// Makes a wait set without members. A set has two descriptors, however many members it has.
 //
-// `set` gets it, and it is the caller's; `NULL` on failure.
+// `set` receives the set, which the caller owns, or `NULL` on failure.
 strait_status strait_wait_set_new(struct strait_wait_set **set);
 
-// Frees a set; its members are in no set any more. `NULL` is let pass.
+// Frees a wait set; its members leave it. Ignores `NULL`.
 void strait_wait_set_free(struct strait_wait_set *set);
 
-// Adds a channel, whose events come with this key; keys need not differ. If it is ready now, that is an event. Does not block.
+// Adds a channel, whose events carry `key`; keys need not differ. If the channel is ready now, that counts as an
+// event. Does not block.
 //
-// `interest` is `STRAIT_READABLE`, `STRAIT_WRITABLE` or both. The channel stays the caller's. It is in one set at a time, and leaves it
-// when it is closed or sent.
+// `interest` is `STRAIT_READABLE`, `STRAIT_WRITABLE` or both. The caller still owns the channel. A channel is in one
+// set at a time, and leaves the set when it is closed or sent.
 strait_status strait_wait_set_add(const struct strait_wait_set *set,
                                   const struct strait_channel *channel,
                                   uint64_t key,
                                   strait_events interest,
                                   strait_mode mode);
 
-// Has a one-shot registration tell once more. If its channel is ready now, that is an event. Does not block.
+// Arms a one-shot registration again. If its channel is ready now, that counts as an event. Does not block.
 strait_status strait_wait_set_rearm(const struct strait_wait_set *set,
                                     const struct strait_channel *channel);
 
-// Takes a channel out. Calls that begin after this tell nothing of it. Does not block.
+// Removes a channel. Calls of `strait_wait_set_wait` that begin after this report no event of it. Does not block.
 strait_status strait_wait_set_remove(const struct strait_wait_set *set,
                                      const struct strait_channel *channel);
 
-// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_WRITABLE` when there is room for an element, or the consumer is gone.
+// Adds the writing end of a data pipe, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_WRITABLE`: there
+// is room for an element, or the consumer is gone.
 strait_status strait_wait_set_add_producer(const struct strait_wait_set *set,
                                            const struct strait_producer *producer,
                                            uint64_t key,
                                            strait_mode mode);
 
-// As `strait_wait_set_rearm` for an end of a data pipe.
+// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
 strait_status strait_wait_set_rearm_producer(const struct strait_wait_set *set,
                                              const struct strait_producer *producer);
 
-// As `strait_wait_set_remove` for an end of a data pipe.
+// Removes an end of a data pipe, as `strait_wait_set_remove` removes a channel.
 strait_status strait_wait_set_remove_producer(const struct strait_wait_set *set,
                                               const struct strait_producer *producer);
 
-// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_READABLE` when there is an element, or the stream has ended.
+// Adds the reading end of a data pipe, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: there
+// is an element, or the stream has ended.
 strait_status strait_wait_set_add_consumer(const struct strait_wait_set *set,
                                            const struct strait_consumer *consumer,
                                            uint64_t key,
                                            strait_mode mode);
 
-// As `strait_wait_set_rearm` for an end of a data pipe.
+// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
 strait_status strait_wait_set_rearm_consumer(const struct strait_wait_set *set,
                                              const struct strait_consumer *consumer);
 
-// As `strait_wait_set_remove` for an end of a data pipe.
+// Removes an end of a data pipe, as `strait_wait_set_remove` removes a channel.
 strait_status strait_wait_set_remove_consumer(const struct strait_wait_set *set,
                                               const struct strait_consumer *consumer);
 
 // Waits until a member is ready, or until the deadline.
 //
-// `events` gets what was found, at most `capacity` and at least one; `count` gets how many: 0 if the time was up, which is a success.
+// `events` receives the events, at most `capacity` and at least one. `count` receives their number: 0 if the deadline
+// has passed, which is a success.
 strait_status strait_wait_set_wait(const struct strait_wait_set *set,
                                    struct strait_event *events,
                                    size_t capacity,
                                    size_t *count,
                                    strait_deadline deadline);
 
-// A descriptor that is readable whenever `strait_wait_set_wait` may have something: for `poll`, `epoll`, or any event loop. It belongs to
-// the set. When it is readable, call `strait_wait_set_wait` with `STRAIT_NOW`, as often as there are events or once for each time; the
-// call that returns none makes it unreadable. It must not be read from or closed. -1 if `set` is `NULL`.
+// Returns a descriptor for `poll`, `epoll` or any event loop. It is readable whenever `strait_wait_set_wait` may have
+// events. Then call `strait_wait_set_wait` with `STRAIT_NOW`, until it returns no event or once per wake-up; the call
+// that returns none makes the descriptor unreadable. The set owns the descriptor: do not read from it or close it.
+// Returns -1 if `set` is `NULL`.
 int strait_wait_set_fd(const struct strait_wait_set *set);
 
-// How many channels are in it.
+// Returns the number of members of a set; 0 for `NULL`.
 size_t strait_wait_set_len(const struct strait_wait_set *set);
 
-// Starts a program, with a channel whose other end it takes by `strait_from_parent`.
+// Starts a program with a channel to it. The program takes its end with `strait_from_parent`.
 //
-// `program` is looked for in `PATH` if it has no slash. `argv` are its arguments, the first of them the name by which it knows itself,
-// and the last `NULL`; `envp` is its environment, which ends with `NULL` too, or `NULL` for that of this process. `options` are for this
-// end, or `NULL`. All stay the caller's. `channel` gets this end, which is the caller's; `pid` the process, for which the caller has to
-// wait as for any child.
+// `program` is searched in `PATH` if it has no slash. `argv` are its arguments, of which the first is the program's
+// own name and the last is `NULL`. `envp` is its environment, which also ends with `NULL`; if `envp` is `NULL`, the
+// program gets the environment of this process. `options` apply to this end, and may be `NULL`. The caller still owns
+// all of these. `channel` receives this end, which the caller owns. `pid` receives the process number; the caller has
+// to wait for the process as for any child.
 //
-// The program inherits one descriptor of Strait's, and no other. What is sent before it takes its end waits for it. If it ends without
-// taking it, this end sees `STRAIT_PEER_CLOSED`. Does not block but for starting it.
+// The program inherits one descriptor of Strait, and no other. Messages that are sent before the program takes its end
+// wait for it. If the program exits without taking its end, this end gets `STRAIT_PEER_CLOSED`. Does not block, except
+// for starting the program.
 strait_status strait_spawn(const char *program,
                            const char *const *argv,
                            const char *const *envp,
@@ -1159,67 +1249,75 @@ strait_status strait_spawn(const char *program,
                            struct strait_channel **channel,
                            pid_t *pid);
 
-// Takes the channel to the process that started this one by `strait_spawn`, or by the like in another language. Once in the life of a
-// process. Does not block.
+// Takes the channel to the process that started this one with `strait_spawn`, or with the same function of another
+// language. This works once in the life of a process. Does not block.
 //
-// `options` may be `NULL`. `channel` gets the end, which is the caller's; `NULL` on failure.
+// `options` may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure.
 strait_status strait_from_parent(const struct strait_options *options,
                                  struct strait_channel **channel);
 
-// Listens under a name. Blocks only while another process of this user takes the same name, or another thread any name.
+// Listens under a name. Blocks only while another process of this user takes the same name, or another thread of this
+// process takes any name.
 //
-// `options` may be `NULL`. `listener` gets it, and it is the caller's; `NULL` on failure: `STRAIT_NAME_TAKEN` if somebody listens there.
-// The name of a process that is gone is taken over.
+// `options` may be `NULL`. `listener` receives the listener, which the caller owns, or `NULL` on failure. Fails with
+// `STRAIT_NAME_TAKEN` if another process, or another listener of this process, listens under the name. The name of a
+// process that is gone is taken over.
 strait_status strait_listener_bind(const char *name,
                                    const struct strait_listener_options *options,
                                    struct strait_listener **listener);
 
-// Listens on a socket that a service manager made: the one called so in its unit (`FileDescriptorName=`), or with `NULL` the only one.
-// Each can be taken once. Otherwise as `strait_listener_bind`.
+// Listens on a socket that a service manager made. `name` is the name of the socket in the unit
+// (`FileDescriptorName=`); `NULL` takes the only socket. Each socket can be taken once. Otherwise like
+// `strait_listener_bind`.
 strait_status strait_listener_activated(const char *name,
                                         const struct strait_listener_options *options,
                                         struct strait_listener **listener);
 
-// Stops listening, and frees the listener; its invitations are refused from now on. `NULL` is let pass.
+// Stops listening, and frees the listener. Its invitations are refused from now on. Ignores `NULL`.
 void strait_listener_free(struct strait_listener *listener);
 
-// The channel to the next process that is let in; waits for one until the deadline. Processes that are refused do not end the call.
+// Accepts the next process; waits for one until the deadline. Processes that are refused do not end the wait.
 //
-// `channel` gets this end, which is the caller's; `NULL` on failure.
+// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
 strait_status strait_listener_accept(const struct strait_listener *listener,
                                      struct strait_channel **channel,
                                      strait_deadline deadline);
 
-// A descriptor that is readable when `strait_listener_accept` with `STRAIT_NOW` has something to do, though not always something to
-// return: for any event loop. It belongs to the listener. -1 if `listener` is `NULL`.
+// Returns a descriptor for event loops. It is readable when `strait_listener_accept` with `STRAIT_NOW` has work to do,
+// though that function does not always return a channel then. The listener owns the descriptor. Returns -1 if
+// `listener` is `NULL`.
 int strait_listener_fd(const struct strait_listener *listener);
 
-// Where its socket is. Valid as long as the listener.
+// Returns the path of the listener's socket. Valid until the listener is freed. Returns `NULL` if `listener` is
+// `NULL`.
 const char *strait_listener_path(const struct strait_listener *listener);
 
-// The channel to whoever listens under a name; waits to be let in until the deadline.
+// Connects to the process that listens under a name; waits until the deadline for the server to accept.
 //
-// `options` may be `NULL`. `channel` gets this end, which is the caller's; `NULL` on failure: `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED`,
-// `STRAIT_WRONG_SERVER`.
+// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
+// failure. Fails with `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
 strait_status strait_connect(const char *name,
                              const struct strait_connect_options *options,
                              struct strait_channel **channel,
                              strait_deadline deadline);
 
-// Invites one process, for so many nanoseconds.
+// Makes an invitation for one process. The invitation is valid for `nanoseconds`.
 //
-// `invitation` gets it, and it is the caller's; `NULL` on failure. It may outlive the listener, but then nobody is let in.
+// `invitation` receives the invitation, which the caller owns, or `NULL` on failure. The invitation may outlive the
+// listener, but then no process is let in.
 strait_status strait_listener_invite(const struct strait_listener *listener,
                                      uint64_t nanoseconds,
                                      struct strait_invitation **invitation);
 
-// Takes an invitation back, and frees it. `NULL` is let pass.
+// Withdraws an invitation, and frees it. Ignores `NULL`.
 void strait_invitation_free(struct strait_invitation *invitation);
 
-// Starts a program, as `strait_spawn` does, and invites it over its standard input: it takes its end by `strait_invited`.
+// Starts a program as `strait_spawn` does, and writes the invitation to the program's standard input. The program
+// takes its end with `strait_invited`.
 //
-// `pid` gets the process, for which the caller has to wait. `stdin_fd` gets the other end of its standard input, which is the caller's to
-// close; with `NULL` it is closed at once.
+// `pid` receives the process number; the caller has to wait for the process as for any child. `stdin_fd` receives the
+// writing end of the program's standard input, which the caller has to close; if `stdin_fd` is `NULL`, that end is
+// closed at once.
 strait_status strait_invitation_spawn(const struct strait_invitation *invitation,
                                       const char *program,
                                       const char *const *argv,
@@ -1227,65 +1325,70 @@ strait_status strait_invitation_spawn(const struct strait_invitation *invitation
                                       pid_t *pid,
                                       int *stdin_fd);
 
-// Writes the line that invites a process to a descriptor that leads to its standard input, for those who start it otherwise. Whoever
-// reads it can come. The descriptor stays the caller's. Blocks as long as writing to it does.
+// Writes the line that invites a process to `fd`, which leads to the standard input of that process. Use it to invite
+// a process that the caller starts by its own means. Any process that reads the line can use the invitation. The
+// caller still owns `fd`. Blocks as long as writing to `fd` does.
 strait_status strait_invitation_tell(const struct strait_invitation *invitation,
                                      int fd);
 
-// The channel to whoever was invited, once it has come; waits for it until the deadline.
+// Accepts the invited process; waits for it until the deadline.
 //
-// `channel` gets this end, which is the caller's; `NULL` on failure.
+// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
 strait_status strait_invitation_accept(const struct strait_invitation *invitation,
                                        struct strait_channel **channel,
                                        strait_deadline deadline);
 
-// The channel to whoever invited this process over its standard input, of which one line is read and no byte more; waits to be let in
-// until the deadline.
+// Connects to the process that invited this process over its standard input; waits until the deadline to be accepted.
+// Reads one line of standard input, and no byte more.
 //
-// `options` may be `NULL`. `channel` gets this end, which is the caller's; `NULL` on failure.
+// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
+// failure.
 strait_status strait_invited(const struct strait_options *options,
                              struct strait_channel **channel,
                              strait_deadline deadline);
 
-// Calls `tell` with each name in a directory, sorted; `NULL` for that of this user. That somebody listens is found out by connecting to
-// it, which it does not notice. A directory that is not there has no names.
+// Calls `tell` with each name in a directory, sorted. `directory` may be `NULL` for the directory of this user. The
+// function connects to each name to find out whether a process listens there; the listener does not notice. A
+// directory that does not exist has no names.
 strait_status strait_names(const char *directory,
                            strait_tell_name tell,
                            void *context);
 
-// Who is at the other end. Within one process, this process. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side. Does
-// not block.
+// Writes the process at the other end to `peer`; this process if the channel is within one process. Fails with
+// `STRAIT_WOULD_BLOCK` before the peer has opened its side. Does not block.
 strait_status strait_channel_peer(const struct strait_channel *channel,
                                   struct strait_peer *peer);
 
-// A descriptor for the process at the other end, which stays its own even when its number is used again, and can be polled for its
-// death.
+// Makes a pidfd for the process at the other end. It keeps meaning that process after the process number is reused,
+// and can be polled for the death of the process.
 //
-// `pidfd` gets it, and it is the caller's to close; -1 on failure. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side.
+// `pidfd` receives the descriptor, which the caller has to close, or -1 on failure. Fails with `STRAIT_WOULD_BLOCK`
+// before the peer has opened its side.
 strait_status strait_channel_peer_pidfd(const struct strait_channel *channel,
                                         int *pidfd);
 
-// What this end has done so far. Does not block.
+// Writes the counters of an end to `counters`. Does not block.
 strait_status strait_channel_counters(const struct strait_channel *channel,
                                       struct strait_counters *counters);
 
-// Sets how much of something this process holds: for one peer process, whatever links lead to it, and for all peer processes of one
-// user. It holds for what is asked for from now on; what is held stays. Does not block.
+// Sets the limits of a resource in this process: `peer` for one peer process, over all links to it, and `user` for all
+// peer processes of one user together. The limits apply to what is requested from now on; what is held stays held.
+// Does not block.
 strait_status strait_set_limit(strait_resource resource,
                                uint64_t peer,
                                uint64_t user);
 
-// How much of a resource is held for the process at the other end and for its user. Fails with `STRAIT_WOULD_BLOCK` before the peer has
-// opened its side, and within one process. Does not block.
+// Writes to `usage` how much of a resource this process holds for the process at the other end and for its user. Fails
+// with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does not block.
 strait_status strait_channel_peer_usage(const struct strait_channel *channel,
                                         strait_resource resource,
                                         struct strait_usage *usage);
 
-// Has `tell` called for each peer process that breaks the protocol, in place of what was called before; `NULL` for nothing. The library
-// writes no logs.
+// Registers a function that is called for each peer process that breaks the protocol. It replaces the function that
+// was registered before; `NULL` registers none. The library writes no logs.
 //
-// It is called in whichever thread is just in a call of this library, where that holds no lock: it may call anything. `context` is
-// handed to it, and must be good as long as the process lives.
+// The function runs in a thread that is in a call of this library, while the library holds no lock, so it may call any
+// function. It receives `context`, which must stay valid for the life of the process.
 void strait_on_bad_peer(strait_tell_bad_peer tell,
                         void *context);
 

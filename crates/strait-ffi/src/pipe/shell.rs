@@ -1,8 +1,9 @@
-//! What is the same for both ends of a data pipe.
+//! Code that both ends of a data pipe share.
 //!
-//! An end that C holds says in one word how many use it: calls that are under way, and room or bytes that were begun with. Whoever
-//! sends it says that it has moved, ends what the others wait for, and goes on when they have left; unless room or bytes are held,
-//! which nobody can end. So one that was sent is not used.
+//! One word of an end counts its users: function calls in progress, and room or bytes that a function has begun with. A
+//! thread that sends the end sets `MOVED` in this word, interrupts the waits of the other threads, and goes on when
+//! those threads have left. If room or bytes are held, sending fails, since no thread can end that use. So an end that
+//! was sent has no user.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,31 +16,36 @@ use crate::args;
 use crate::deadline::{strait_deadline, until};
 use crate::status::{Failure, call, call_or, strait_status};
 
+/// Bit of the state word: the end was sent away, or a thread is about to send it. The lower bits count the users.
 const MOVED: u32 = 1 << 31;
 
-/// An end of a data pipe, as C has a pointer to it.
+/// An end of a data pipe to which C code has a pointer.
 pub(crate) trait Held: Sized {
-    /// The end.
+    /// The end in the Rust library.
     type End: 'static;
-    /// Room, or bytes, that were begun with.
+    /// The room (of a producer) or the bytes (of a consumer) that reading or writing in place has begun with.
     type Begun;
-    /// What is said of a null pointer.
+    /// The error text for a null pointer.
     const NULL: &'static str;
 
+    /// Wraps the shared part of an end.
     fn new(shell: Shell<Self>) -> Self;
+    /// Returns the shared part of the end.
     fn shell(&self) -> &Shell<Self>;
-    /// Bytes of an element, and of the buffer.
+    /// Returns the sizes in bytes of an element and of the buffer.
     fn shape(end: &Self::End) -> (usize, usize);
+    /// Returns the number of bytes of the room, or of the bytes that are held.
     fn len(begun: &Self::Begun) -> usize;
+    /// Returns the interrupter of the waits on the end.
     fn interrupter(end: &Self::End) -> Interrupter;
 
-    /// Gives an end out to C.
+    /// Returns a new object that owns `end`, for C code.
     fn give(end: Self::End) -> *mut Self {
         let shell = Shell {
             state: AtomicU32::new(0),
             begun: Mutex::new(None),
             shape: Self::shape(&end),
-            // From the start, as it is about waits that begin later.
+            // Made at the start, so that waits that begin later can be interrupted too.
             interrupter: Self::interrupter(&end),
             end: UnsafeCell::new(Some(end)),
             at_end: AtomicBool::new(false),
@@ -47,7 +53,11 @@ pub(crate) trait Held: Sized {
         Box::into_raw(Box::new(Self::new(shell)))
     }
 
-    /// Takes the end out, to send it. Calls under way on it end.
+    /// Takes the end out of its object, to send it. Interrupts the function calls in progress on the end, and returns
+    /// once they have left.
+    ///
+    /// # Errors
+    /// [`Failure::Moved`] if the end is not there; [`Failure::InUse`] if room or bytes are held.
     fn take_out(&self) -> Result<Self::End, Failure> {
         let shell = self.shell();
         if shell.state.fetch_or(MOVED, Ordering::AcqRel) & MOVED != 0 {
@@ -57,67 +67,80 @@ pub(crate) trait Held: Sized {
             shell.state.fetch_and(!MOVED, Ordering::AcqRel);
             return Err(Failure::InUse);
         }
-        // SAFETY: nobody uses it, and from now on nobody does: the state says that it has moved.
+        // SAFETY: the end has no user, and gets none, since the state says `MOVED`.
         unsafe { &mut *shell.end.get() }.take().ok_or(Failure::Moved)
     }
 
-    /// Puts an end back that was not sent.
+    /// Puts an end that was not sent back into its object.
     fn put_back(&self, end: Self::End) {
         let shell = self.shell();
-        // SAFETY: nobody looks at it while the state says that it has moved.
+        // SAFETY: no thread uses the end while the state says `MOVED`.
         unsafe { *shell.end.get() = Some(end) };
         shell.state.fetch_and(!MOVED, Ordering::AcqRel);
     }
 
-    /// Does something with the end, whatever was begun.
+    /// Runs `body` with the end, also while room or bytes are held.
     fn with<T>(&self, body: impl FnOnce(&Self::End) -> Result<T, Error>) -> Result<T, Failure> {
         body(self.shell().enter()?.end()).map_err(failure)
     }
 
-    /// The same for what would wait for what its own caller holds.
+    /// Runs `body` with the end. Fails with [`Failure::InUse`] if room or bytes are held, since `body` would wait for
+    /// them.
     fn with_idle<T>(&self, body: impl FnOnce(&Self::End) -> Result<T, Error>) -> Result<T, Failure> {
         body(self.shell().enter_idle()?.end()).map_err(failure)
     }
 }
 
-/// An end, and what was begun with it.
+/// The shared part of both kinds of end: the end, and the room or bytes that are held.
 pub(crate) struct Shell<H: Held> {
-    /// How many use it, and whether it was sent.
+    /// Number of users of the end, and the bit [`MOVED`].
     state: AtomicU32,
-    /// Dropped before the end that it borrows.
+    /// The room or bytes that are held. Dropped before the end, which they borrow.
     begun: Mutex<Option<H::Begun>>,
+    /// The end; `None` once it was taken out to be sent.
     end: UnsafeCell<Option<H::End>>,
+    /// Sizes in bytes of an element and of the buffer.
     shape: (usize, usize),
+    /// Interrupts the waits on the end.
     interrupter: Interrupter,
-    /// Whether reading was begun where there is nothing, and never will be: then nothing is held.
+    /// Whether reading in place has begun at the end of the stream. Then no bytes are held.
     at_end: AtomicBool,
 }
 
 impl<H: Held> Shell<H> {
-    /// The end, for a call.
+    /// Starts a use of the end by a function call.
+    ///
+    /// # Errors
+    /// [`Failure::Moved`] if the end was sent, or is being sent.
     fn enter(&self) -> Result<Using<'_, H>, Failure> {
         let before = self.state.fetch_add(1, Ordering::AcqRel);
         let using = Using { shell: self };
         if before & MOVED != 0 { Err(Failure::Moved) } else { Ok(using) }
     }
 
-    /// The same for a call that ends what was begun: if something was, the end is there, whoever has just said that it has moved.
+    /// Starts a use of the end by a function that ends reading or writing in place. Does not fail if another thread has
+    /// just set `MOVED`: while room or bytes are held, the end is there.
     fn enter_to_finish(&self) -> Using<'_, H> {
         self.state.fetch_add(1, Ordering::AcqRel);
         Using { shell: self }
     }
 
-    /// The same for a call that would wait for what its own caller holds.
+    /// Starts a use of the end by a function that would wait for room or bytes that its own caller holds.
+    ///
+    /// # Errors
+    /// [`Failure::Moved`] if the end is not there; [`Failure::InUse`] if room or bytes are held.
     fn enter_idle(&self) -> Result<Using<'_, H>, Failure> {
         let using = self.enter()?;
         if self.begun().is_some() { Err(Failure::InUse) } else { Ok(using) }
     }
 
+    /// Locks and returns the room or bytes that are held.
     fn begun(&self) -> MutexGuard<'_, Option<H::Begun>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the calls under way on an end that was said to have moved. False if that cannot be: something was begun with it.
+    /// Interrupts the function calls in progress on an end whose state says `MOVED`, and waits until they have
+    /// returned. Returns `false` if they cannot all leave, since room or bytes are held.
     fn drive_out(&self) -> bool {
         let in_use = || self.state.load(Ordering::Acquire) & !MOVED != 0;
         if !in_use() {
@@ -129,7 +152,7 @@ impl<H: Held> Shell<H> {
             if !in_use() {
                 break true;
             }
-            // A call that begins something may come to it yet.
+            // A function call that begins to read or write in place may have come to it meanwhile.
             if self.begun().is_some() {
                 break false;
             }
@@ -145,7 +168,7 @@ impl<H: Held> Shell<H> {
     }
 }
 
-/// What a call on an end says that failed. Its wait is only ended by who sends it.
+/// Returns the failure of a function call on an end. Only sending the end interrupts a wait.
 fn failure(error: Error) -> Failure {
     match error {
         Error::Interrupted => Failure::Moved,
@@ -153,15 +176,16 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-/// That an end is in use.
+/// A use of an end. The end is there until this guard is dropped.
 struct Using<'a, H: Held> {
     shell: &'a Shell<H>,
 }
 
 impl<'a, H: Held> Using<'a, H> {
+    /// Returns the end. Not to be called after [`Shell::enter_to_finish`].
     fn end(&self) -> &'a H::End {
-        // SAFETY: it is counted that it is in use, so it is not taken out, and it was there: the state did not say that it has
-        // moved. (Who enters to finish does not come here.)
+        // SAFETY: this use is counted, so the end is not taken out. The end was there, since the state did not say
+        // `MOVED` when the use began. (A function that used `enter_to_finish` does not call this.)
         unsafe { (*self.shell.end.get()).as_ref().unwrap_unchecked() }
     }
 
@@ -169,13 +193,18 @@ impl<'a, H: Held> Using<'a, H> {
         self.shell.begun()
     }
 
-    /// Notes what was begun, and keeps the end in use beyond the call.
+    /// Holds `begun`, and keeps the end in use after the function call.
     fn begin(self, begun: H::Begun) {
         *self.begun() = Some(begun);
         std::mem::forget(self);
     }
 
-    /// Takes out what was begun, of which so many bytes were written or read; nothing at the end of a stream.
+    /// Takes out the room or bytes that are held, of which `part` bytes were written or read. Returns `None` at the end
+    /// of a stream, where 0 bytes may be consumed.
+    ///
+    /// # Errors
+    /// `OutOfRange` and `NotElements` if `part` does not fit; then the room or bytes are still held.
+    /// [`Failure::Invalid`] if nothing is held.
     fn finish(&self, part: usize) -> Result<Option<H::Begun>, Failure> {
         let mut begun = self.begun();
         let Some(len) = begun.as_ref().map(H::len) else {
@@ -196,7 +225,7 @@ impl<'a, H: Held> Using<'a, H> {
         if !part.is_multiple_of(element) {
             return Err(Error::NotElements { element }.into());
         }
-        // What it was begun with.
+        // Ends the use that `begin` has kept.
         drop(Using { shell: self.shell });
         Ok(begun.take())
     }
@@ -208,39 +237,44 @@ impl<H: Held> Drop for Using<'_, H> {
     }
 }
 
-/// What a pointer points to.
+/// Returns the object to which C code points.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `pointer` is `NULL`.
 ///
 /// # Safety
-/// It is `NULL`, or one of the caller's that stays as long as the call.
+/// `pointer` is `NULL`, or an end of the caller's that stays during the function call.
 pub(crate) unsafe fn held<'a, H: Held>(pointer: *const H) -> Result<&'a H, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { args::reference(pointer, H::NULL) }
 }
 
+/// Frees an end. Ignores `NULL`.
+///
 /// # Safety
-/// It is `NULL`, or was given out by [`Held::give`], and the caller gives it up.
+/// `pointer` is `NULL`, or came from [`Held::give`], and the caller does not use it after this call.
 pub(super) unsafe fn free<H: Held>(pointer: *mut H) {
     if !pointer.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         call_or((), || drop(unsafe { Box::from_raw(pointer) }));
     }
 }
 
-/// Bytes of an element, and of the buffer; none of `NULL`.
+/// Returns the sizes in bytes of an element and of the buffer; zeroes for `NULL`.
 ///
 /// # Safety
-/// As for [`held`].
+/// `pointer` is `NULL`, or an end of the caller's that stays during the function call.
 pub(super) unsafe fn shape<H: Held>(pointer: *const H) -> (usize, usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.map_or((0, 0), |held| held.shell().shape)
 }
 
-/// A call that begins something: says where it is, and how long, and holds it. What has no length is the end of a stream, and is
-/// not held.
+/// Begins to read or write in place: stores the address in `place` and the length in `len`, and holds the room or
+/// bytes. At the end of the stream the length is 0, and nothing is held.
 ///
 /// # Safety
-/// `pointer` as for [`held`]; `place` and `len` are `NULL`, or the caller's to write to. What `start` gives borrows the end, and
-/// is only said to live longer.
+/// `pointer` is `NULL`, or an end of the caller's that stays during the function call. `place` and `len` are `NULL`, or
+/// the caller may write to them. The value that `start` returns borrows the end; its longer lifetime is only claimed.
 pub(super) unsafe fn begin<H: Held, P: Copy>(
     pointer: *const H,
     (place, nowhere, what): (*mut P, P, &'static str),
@@ -249,15 +283,15 @@ pub(super) unsafe fn begin<H: Held, P: Copy>(
     start: impl FnOnce(&'static H::End, Deadline) -> Result<(H::Begun, P), Error>,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         let (held, place, len) = unsafe {
             let place = args::out(place, nowhere, what);
             let len = args::out(len, 0, "len is NULL");
             (held(pointer)?, place?, len?)
         };
         let using = held.shell().enter_idle()?;
-        // SAFETY: what is begun is kept in the shell of its end, which stays in use meanwhile and drops it first; or it is dropped
-        // here.
+        // SAFETY: the value is kept in the shell of its end. The end stays in use meanwhile, and drops the value first.
+        // If the value is not kept, it is dropped here.
         let end = unsafe { &*std::ptr::from_ref(using.end()) };
         let (begun, start) = start(end, until(deadline)).map_err(failure)?;
         *len = H::len(&begun);
@@ -271,17 +305,17 @@ pub(super) unsafe fn begin<H: Held, P: Copy>(
     })
 }
 
-/// A call that ends what was begun.
+/// Ends reading or writing in place, of which `len` bytes were read or written, with the function `done`.
 ///
 /// # Safety
-/// As for [`held`].
+/// `pointer` is `NULL`, or an end of the caller's that stays during the function call.
 pub(super) unsafe fn finish<H: Held>(
     pointer: *const H,
     len: usize,
     done: impl FnOnce(H::Begun, usize),
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         let using = unsafe { held(pointer) }?.shell().enter_to_finish();
         if let Some(begun) = using.finish(len)? {
             done(begun, len);
@@ -290,17 +324,18 @@ pub(super) unsafe fn finish<H: Held>(
     })
 }
 
-/// A call that says a number of bytes.
+/// Runs `look` with an end, and stores the number of bytes that it returns in `count`; 0 on failure.
 ///
 /// # Safety
-/// `pointer` as for [`held`]; `count` is `NULL`, or the caller's to write to.
+/// `pointer` is `NULL`, or an end of the caller's that stays during the function call. `count` is `NULL`, or the caller
+/// may write to it.
 pub(super) unsafe fn count<H: Held>(
     pointer: *const H,
     (count, what): (*mut usize, &'static str),
     look: impl FnOnce(&H) -> Result<usize, Failure>,
 ) -> strait_status {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         let (count, held) = unsafe { (args::out(count, 0, what)?, held(pointer)?) };
         *count = look(held)?;
         Ok(())
