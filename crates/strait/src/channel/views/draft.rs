@@ -44,38 +44,39 @@ pub struct Draft<'a> {
 #[derive(Debug)]
 enum DraftStorage<'a> {
     Private(Vec<u8>),
-    /// The bytes are in a block of the pool, which the peer maps.
+    /// The bytes of the draft are in a block of the pool, which the peer maps, so that sending the draft copies
+    /// nothing.
     Shared(Reservation<'a>),
 }
 
 impl Channel {
-    /// Begins a message that is built by appending. Allocates nothing yet, and does not block.
+    /// Begins a message that is built by appending bytes and handles. Allocates nothing yet, and does not block.
     pub fn draft(&self) -> Draft<'_> {
         Draft { channel: self, storage: DraftStorage::Private(Vec::new()), len: 0, handles: Vec::new() }
     }
 }
 
 impl Draft<'_> {
-    /// Returns the number of bytes appended so far.
+    /// Returns the number of bytes appended to the message so far.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether no bytes were appended yet.
+    /// Returns whether no bytes were appended to the message yet.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns whether the bytes are in shared memory already, so that sending will not copy them.
+    /// Returns whether the bytes of the message are in shared memory already, so that sending will not copy them.
     pub fn is_shared(&self) -> bool {
         matches!(self.storage, DraftStorage::Shared(_))
     }
 
-    /// Appends bytes. Does not block.
+    /// Appends bytes to the message. Does not block.
     ///
     /// # Errors
-    /// [`Error::MessageTooLarge`] by the options of this end, [`Error::NoMemory`], [`Error::Forked`]. After an error
-    /// nothing was appended.
+    /// [`Error::MessageTooLarge`] if the message would exceed the limit in the options of this end,
+    /// [`Error::NoMemory`], [`Error::Forked`]. After an error nothing was appended.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.channel.end.born.check()?;
         let limit = self.channel.end.options.max_message;
@@ -92,8 +93,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Overwrites bytes that were appended before, from `offset` on: a length field at the start, say, once the
-    /// length is known.
+    /// Overwrites bytes of the message that were appended before, from byte `offset` on. Use it for a length field at
+    /// the start, for example, once the length is known.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `bytes` would reach past the [end](Self::len); [`Error::Forked`]. After an error
@@ -148,7 +149,7 @@ impl Draft<'_> {
     /// Sends the message; waits for room until the deadline.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. The error contains the handles; the bytes are lost.
+    /// The errors of [`Channel::send_by`]. The error contains the handles; the bytes are lost.
     pub fn send(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
         match self.storage {
             DraftStorage::Private(own) => self.channel.send_by(Outgoing::new(&own).handles(self.handles), deadline),
@@ -157,7 +158,7 @@ impl Draft<'_> {
     }
 }
 
-/// Appends all bytes of a `write`, or none.
+/// Each `write` appends all of its bytes to the message, or none.
 impl io::Write for Draft<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.append(bytes)?;

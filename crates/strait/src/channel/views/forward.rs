@@ -105,8 +105,8 @@ impl InPlace<'_> {
         })
     }
 
-    /// Copies the message from its place to the memory where the next receiver reads it, and sends it. On success
-    /// returns the handles of the message that are still open here, for the caller to close.
+    /// Copies the message into the memory where the next receiver reads it, and sends it over `channel`. On success
+    /// returns the handles of the message that are still open in this process, for the caller to close.
     fn copy_on(
         &mut self,
         channel: &Channel,
@@ -159,14 +159,15 @@ impl End {
         }
     }
 
-    /// Sends a message. On success returns the handles of the message that are still open here, for the caller to
-    /// close.
+    /// Sends a message over this end. On success returns the handles of the message that are still open in this
+    /// process, for the caller to close.
     fn send_on(&self, mut message: Outgoing<'_>, deadline: Deadline) -> Result<Vec<Handle>, SendError> {
         self.send(&mut message, deadline).map(|()| message.handles)
     }
 
-    /// Sends a message whose payload is in sealed memory: passes the memory on, or else copies the payload. On
-    /// success returns the handles of the message that are still open here, for the caller to close.
+    /// Sends a message of `len` bytes whose payload is in sealed memory: passes the memory on, or else copies the
+    /// payload. On success returns the handles of the message that are still open in this process, for the caller to
+    /// close.
     fn forward_sealed(
         &self,
         mapping: &Arc<Mapping>,

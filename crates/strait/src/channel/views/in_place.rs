@@ -31,13 +31,15 @@ pub struct InPlace<'a> {
 
 #[derive(Debug)]
 enum ViewStorage<'a> {
-    /// The message is the next record in the ring. The view holds the receiving lock.
+    /// The message is the next record in the ring. The view holds the receiving lock, so no other thread receives.
     Ring { rx: Guard<'a, Rx>, record: Record },
-    /// The payload is not in the ring: in a block, in sealed memory, or in private memory.
+    /// The payload is not in the ring, but in a block, in sealed memory or in private memory. Other threads can
+    /// receive.
     OutOfLine(Payload),
 }
 
-/// The place of a message that is to be forwarded: in sealed memory, which can be passed on, or elsewhere.
+/// The place of a message's payload, as far as forwarding needs to know: in sealed memory, which can be passed on, or
+/// elsewhere.
 pub(super) enum PayloadLocation {
     /// The payload is in sealed memory of its own; the second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
@@ -66,7 +68,7 @@ impl<'a> InPlace<'a> {
         Self { end, storage, arrived, origin }
     }
 
-    /// Creates a view of a message from the backlog.
+    /// Creates a view of a message from the backlog of `end`.
     pub(in crate::channel) fn from_backlog(
         end: &'a End,
         (payload, arrived, origin): (Payload, ReceivedExtras, Origin),
@@ -74,7 +76,7 @@ impl<'a> InPlace<'a> {
         Self { end, storage: ViewStorage::OutOfLine(payload), arrived, origin }
     }
 
-    /// Returns the number of bytes of the message. This number does not change.
+    /// Returns the number of bytes of the message. The peer cannot change this number.
     pub fn len(&self) -> usize {
         match &self.storage {
             ViewStorage::Ring { record, .. } => record.header.len(),
@@ -87,10 +89,11 @@ impl<'a> InPlace<'a> {
         self.len() == 0
     }
 
-    /// Copies the bytes from `offset` on into all of `out`.
+    /// Copies the bytes of the message from `offset` on into `out`, and fills all of `out`.
     ///
     /// # Panics
-    /// If the message has fewer bytes than that; in a child of `fork`, which does not have the memory.
+    /// If the message has fewer than `offset` plus `out.len()` bytes; in a child of `fork`, which does not have the
+    /// memory.
     pub fn copy_to(&mut self, offset: usize, out: &mut [u8]) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         let len = self.len();
@@ -107,8 +110,8 @@ impl<'a> InPlace<'a> {
         };
     }
 
-    /// Returns the bytes themselves, if the sender has sealed them, so that no process can change them any more.
-    /// Otherwise `None`.
+    /// Returns the bytes of the message without a copy, if the sender has sealed them, so that no process can change
+    /// them any more. Otherwise returns `None`.
     ///
     /// # Panics
     /// In a child of `fork`, which does not have the memory.
@@ -120,9 +123,9 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Returns the address of the [`len`](Self::len) bytes, which are readable as long as the view lives. For system
-    /// calls and other code that can handle bytes that change. Aligned to a page for a large message, and to 8 bytes
-    /// otherwise.
+    /// Returns the address of the [`len`](Self::len) bytes of the message, which are readable as long as the view
+    /// lives. The address is for system calls and other code that can handle bytes that change. It is aligned to a page
+    /// for a large message, and to 8 bytes otherwise.
     pub fn as_ptr(&self) -> *const u8 {
         match &self.storage {
             ViewStorage::Ring { rx, record } => rx.in_place(*record),
@@ -133,10 +136,10 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Checks that this process received the message.
+    /// Checks that this process is the one that received the message.
     ///
     /// # Errors
-    /// [`Error::Forked`] in any other process.
+    /// [`Error::Forked`] in a child of `fork`.
     pub(in crate::channel) fn check_fork(&self) -> Result<(), Error> {
         self.end.born.check()
     }
@@ -154,7 +157,7 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Takes the handles of the message, in the order in which they were sent. Empty if they were taken before.
+    /// Takes the handles of the message, in the order in which they were sent. Returns none if they were taken before.
     ///
     /// # Errors
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
@@ -171,7 +174,7 @@ impl<'a> InPlace<'a> {
 }
 
 impl Drop for InPlace<'_> {
-    /// Ends the view, and makes room for the sender.
+    /// Ends the view: the ring space or the block of the message is returned to the sender.
     fn drop(&mut self) {
         // A child of `fork` does not have the memory, and the end belongs to its parent.
         if self.end.born.is_elsewhere() {

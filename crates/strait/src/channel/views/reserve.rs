@@ -40,21 +40,21 @@ use crate::wake::lock::Guard;
 pub struct Reservation<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
-    /// The reserved room in the ring or in a block; `None` once it was committed or given back.
+    /// The reserved room in the ring or in a block; `None` once the message was sent or the room released.
     storage: Option<ReservedStorage>,
     len: usize,
-    /// Number of bytes that the [`io::Write`] implementation has written so far.
+    /// Number of bytes that calls of `write` have written into the room so far.
     written: usize,
     handles: Vec<Handle>,
     deadline: Deadline,
-    /// A copy of the message, kept while it may have to be sent again because the peer moves.
+    /// A copy of the message's bytes, for the case that the message has to be sent again because the peer moves.
     saved: Vec<u8>,
 }
 
 /// The name of a sealed message's memory in `/proc`.
 const SEALED: &str = "strait-sealed";
 
-/// Number of bytes that are copied in one step from block to block.
+/// Number of bytes that are copied in one step when a message is copied from one block to another.
 pub(in crate::channel) const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -64,14 +64,14 @@ enum ReservedStorage {
 }
 
 impl Channel {
-    /// Reserves room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room
-    /// until the deadline, which also applies to [`Reservation::commit`].
+    /// Reserves room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until
+    /// the deadline, which also applies to [`Reservation::commit`].
     ///
-    /// A small message is written into the ring. A large one is written into a block that the peer has mapped
-    /// already, if one of that size is free; otherwise into a new block.
+    /// A small message is written into the ring. A large one is written into a block that the peer has mapped already,
+    /// if one of that size is free; otherwise into a new block.
     ///
     /// # Errors
-    /// As [`Channel::send_by`].
+    /// The errors of [`Channel::send_by`].
     pub fn reserve(&self, len: usize, deadline: impl Into<Deadline>) -> Result<Reservation<'_>, Error> {
         let deadline = deadline.into();
         let end = &*self.end;
@@ -120,7 +120,7 @@ impl Channel {
 }
 
 impl Reservation<'_> {
-    /// Returns the number of bytes that were reserved.
+    /// Returns the number of bytes that were reserved for the message.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -130,10 +130,10 @@ impl Reservation<'_> {
         self.len == 0
     }
 
-    /// Writes `bytes` at `offset`.
+    /// Writes `bytes` into the reserved room, from byte `offset` on.
     ///
     /// # Panics
-    /// If `bytes` would reach past the end; in a child of `fork`, which does not have the memory.
+    /// If `bytes` would reach past the end of the room; in a child of `fork`, which does not have the memory.
     pub fn put_at(&mut self, offset: usize, bytes: &[u8]) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
@@ -144,8 +144,8 @@ impl Reservation<'_> {
         }
     }
 
-    /// Writes `bytes` at `offset` the fastest way: a new block is written through its descriptor, which avoids page
-    /// faults.
+    /// Writes `bytes` into the reserved room, from byte `offset` on, the fastest way: a new block is written through
+    /// its descriptor, which avoids page faults.
     pub(super) fn fill_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         match &self.storage {
             Some(ReservedStorage::Block(loan)) => pool::fill(loan, offset, bytes),
@@ -156,8 +156,8 @@ impl Reservation<'_> {
         }
     }
 
-    /// Returns the room itself, for code that fills memory. The slice is only to be written to: the peer may be able
-    /// to change its bytes.
+    /// Returns the reserved room itself, for code that fills memory. The slice is only to be written to: the peer may
+    /// be able to change its bytes.
     ///
     /// # Panics
     /// In a child of `fork`, which does not have the memory.
@@ -173,33 +173,35 @@ impl Reservation<'_> {
         }
     }
 
-    /// Adds a handle to the message.
+    /// Adds a handle to the message that is being written.
     pub fn add_handle(&mut self, handle: impl Into<Handle>) {
         self.handles.push(handle.into());
     }
 
-    /// Sends the message, with all reserved bytes.
+    /// Sends the message, with all reserved bytes. Waits, if it has to, until the deadline that was given to
+    /// [`Channel::reserve`].
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. After an error the room is given back.
+    /// The errors of [`Channel::send_by`]. After an error the room is released.
     pub fn commit(self) -> Result<(), SendError> {
         let len = self.len;
         self.commit_first(len)
     }
 
-    /// Sends the first `len` bytes as the message.
+    /// Sends the first `len` bytes of the room as the message. Waits, if it has to, until the deadline that was given
+    /// to [`Channel::reserve`].
     ///
     /// # Panics
     /// If fewer than `len` bytes were reserved.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. After an error the room is given back.
+    /// The errors of [`Channel::send_by`]. After an error the room is released.
     pub fn commit_first(self, len: usize) -> Result<(), SendError> {
         self.commit_returning_handles(len).map(drop)
     }
 
-    /// Sends the first `len` bytes as the message. On success returns the handles of the message that are still open
-    /// here, for the caller to close.
+    /// Sends the first `len` bytes of the room as the message. On success returns the handles of the message that are
+    /// still open in this process, for the caller to close.
     fn commit_returning_handles(mut self, len: usize) -> Result<Vec<Handle>, SendError> {
         assert!(len <= self.len, "no more than was reserved");
         let mut handles = std::mem::take(&mut self.handles);
@@ -211,8 +213,8 @@ impl Reservation<'_> {
         })
     }
 
-    /// Sends the first `len` bytes with `handles`, until `deadline` instead of the reservation's own. On success
-    /// returns the handles of the message that are still open here, for the caller to close.
+    /// Sends the first `len` bytes of the room with `handles`; waits until `deadline` instead of the reservation's own
+    /// deadline. On success returns the handles that are still open in this process, for the caller to close.
     pub(super) fn commit_with(
         mut self,
         len: usize,
@@ -223,8 +225,8 @@ impl Reservation<'_> {
         self.commit_returning_handles(len)
     }
 
-    /// Moves the reservation to a larger block of `len` bytes, with the first `used` bytes. Returns `None` on
-    /// success. If no such block is free now, returns those bytes; the reservation can then only be dropped.
+    /// Moves the reservation to a larger block of `len` bytes, with the first `used` bytes. Returns `None` on success.
+    /// If no such block is free now, returns a copy of those bytes; the reservation can then only be dropped.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the reservation is not in a block.
@@ -315,7 +317,7 @@ impl Reservation<'_> {
         self.end.commit(&mut self.tx, self.deadline)
     }
 
-    /// Returns a copy of the first `len` bytes that were written.
+    /// Returns a copy of the first `len` bytes of the reserved room `storage`.
     fn copy_out(&self, storage: &ReservedStorage, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len);
         let room = &mut bytes.spare_capacity_mut()[..len];
@@ -328,7 +330,7 @@ impl Reservation<'_> {
         bytes
     }
 
-    /// Gives the room back, and sends nothing.
+    /// Releases the reserved room `storage`; the peer sees nothing of it.
     fn forget(&mut self, storage: ReservedStorage) {
         match storage {
             ReservedStorage::Ring(_) => self.tx.producer.unstage_last(),
@@ -351,7 +353,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Fills the room from its start; writes as many bytes as still fit.
+/// Each `write` fills the reserved room behind the bytes written before; it writes as many bytes as still fit.
 impl io::Write for Reservation<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = bytes.len().min(self.len - self.written);
@@ -386,7 +388,7 @@ pub struct SealedReservation<'a> {
 }
 
 impl SealedReservation<'_> {
-    /// Returns the bytes of the message, which are zero at first.
+    /// Returns the bytes of the message, to be filled; they are zero at first.
     ///
     /// # Panics
     /// In a child of `fork`, which does not have the memory.
@@ -400,11 +402,10 @@ impl SealedReservation<'_> {
         self.handles.push(handle.into());
     }
 
-    /// Seals the bytes and sends them; waits for room until the deadline.
+    /// Seals the bytes of the message and sends it; waits for room until the deadline.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. After an error the memory is given back to the kernel; the error contains the
-    /// handles.
+    /// The errors of [`Channel::send_by`]. After an error the memory is freed; the error contains the handles.
     pub fn commit(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
         let Self { end, mapping, fd, len, mut handles } = self;
         let limit = end.options.max_handles.min(MAX_HANDLES);

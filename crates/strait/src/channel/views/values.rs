@@ -20,18 +20,19 @@ use crate::wake::lock::Guard;
 impl Channel {
     /// Sends a value as a message; waits for room until the deadline. A receiver in this process
     /// [takes](Message::take_value) the object itself. For a receiver in another process the value is [turned into
-    /// bytes and handles](Value::into_parts), by this call or when the receiving end goes there. A receiver here that
-    /// asks for bytes gets bytes too.
+    /// bytes and handles](Value::into_parts), by this call or when the receiving end is sent to that process. A
+    /// receiver in this process that asks for bytes gets bytes too.
     ///
-    /// The value keeps its place in the order of messages. If it is never received, it is dropped as it is.
+    /// The value keeps its place in the order of messages. If it is never received, it is dropped without being turned
+    /// into bytes.
     ///
     /// # Errors
-    /// The error contains the message. As [`Channel::send_by`]; [`Error::MessageTooLarge`] also if the value's
-    /// [size](Value::size) is too large for a message of this end.
+    /// The error contains the message. The errors of [`Channel::send_by`]; [`Error::MessageTooLarge`] also if the
+    /// value's [size](Value::size) is too large for a message of this end.
     ///
     /// # Cost
-    /// Within the process that of a message with a handle, whatever the size. [`Status`](crate::channel::Status)
-    /// counts a value as a message without bytes.
+    /// Within the process that of a message with a handle, whatever the size. [`Status`](crate::channel::Status) counts
+    /// a value as a message without bytes.
     pub fn send_value(&self, value: impl Value, deadline: impl Into<Deadline>) -> Result<(), ValueError> {
         let mut message = Message::from_value(value);
         self.forward(&mut message, deadline).map_err(|error| ValueError { error, message: Box::new(message) })
@@ -39,8 +40,8 @@ impl Channel {
 }
 
 impl End {
-    /// Sends on a message that is a value, if the other end is in this process. Returns `None` if the other end is in
-    /// another process. Unless the message was sent, it is unchanged.
+    /// Sends a received message that is a value over this end, if the other end is in this process. Returns `None` if
+    /// the other end is in another process. After an error or `None`, `message` is unchanged.
     pub(super) fn forward_value(&self, message: &mut Message, deadline: Deadline) -> Option<Result<(), Error>> {
         let mut value = message.arrived.take_valued();
         let sent = self.send_value_local(&mut value, deadline);
@@ -55,8 +56,8 @@ impl End {
         }
     }
 
-    /// Sends a value to an end in this process. Returns `false` if the other end is in another process. Unless the
-    /// value was sent, `value` still holds it.
+    /// Sends a value to the other end, if that end is in this process. Returns `false` if it is in another process.
+    /// After an error or `false`, `value` still holds the value.
     fn send_value_local(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
         let mut tx = self.lock_tx(deadline)?;
         for lanes in 1.. {
@@ -102,7 +103,7 @@ impl End {
         self.after_end(tx, ended, deadline)
     }
 
-    /// Returns whether the next message is a value; `record` is the record of that message.
+    /// Returns whether the next message of this end, whose record is `record`, is a value.
     #[inline]
     pub(in crate::channel) fn is_value(&self, rx: &mut Rx, record: Record) -> bool {
         record.header.handles() == 1 && self.is_value_local(rx)
@@ -115,8 +116,8 @@ impl End {
         link.is_local() && link.inbox().is_value(token, AttachmentKey::first(sequence))
     }
 
-    /// Turns the values queued at this end into bytes; no other thread uses the end. Adds to `ends` the ends that its
-    /// queued messages carry.
+    /// Turns the values queued at this end into bytes and handles. Adds to `ends` the ends that this end's queued
+    /// messages carry. No other thread uses this end meanwhile.
     fn turn_values(&self, ends: &mut Vec<Arc<End>>) -> Result<(), Error> {
         let mut rx = self.rx.lock(Deadline::NOW)?;
         if rx.is_at_ring() && rx.consumer().is_empty() {
@@ -144,8 +145,8 @@ impl End {
     }
 }
 
-/// Messages taken from an end while their values are turned into bytes. Dropping this puts them back as the next
-/// messages, also if a value's code panics.
+/// Messages that were taken out of an end while their values are turned into bytes. Dropping this object puts them back
+/// as the next messages of the end, also if a value's code panics.
 struct Turning<'a> {
     end: &'a End,
     backlog: VecDeque<BacklogMessage>,
@@ -162,14 +163,14 @@ impl Drop for Turning<'_> {
     }
 }
 
-/// Turns values into bytes and handles: values queued at ends among these handles, values queued at the ends in such
-/// messages, and so on. No end is locked while the values' own code runs.
+/// Turns values into bytes and handles: the values queued at the ends among `handles`, the values queued at the ends in
+/// those messages, and so on. No end is locked while the values' own code runs.
 pub(in crate::channel) fn turn_values(handles: &[Handle]) -> Result<(), Error> {
     turn_values_of(handles.iter().filter_map(Handle::as_end).cloned().collect())
 }
 
-/// Turns values queued at these ends into bytes and handles, then values queued at the ends in their messages, and so
-/// on.
+/// Turns the values queued at `ends` into bytes and handles, then the values queued at the ends in their messages, and
+/// so on. No end is locked while the values' own code runs.
 pub(in crate::channel) fn turn_values_of(mut ends: Vec<Arc<End>>) -> Result<(), Error> {
     while let Some(end) = ends.pop() {
         end.turn_values(&mut ends)?;
