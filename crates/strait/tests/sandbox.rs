@@ -1,5 +1,5 @@
 //! Where less is allowed than usual: what the kernel refuses is named or done without, nothing hangs, and what is allowed
-//! goes on. Calls that are refused one by one are in `faults.rs` too, for memfds and futexes.
+//! goes on. Calls that are refused one by one are in `faults/refuse.rs` too, for memfds and futexes.
 //!
 //! Namespaces and memory groups need rights that not every machine gives; a test that lacks them says so and passes.
 

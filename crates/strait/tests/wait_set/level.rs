@@ -1,0 +1,215 @@
+//! Members that are told of as long as something is so, and the descriptor of a set.
+
+use std::os::fd::AsFd;
+
+use crate::common::{DEADLINE, Watched, spawn};
+use crate::roles::{Random, add_all, begin, channels, done, fill, ready, tell, tell_from};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use strait::{Channel, Deadline, Interest, Mode, WaitSet};
+
+/// Whether the set's descriptor is readable now.
+pub(crate) fn is_signalled(set: &WaitSet) -> bool {
+    poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+}
+
+#[test]
+fn writable_once_there_is_room_again() {
+    let (_actor, hub) = spawn("hub");
+    let (theirs, within) = Channel::pair().unwrap();
+    let [across] = channels(&hub, 1).try_into().unwrap();
+    let set = WaitSet::new().unwrap();
+    for ours in [&within, &across] {
+        set.add(ours, 5, Interest::Writable, Mode::Level).unwrap();
+        assert_eq!(ready(&set, DEADLINE), [5]);
+        fill(ours);
+        assert_eq!(ready(&set, Deadline::NOW), []);
+        let mut events = Vec::new();
+        if std::ptr::eq(ours, &within) {
+            while theirs.try_recv().is_ok() {}
+            set.wait(&mut events, DEADLINE).unwrap();
+        } else {
+            begin(&hub, "take 0 40");
+            set.wait(&mut events, DEADLINE).unwrap();
+            done(&hub);
+        }
+        assert!(events[0].is_writable() && !events[0].is_readable() && !events[0].has_moved());
+        assert_eq!(events[0].key(), 5);
+        ours.try_send(b"small").unwrap();
+        set.remove(ours).unwrap();
+    }
+}
+
+#[test]
+fn both_directions_at_once() {
+    let (theirs, ours) = Channel::pair().unwrap();
+    let set = WaitSet::new().unwrap();
+    fill(&ours);
+    set.add(&ours, 1, Interest::Both, Mode::Level).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(set.wait(&mut events, Deadline::NOW), Ok(0));
+    theirs.send(b"hello").unwrap();
+    set.wait(&mut events, DEADLINE).unwrap();
+    assert!(events[0].is_readable() && !events[0].is_writable());
+    while theirs.try_recv().is_ok() {}
+    set.wait(&mut events, DEADLINE).unwrap();
+    assert!(events[0].is_readable() && events[0].is_writable());
+    ours.recv().unwrap();
+    set.wait(&mut events, DEADLINE).unwrap();
+    assert!(!events[0].is_readable() && events[0].is_writable());
+}
+
+#[test]
+fn the_descriptor_in_a_loop_with_another() {
+    for mode in [Mode::Level, Mode::OneShot] {
+        let (_actor, hub) = spawn("hub");
+        let across = channels(&hub, 20);
+        let (theirs, within) = Channel::pair().unwrap();
+        let set = WaitSet::new().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        // Nothing has waited yet when the first comes.
+        let descriptor = set.as_fd();
+        for (key, channel) in (0..).zip(&across) {
+            set.add(channel, key, Interest::Readable, mode).unwrap();
+        }
+        set.add(&within, 100, Interest::Readable, mode).unwrap();
+        let (mut pipe, mut heard, mut events) = (0, 0, Vec::new());
+        for round in 1..=100 {
+            match round % 3 {
+                0 => begin(&hub, &format!("say {} hello", round % 20)),
+                1 => theirs.send(b"hello").unwrap(),
+                _ => std::io::Write::write_all(&mut writer, b"x").unwrap(),
+            }
+            while pipe + heard < round {
+                let mut both = [PollFd::new(&descriptor, PollFlags::IN), PollFd::new(&reader, PollFlags::IN)];
+                let woken = poll(&mut both, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap();
+                assert!(woken > 0, "nothing in round {round}");
+                if !both[1].revents().is_empty() {
+                    assert_eq!(rustix::io::read(&reader, &mut [0; 8]).unwrap(), 1);
+                    pipe += 1;
+                }
+                if !both[0].revents().is_empty() {
+                    // Once for each time that it is readable.
+                    set.wait(&mut events, Deadline::NOW).unwrap();
+                    for event in &events {
+                        let channel = if event.key() == 100 { &within } else { &across[event.key() as usize] };
+                        while channel.try_recv().is_ok() {
+                            heard += 1;
+                        }
+                        if mode == Mode::OneShot {
+                            set.rearm(channel).unwrap();
+                        }
+                    }
+                }
+            }
+            if round % 3 == 0 {
+                done(&hub);
+            }
+        }
+        assert_eq!(pipe, 33);
+        while set.wait(&mut events, Deadline::NOW).unwrap() > 0 {}
+        assert!(!is_signalled(&set));
+        theirs.send(b"hello").unwrap();
+        assert!(is_signalled(&set));
+        assert_eq!(ready(&set, Deadline::NOW), [100]);
+        if mode == Mode::Level {
+            assert!(is_signalled(&set), "as long as it is there");
+        }
+    }
+}
+
+#[test]
+fn the_descriptor_of_a_set_that_has_something_already() {
+    let (theirs, ours) = Channel::pair().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
+    theirs.send(b"hello").unwrap();
+    assert!(is_signalled(&set));
+    assert_eq!(ready(&set, Deadline::NOW), [1]);
+}
+
+/// As within a process, with the answer of another.
+#[test]
+fn what_another_process_sends_just_then_is_not_lost() {
+    let (_actor, hub) = spawn("hub");
+    let [ours] = channels(&hub, 1).try_into().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
+    begin(&hub, "echo 0");
+    let mut random = Random(1);
+    for round in 0..20_000 {
+        ours.send(b"x").unwrap();
+        for _ in 0..random.below(300) {
+            std::hint::black_box(&random);
+        }
+        assert_eq!(ready(&set, DEADLINE), [1], "round {round}");
+        ours.try_recv().unwrap();
+    }
+    ours.send(b"enough").unwrap();
+    done(&hub);
+}
+
+#[test]
+fn an_idle_set_makes_no_wake_ups() {
+    let (_actor, hub) = spawn("hub");
+    let across = channels(&hub, 100);
+    let (theirs, within) = Channel::pair().unwrap();
+    let set = WaitSet::new().unwrap();
+    add_all(&set, &across, Mode::Level);
+    set.add(&hub, 1000, Interest::Readable, Mode::Level).unwrap();
+    set.add(&within, 1001, Interest::Both, Mode::OneShot).unwrap();
+    assert_eq!(ready(&set, DEADLINE), [1001], "writable");
+    set.remove(&within).unwrap();
+    set.add(&within, 1001, Interest::Readable, Mode::Level).unwrap();
+    for polled in [false, true] {
+        let sleeper = Watched::new();
+        std::thread::scope(|scope| {
+            let (set, within) = (&set, &within);
+            let sleeper = &sleeper;
+            scope.spawn(move || {
+                if polled {
+                    while !is_signalled(set) || ready(set, Deadline::NOW).is_empty() {
+                        sleeper.enter();
+                        poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&Timespec { tv_sec: 60, tv_nsec: 0 }))
+                            .unwrap();
+                    }
+                } else {
+                    sleeper.enter();
+                    assert_eq!(ready(set, DEADLINE), [1001]);
+                }
+                within.recv().unwrap();
+            });
+            sleeper.assert_idle();
+            theirs.send(b"over").unwrap();
+        });
+    }
+}
+
+#[test]
+fn ready_members_take_turns() {
+    let pairs: Vec<_> = (0..10).map(|_| Channel::pair().unwrap()).collect();
+    let (_actor, hub) = spawn("hub");
+    let [across] = channels(&hub, 1).try_into().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&across, 10, Interest::Readable, Mode::Level).unwrap();
+    for (key, (theirs, ours)) in (0..).zip(&pairs) {
+        set.add(ours, key, Interest::Readable, Mode::Level).unwrap();
+        theirs.send(b"never taken").unwrap();
+    }
+    // Its side is open from here on, so that asking for its answer below takes nothing from the socket.
+    tell(&hub, "drain 0");
+    let mut events = Vec::with_capacity(3);
+    let mut told = [0; 11];
+    for _ in 0..40 {
+        assert_eq!(set.wait(&mut events, DEADLINE), Ok(3));
+        events.iter().for_each(|event| told[event.key() as usize] += 1);
+    }
+    assert_eq!(told, [12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 0]);
+    // Nor do they keep another from being heard.
+    tell_from(&hub, 0);
+    let mut calls = 0;
+    while !events.iter().any(|event| event.key() == 10) {
+        set.wait(&mut events, DEADLINE).unwrap();
+        calls += 1;
+    }
+    assert!(calls <= 6, "{calls} calls");
+}

@@ -1,0 +1,18 @@
+//! Waiting for many channels at once.
+
+mod add;
+#[path = "../common/mod.rs"]
+mod common;
+mod level;
+mod one_shot;
+mod roles;
+mod threads;
+
+#[test]
+fn child() {
+    common::play(&[
+        ("hub", |_| roles::hub()),
+        ("soaker", |_| threads::soaker()),
+        ("to the dead", |_| add::to_the_dead()),
+    ]);
+}
