@@ -1,4 +1,4 @@
-//! `strait bench`: what is asked for on the command line, taken by the laboratory, and shown.
+//! `strait bench`: translates the command line to works of `strait-lab`, runs them, and prints the results.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use strait_report::Source;
 
 use crate::cli::{self, Bench, How, What};
 
-/// The subcommand.
+/// Runs `strait bench`.
 pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
     match bench.what {
         None => match bench.one.name {
@@ -61,6 +61,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
     }
 }
 
+/// Returns the CPUs given on the command line; without any, the first two that are allowed.
 fn cpus(named: &[usize]) -> Result<Cpus> {
     match named {
         [] => Cpus::allowed(),
@@ -68,6 +69,7 @@ fn cpus(named: &[usize]) -> Result<Cpus> {
     }
 }
 
+/// Runs a named suite, or its longer form if `whole` is set.
 fn named(suite: Suite, whole: bool, how: &How) -> Result<ExitCode> {
     let cpus = cpus(&how.cpus)?;
     let works = match whole {
@@ -79,6 +81,7 @@ fn named(suite: Suite, whole: bool, how: &How) -> Result<ExitCode> {
     take(suite.name(), works, suite.repetitions(), whole || suite.counts_calls(), how)
 }
 
+/// Runs `strait bench table`: every combination of the given axes.
 fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
     let cpus = cpus(&how.cpus)?;
     let axes = Axes {
@@ -95,7 +98,8 @@ fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
     take("table", axes.works(), 1, false, how)
 }
 
-/// Takes these works and shows what was found. Fails if one broke: what cannot be measured is shown, not hidden.
+/// Runs these works and prints the results. The exit code is a failure if a work broke; a work that this machine cannot
+/// run is shown, and is no failure.
 fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how: &How) -> Result<ExitCode> {
     if let Some(only) = &how.only {
         works.retain(|work| work.words().contains(only));
@@ -130,16 +134,18 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how:
     Ok(exit(&results))
 }
 
-/// A time to wait, for people.
+/// Formats a duration: in seconds below 100 s, then in minutes.
 fn minutes(seconds: f64) -> String {
     if seconds < 99.5 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
+/// Returns a failure if a work broke.
 fn exit(results: &Results) -> ExitCode {
     let broken = results.figures.iter().any(|figure| matches!(figure.state, State::Broken(_)));
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Prints the tables, the overhead of the benchmark, and what else used the machine.
 fn print(results: &Results) {
     println!("{}\n{}\n", tables::print(results), tables::HOW);
     println!(
@@ -155,7 +161,8 @@ fn print(results: &Results) {
     println!("{}, {:.0} s{end}; {foreign}.", results.machine.words(), results.seconds);
 }
 
-/// One mechanism, unpinned and blocking if it can, as benchmarks of this kind do it.
+/// Measures one mechanism by ping-pongs between processes that are not pinned to a CPU. They block if the mechanism
+/// can, as is usual in such benchmarks.
 fn one(mechanism: Mechanism, size: usize, iterations: u64) -> Result<ExitCode> {
     let extent = Extent::Count { warm: iterations / 4, steady: iterations };
     let work = [Wait::Block, Wait::Adaptive, Wait::Spin]
@@ -178,6 +185,7 @@ fn one(mechanism: Mechanism, size: usize, iterations: u64) -> Result<ExitCode> {
     one_figure(figure, iterations)
 }
 
+/// Prints the figure of one mechanism.
 fn one_figure(figure: &Figure, iterations: u64) -> Result<ExitCode> {
     let (Some(summary), Some(report)) = (figure.summary, figure.middle()) else {
         return Err(match &figure.state {
@@ -209,12 +217,13 @@ fn one_figure(figure: &Figure, iterations: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints what differs significantly between two result files.
 fn compare(before: &Path, after: &Path) -> Result<ExitCode> {
     print!("{}", compare::print(&Results::read(before)?, &Results::read(after)?));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the page, and says where it is.
+/// Makes an HTML page from result files, and prints its path.
 fn report(files: &[PathBuf], output: &Path) -> Result<ExitCode> {
     let source = |file: &PathBuf| {
         let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
@@ -227,6 +236,7 @@ fn report(files: &[PathBuf], output: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints the mechanisms, and why this machine does not support some of them.
 fn mechanisms() {
     for mechanism in CATALOGUE {
         let missing = mechanism.missing().map_or(String::new(), |why| format!("   not here: {why}"));
@@ -234,7 +244,7 @@ fn mechanisms() {
     }
 }
 
-/// Fails only if a run broke: a bar that is missed is a result.
+/// Prints a suite with targets. The exit code is a failure only if a run broke; a missed target is a result.
 fn judged(suite: &bars::Suite, how: Option<&str>, broken: bool, json: bool) -> Result<ExitCode> {
     if json {
         println!("{}", serde_json::to_string_pretty(suite).doing("writing JSON")?);

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of the program `strait`.
 
 use std::path::PathBuf;
 
@@ -6,59 +6,60 @@ use clap::{Args, Parser, Subcommand};
 use strait_lab::suite::{Place, Suite};
 use strait_lab::{Mechanism, Shape, Wait, shape as shapes};
 
-/// Message channels between processes, shown and measured.
+/// Message channels between processes: demo, benchmarks and diagnosis
 #[derive(Debug, Parser)]
 #[command(name = "strait", version, about)]
 pub(crate) struct Cli {
+    /// The subcommand; without one, the program runs the demo.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Talk to a second process, hand it a descriptor, an end of a channel and 256 MiB, and compare with what the system has (the default)
+    /// Show what channels do, with a second process, and compare them with pipes and sockets (default)
     Demo(Demo),
-    /// Measure Strait and what it competes with
+    /// Measure Strait and other ways to send messages
     Bench(Box<Bench>),
-    /// Say who listens under which name, as which user, since when
+    /// List active listeners: name, user, process and age
     Ls {
-        /// Look into this directory instead of this user's
+        /// Directory to list, instead of this user's
         directory: Option<std::path::PathBuf>,
     },
-    /// Try what Strait needs of this machine, and say what is missing and what mends it
+    /// Check what Strait needs on this machine, and say how to fix what is missing
     Doctor,
-    /// A process of a measurement
+    /// A process of a benchmark of messages
     #[command(hide = true)]
     Peer {
-        /// Which of the two.
+        /// Which of the two processes: `first` or `second`.
         side: String,
-        /// What to do, as JSON.
+        /// The work, as JSON.
         work: String,
     },
-    /// A process of a measurement of ends
+    /// A process of a benchmark of channel ends
     #[command(hide = true)]
     Ends {
-        /// Which one.
+        /// The name of the process.
         name: String,
-        /// What to do, as JSON.
+        /// The work, as JSON.
         order: String,
     },
-    /// A process of a measurement of scale
+    /// The process of a benchmark of scale
     #[command(hide = true)]
     Scale {
         /// Always `one`: there is one process.
         name: String,
-        /// What to do, as JSON.
+        /// The work, as JSON.
         order: String,
     },
-    /// The second process of the demonstration
+    /// The second process of the demo
     #[command(hide = true)]
     Companion,
 }
 
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Demo {
-    /// Only the conversation, without the figures
+    /// Run only the conversation, without the benchmark
     #[arg(long)]
     pub(crate) story: bool,
 }
@@ -68,10 +69,10 @@ pub(crate) struct Demo {
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) what: Option<What>,
-    /// The suite to take
+    /// Benchmark suite
     #[arg(value_enum, default_value = "quick")]
     pub(crate) suite: Suite,
-    /// Of `mojo`, all 50,000 ping-pongs at each size, and the system calls: six minutes and more, instead of two
+    /// For `mojo`: all 50,000 ping-pongs at each size, and system call counts (at least 6 minutes instead of 2)
     #[arg(long)]
     pub(crate) whole: bool,
     #[command(flatten)]
@@ -80,83 +81,83 @@ pub(crate) struct Bench {
     pub(crate) how: How,
 }
 
-/// One mechanism, a ping-pong of so many messages, as benchmarks of this kind have always been called.
+/// Options to measure one mechanism by a number of ping-pongs, with the option names that are usual in such benchmarks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct One {
-    /// Instead of a suite: one mechanism, a ping-pong
+    /// Measure one mechanism by ping-pongs, instead of a suite
     #[arg(short, long, value_parser = mechanism)]
     pub(crate) name: Option<Mechanism>,
-    /// Bytes in a message
+    /// Message size in bytes
     #[arg(short, long, default_value = "64", value_parser = size, requires = "name")]
     pub(crate) message: usize,
-    /// Round trips to measure, after a quarter as many to warm up
+    /// Number of round trips to measure, after a quarter as many to warm up
     #[arg(short, long, default_value_t = 10_000, requires = "name", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: u64,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Take a table of one's own: every combination that makes sense
+    /// Benchmark a custom matrix: every combination of these options that makes sense
     Table {
         #[command(flatten)]
         combinations: Combinations,
         #[command(flatten)]
         how: How,
     },
-    /// Say what changed between two results beyond noise
+    /// Compare two result files; report significant changes
     Compare {
-        /// The earlier results.
+        /// The earlier result file
         before: PathBuf,
-        /// The later results.
+        /// The later result file
         after: PathBuf,
     },
-    /// Make one page to look at out of results: tables, plots, and where Strait loses
+    /// Make an HTML page from result files: tables, plots, and where Strait loses
     Report {
-        /// What `-o` wrote.
+        /// Result files, as written by `-o`
         #[arg(required = true)]
         results: Vec<PathBuf>,
-        /// Where to write the page
+        /// The HTML file to write
         #[arg(short, long, value_name = "FILE", default_value = "report.html")]
         output: PathBuf,
     },
-    /// Print the form of the results, as JSON Schema
+    /// Print the JSON Schema of result files
     Schema,
-    /// List the mechanisms, and what this machine lacks
+    /// List the mechanisms, and which of them this machine does not support
     Mechanisms,
-    /// List the shapes of work
+    /// List the shapes: the patterns in which messages are sent
     Shapes,
-    /// What Strait must reach, beside the floors from the same seconds
+    /// Check Strait against its performance targets, with the theoretical floors measured at the same time
     Floors(Bars),
-    /// What it costs to send ends of channels, and to have many
+    /// Measure the cost of sending channel ends, and of having many channels
     Ends(Bars),
-    /// What is built on channels: ping-pongs with and without hops, calls, data pipes, tasks, messages sent on
+    /// Measure what is built on channels: dispatchers, calls, data pipes, async tasks, forwarding
     Toolbox(Bars),
-    /// What one more channel, client or wait-set member costs, from 10 of them to 100,000
+    /// Measure the cost of one more channel, client or wait-set member, from 10 of them to 100,000
     Scale(Bars),
 }
 
-/// How a suite is taken and where its results go.
+/// Options of how a suite is run and where its results go.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct How {
-    /// Fresh pairs of processes for each figure [default: as the suite has it]
+    /// Number of repetitions of each benchmark, each with new processes [default: by suite]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: Option<u16>,
-    /// Only the figures whose description contains this
+    /// Run only benchmarks whose name contains FILTER
     #[arg(long, value_name = "FILTER")]
     pub(crate) only: Option<String>,
-    /// The processors to use: one or two [default: the first two that are allowed]
+    /// CPUs to use: one or two [default: the first two that are allowed]
     #[arg(long, value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
-    /// Begin no repetition that would end after so many seconds
+    /// Time budget in seconds: start no repetition that would exceed it
     #[arg(long, default_value_t = f64::INFINITY, hide_default_value = true)]
     pub(crate) budget: f64,
-    /// Count system calls too, in runs of their own under ptrace unless the kernel's tracepoint can be had
+    /// Also count system calls, in separate runs (under ptrace unless the kernel's tracepoint is accessible)
     #[arg(long)]
     pub(crate) calls: bool,
-    /// The order of the runs is drawn from this [default: another one each time]
+    /// Random seed for the run order [default: a new one each time]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Write the results to this file
+    /// Result file to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Print the results as JSON instead of tables
@@ -167,55 +168,58 @@ pub(crate) struct How {
 /// The axes of a table.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Combinations {
-    /// What to measure
+    /// Mechanisms to measure: see `strait bench mechanisms`
     #[arg(long, value_delimiter = ',', value_parser = mechanism,
           default_value = "strait,line,flag,futex,pipe,stream,seqpacket")]
     pub(crate) mechanisms: Vec<Mechanism>,
-    /// In which manner: see `strait bench shapes`
+    /// Patterns in which messages are sent: see `strait bench shapes`
     #[arg(long, value_parser = shape, value_delimiter = ',', default_value = "ping-pong,stream")]
     pub(crate) shapes: Vec<Shape>,
-    /// Bytes in a message
+    /// Message size in bytes
     #[arg(long, value_delimiter = ',', default_value = "64,1024,20736", value_parser = size)]
     pub(crate) sizes: Vec<usize>,
-    /// How each side waits
+    /// Wait strategies of both sides
     #[arg(long, value_enum, value_delimiter = ',', default_value = "spin,adaptive,block")]
     pub(crate) waiting: Vec<Wait>,
-    /// Where the processes run; what needs more processors than there are is left out
+    /// CPU placements; those that need more CPUs than there are are left out
     #[arg(long, value_enum, value_delimiter = ',', default_value = "free,two,same")]
     pub(crate) placements: Vec<Place>,
-    /// Messages to measure, instead of a fifth of a second's worth
+    /// Number of messages to measure, instead of a fifth of a second's worth
     #[arg(long)]
     pub(crate) count: Option<u64>,
 }
 
-/// How a suite of bars is run.
+/// Options of a suite whose rows are compared with targets.
 #[derive(Debug, Args)]
 pub(crate) struct Bars {
-    /// Fresh pairs of processes for each figure
+    /// Number of repetitions of each row, each with new processes
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
-    /// Only the rows whose name contains this
+    /// Run only rows whose name contains FILTER
     #[arg(long, value_name = "FILTER")]
     pub(crate) only: Option<String>,
-    /// The processors to use: one or two [default: the first two that are allowed]
+    /// CPUs to use: one or two [default: the first two that are allowed]
     #[arg(long, value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do little, only to see that it works
+    /// Run very short benchmarks, only to test that they work
     #[arg(long, hide = true)]
     pub(crate) quick: bool,
 }
 
+/// Parses the name of a mechanism.
 fn mechanism(words: &str) -> Result<Mechanism, String> {
     words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
 }
 
+/// Parses the name of a shape.
 fn shape(words: &str) -> Result<Shape, String> {
     words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
 }
 
+/// Parses a message size in bytes, and checks that a benchmark can send messages of that size.
 fn size(words: &str) -> Result<usize, String> {
     let size: usize = words.parse().map_err(|error| format!("{error}"))?;
     let most = 256 << 20;

@@ -1,8 +1,8 @@
-//! `strait demo`: two processes, a conversation, a descriptor, an end of a channel, a quarter of a gigabyte; then the
-//! figures.
+//! `strait demo`: a conversation between two processes, which send a descriptor, an end of a channel and 256 MiB; then
+//! a few benchmarks.
 //!
-//! Everything it says has just happened: the words come from the other process, the checksums are computed on both
-//! sides, and the times were taken in this run.
+//! All that the program prints has just happened. The words come from the other process, both sides compute the
+//! checksums, and the times were measured in this run.
 
 use std::env;
 use std::fs::File;
@@ -20,55 +20,56 @@ use strait_lab::stats::{bytes, rate, time};
 use strait_lab::trouble::{Result, Trouble, While};
 use strait_lab::{Cpus, Extent, Mechanism, Placement, Shape, Wait, Work, machine, shape, table};
 
-/// The large message.
+/// Size in bytes of the large message.
 const LARGE: usize = 256 << 20;
-/// It is written and read by pieces of this size.
+/// Size in bytes of the pieces in which the large message is written and read.
 const PIECE: usize = 64 << 10;
-/// Seconds that the whole demonstration may take.
+/// Maximum duration in seconds of the whole demo.
 const BUDGET: f64 = 55.0;
 
-/// What the first process asks of the second.
+/// A request of the first process to the second.
 #[derive(Debug, Serialize, Deserialize)]
 enum Ask {
-    /// Who are you?
+    /// Say who you are.
     Who,
-    /// Read the file whose descriptor comes with this.
+    /// Read the file whose descriptor comes with this message, and reply with its text.
     Read,
-    /// Answer what comes through the end that comes with this, there.
+    /// Receive one message through the channel end that comes with this message, and reply over that channel.
     Answer,
-    /// A large message comes next.
+    /// Receive the large message that comes next.
     Take,
     /// Send a large message.
     Give,
-    /// That was all.
+    /// Exit.
     Leave,
 }
 
-/// What the second process answers.
+/// A reply of the second process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// In words.
+    /// A text.
     Words(String),
-    /// What it made of a large message, or of one that it has just sent.
+    /// Times and checksum of a large message that the second process has received or sent.
     Large(Large),
 }
 
-/// A large message as one side saw it; times in nanoseconds.
+/// Times, in nanoseconds, and checksum of a large message on one side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Large {
+    /// Checksum of the bytes.
     sum: u64,
-    /// From the commit to the first byte, for the reader.
+    /// Time from the commit until the reader had the first byte; 0 for the writer.
     wait: u64,
-    /// For filling or for reading it all.
+    /// Time to fill or to read the whole message.
     work: u64,
 }
 
-/// The defaults, but for enough memory to keep two of the large messages warm.
+/// Returns default options, except for enough memory to keep two large messages mapped.
 fn options() -> Options {
     Options::new().pool(2 * LARGE).peer_memory(4 * LARGE)
 }
 
-/// The first process.
+/// Runs the demo as the first process; only the conversation if `story_only` is set.
 pub(crate) fn run(story_only: bool) -> Result<ExitCode> {
     let begin = Instant::now();
     let watch = machine::Watch::start();
@@ -84,7 +85,7 @@ pub(crate) fn run(story_only: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The conversation. Says whether all checksums agreed.
+/// Runs the conversation. Returns whether all checksums and replies were as expected.
 fn story() -> Result<bool> {
     let here = std::process::id();
     let program = env::current_exe().doing("finding this program's file")?;
@@ -146,11 +147,12 @@ fn story() -> Result<bool> {
     Ok(same)
 }
 
+/// Formats the time since `begin`.
 fn ago(begin: Instant) -> String {
     time(begin.elapsed().as_nanos() as f64)
 }
 
-/// Prints what became of a large message, and whether it arrived as it was.
+/// Prints the times of a large message. Returns whether both sides have the same checksum.
 fn report(way: &str, filled: Large, read: Large) -> bool {
     let same = filled.sum == read.sum;
     let verdict = if same { "the same" } else { "NOT THE SAME" };
@@ -165,7 +167,7 @@ fn report(way: &str, filled: Large, read: Large) -> bool {
     same
 }
 
-/// A file of this content that only its descriptor leads to.
+/// Returns an anonymous file with this content.
 fn nameless(content: &str) -> Result<File> {
     let memory = memfd_create("strait-demo", MemfdFlags::CLOEXEC).doing("memfd_create")?;
     let mut file = File::from(memory);
@@ -174,6 +176,7 @@ fn nameless(content: &str) -> Result<File> {
     Ok(file)
 }
 
+/// Sends a request, with a handle if there is one.
 fn ask(channel: &Channel, ask: &Ask, handle: Option<Handle>) -> Result<()> {
     let packet = serde_json::to_vec(ask).doing("encoding")?;
     let mut message = Outgoing::new(&packet);
@@ -183,11 +186,13 @@ fn ask(channel: &Channel, ask: &Ask, handle: Option<Handle>) -> Result<()> {
     channel.send(message).doing("sending")
 }
 
+/// Receives a reply.
 fn answer(channel: &Channel) -> Result<Answer> {
     let message = channel.recv().doing("receiving")?;
     serde_json::from_slice(message.bytes()).doing("decoding")
 }
 
+/// Sends a request, and returns the text of the reply.
 fn words(channel: &Channel, question: &Ask, handle: Option<Handle>) -> Result<String> {
     ask(channel, question, handle)?;
     match answer(channel)? {
@@ -196,6 +201,7 @@ fn words(channel: &Channel, question: &Ask, handle: Option<Handle>) -> Result<St
     }
 }
 
+/// Receives a reply with the times of a large message.
 fn large(channel: &Channel) -> Result<Large> {
     match answer(channel)? {
         Answer::Large(large) => Ok(large),
@@ -203,7 +209,8 @@ fn large(channel: &Channel) -> Result<Large> {
     }
 }
 
-/// Writes the large message where the other process will read it. Its first word is the time of the commit.
+/// Writes the large message into the memory where the other process will read it. Its first word is the time of the
+/// commit.
 fn fill(channel: &Channel) -> Result<Large> {
     let begin = clock::now();
     let mut message = channel.reserve(LARGE, Deadline::NEVER).doing("reserve")?;
@@ -214,7 +221,7 @@ fn fill(channel: &Channel) -> Result<Large> {
         sum = sum.wrapping_add(shape::sum(place as u64, &piece));
         message.put_at(place, &piece);
     }
-    // The first piece comes last, because of the time in it.
+    // The first piece is written last, since it contains the time of the commit.
     scribble(&mut piece, begin);
     let committed = clock::now();
     shape::stamp(&mut piece, committed);
@@ -224,7 +231,7 @@ fn fill(channel: &Channel) -> Result<Large> {
     Ok(Large { sum, wait: 0, work: committed - begin })
 }
 
-/// Bytes that do not repeat.
+/// Fills `piece` with bytes that do not repeat, and that depend on `seed`.
 fn scribble(piece: &mut [u8], seed: u64) {
     let (words, _) = piece.as_chunks_mut::<8>();
     for (index, word) in words.iter_mut().enumerate() {
@@ -232,7 +239,7 @@ fn scribble(piece: &mut [u8], seed: u64) {
     }
 }
 
-/// Reads a large message where the other process wrote it.
+/// Reads a large message in the memory where the other process wrote it.
 fn look(channel: &Channel) -> Result<Large> {
     let mut message = channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
     let mut first = [0; 8];
@@ -250,7 +257,7 @@ fn look(channel: &Channel) -> Result<Large> {
     Ok(Large { sum, wait: arrived.saturating_sub(u64::from_le_bytes(first)), work: clock::now() - arrived })
 }
 
-/// The second process.
+/// Runs the demo as the second process: replies to requests until it is told to exit.
 pub(crate) fn companion() -> Result<()> {
     let channel = strait::from_parent(&options()).doing("taking the channel to the parent")?;
     let here = std::process::id();
@@ -284,13 +291,13 @@ pub(crate) fn companion() -> Result<()> {
     }
 }
 
-/// What came with a message.
+/// Returns the last handle of a message.
 fn handle(message: &mut Message) -> Result<Handle> {
     let mut handles = message.take_handles().doing("taking what came with the message")?;
     handles.pop().ok_or_else(|| Trouble::new("nothing came with the message"))
 }
 
-/// Measures Strait against what the system has, and prints it.
+/// Measures Strait and the mechanisms of the system, and prints tables.
 fn figures(begin: Instant) -> Result<()> {
     let cpus = Cpus::allowed()?;
     let sizes = [(56, Mechanism::LINE), (4096, Mechanism::FLAG)];
@@ -329,7 +336,8 @@ fn figures(begin: Instant) -> Result<()> {
     broken.map_or(Ok(()), |words| Err(Trouble::new(words)))
 }
 
-/// What the table needs: a group for each way of waiting and placement, each mechanism with its stream if it has one.
+/// Returns the works of one table: a group for each wait strategy and placement. Each mechanism has a stream beside its
+/// round trips if it can stream.
 fn works(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Work> {
     let spinning = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, floor];
     let blocking = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, Mechanism::FUTEX];
@@ -354,15 +362,17 @@ fn works(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Work> {
     works
 }
 
-/// The stream that stands beside these round trips.
+/// Returns the stream that stands beside these round trips in the table.
 fn stream(round_trip: &Work) -> Work {
     Work { shape: Shape::Stream { batch: 1 }, ..round_trip.clone() }
 }
 
+/// Returns whether the figure is that of a stream.
 fn is_stream(figure: &Figure) -> bool {
     matches!(figure.work.shape, Shape::Stream { .. })
 }
 
+/// Returns the cells of a row: probe, round trip, p99, CPU time, messages per second of the stream, and its CPU time.
 fn cells(round_trip: &Figure, stream: Option<&Figure>) -> [String; 6] {
     let nothing = || "–".to_owned();
     let summary = round_trip.summary;

@@ -1,4 +1,4 @@
-//! Who listens.
+//! `strait ls`: lists listeners.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use strait_lab::table;
 use strait_lab::trouble::{Result, While};
 
-/// Prints the names of this user, or those in a directory.
+/// Prints the listeners of this user, or those in a directory.
 pub(crate) fn run(directory: Option<&Path>) -> Result<()> {
     let there = strait::names(directory).doing("looking who listens")?;
     if there.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn run(directory: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// The name of a user, or the number where it has none.
+/// Returns the name of a user, or its uid if it has no name.
 fn user(uid: u32) -> String {
     let named = |line: &str| {
         let mut fields = line.split(':');
@@ -39,12 +39,12 @@ fn user(uid: u32) -> String {
     users.lines().find_map(named).unwrap_or_else(|| uid.to_string())
 }
 
-/// What a process runs.
+/// Returns the name of the program that a process runs; `None` if the process is gone.
 fn program(pid: u32) -> Option<String> {
     Some(std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
 }
 
-/// How long ago, in the largest unit.
+/// Formats how long ago `time` was, in the largest unit of which at least two have passed.
 fn ago(time: SystemTime) -> String {
     let seconds = time.elapsed().unwrap_or(Duration::ZERO).as_secs();
     let units = [(86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds")];

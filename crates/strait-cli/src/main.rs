@@ -1,8 +1,8 @@
-//! The program `strait`: a demonstration of Strait channels, and their benchmarks.
+//! The program `strait`: a demo of Strait channels, their benchmarks, and diagnosis.
 //!
-//! [`demo`] tells a short story between two processes and shows some figures; [`mod@bench`] is the door to the laboratory,
-//! `strait-lab`, which does the measuring. [`ls`] and [`doctor`] are for whoever runs programs that use Strait: who
-//! listens, and what is wrong with a machine.
+//! [`demo`] shows a conversation between two processes and a few benchmarks. [`mod@bench`] is the command line of
+//! `strait-lab`, which does the measuring. [`ls`] and [`doctor`] are for users of programs that use Strait: they list
+//! listeners, and check the machine.
 
 mod bench;
 mod cli;
@@ -33,11 +33,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Who reads the output may have enough of it, as `head` has: that is no fault to tell of.
+/// Makes the program exit without a message when the reader of its output has closed the pipe, as `head` does.
 fn end_with_the_reader() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // This is how `println!` fails.
+        // `println!` panics with this text if the output cannot be written.
         let text = panic.payload().downcast_ref::<String>();
         if text.is_some_and(|text| text.starts_with("failed printing to stdout")) {
             std::process::exit(1);
@@ -46,6 +46,7 @@ fn end_with_the_reader() {
     }));
 }
 
+/// Runs the subcommand.
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command.unwrap_or(Command::Demo(cli::Demo::default())) {
         Command::Demo(demo) => demo::run(demo.story),

@@ -1,5 +1,5 @@
-//! A benchmark must not lie: what is lost, doubled, torn or out of order, who dies, what disturbs, what the machine lacks and
-//! what was not reached is shown as such, and never as a figure.
+//! Tests that the benchmark does not lie: messages lost, doubled, torn or out of order, processes that die,
+//! disturbances, unsupported mechanisms and benchmarks not reached are shown as such, and never as a figure.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ fn run(words: &[&str]) -> Output {
     strait(words).output().expect("the program starts")
 }
 
-/// The figures of a table, and whether the program failed.
+/// Runs `strait bench table`, and returns its figures and whether the program failed.
 fn table(words: &[&str]) -> (Vec<Value>, bool) {
     let output = run(&[&["bench", "table", "--sizes", "64", "--repetitions", "1", "--json"], words].concat());
     let results: Value = serde_json::from_slice(&output.stdout)
@@ -36,7 +36,7 @@ fn a_mechanism_that_breaks_messages_has_no_figure() {
         ("faulty-dies", "second process died"),
     ] {
         let shapes = if mechanism == "faulty-tears" { "stream,ping-pong" } else { "stream" };
-        // More than five hundred messages, however few there is time for.
+        // More than 500 messages, however short the time is.
         let asked = ["--mechanisms", mechanism, "--shapes", shapes, "--waiting", "block", "--cpus", "0"];
         let (figures, failed) = table(&[&asked[..], &["--count", "1000"]].concat());
         assert!(failed, "{mechanism}");
@@ -47,7 +47,7 @@ fn a_mechanism_that_breaks_messages_has_no_figure() {
             assert!(figure["summary"].is_null(), "{mechanism}: {figure}");
         }
     }
-    // The same pipes with nothing wrong are fine.
+    // Pipes without the fault give figures.
     let (figures, failed) = table(&["--mechanisms", "pipe", "--shapes", "stream", "--waiting", "block", "--cpus", "0"]);
     assert!(!failed && figures.iter().all(|figure| figure["summary"].is_object()));
 }
@@ -73,7 +73,7 @@ fn what_the_machine_lacks_is_said() {
     let said = String::from_utf8(run(&words).stdout).unwrap();
     assert!(said.contains("not here: faulty-lacking") && said.contains("no machine has it"), "{said}");
 
-    // A limit that is met on the way leaves no figure either, and is none.
+    // A limit that is reached during the run leaves no figure, and is no failure.
     let words = ["--mechanisms", "faulty-limited", "--shapes", "stream,ping-pong", "--waiting", "block", "--cpus", "0"];
     let (figures, failed) = table(&[&words[..], &["--count", "1000"]].concat());
     assert!(!failed && !figures.is_empty());
@@ -83,7 +83,7 @@ fn what_the_machine_lacks_is_said() {
         assert!(figure["summary"].is_null());
     }
 
-    // More spinning processes than processors are not here either; how many there are depends.
+    // More spinning processes than CPUs cannot run either; how many CPUs there are depends on the machine.
     let words = ["--mechanisms", "ring", "--shapes", "producers:64", "--waiting", "spin"];
     let (figures, _) = table(&words);
     let processors = std::thread::available_parallelism().unwrap().get();
@@ -104,7 +104,8 @@ fn counters_are_counted_or_absent_with_a_reason() {
             assert_eq!(counted.is_none(), missing.contains(&name), "{name}: {figure}");
             assert!(counted.is_none_or(|counted| counted > 1.0), "{name}: {figure}");
         }
-        // A pipe's round trip is two calls of each side, its stream one; where none may be traced it is said.
+        // A round trip over a pipe is two system calls on each side, a stream one. Where tracing is not permitted, the
+        // figure says so.
         let untraced = missing.iter().any(|what| what.starts_with("system calls of"));
         let Some(sides) = figure["calls"]["sides"].as_array() else {
             assert!(untraced, "{figure}");
@@ -117,13 +118,13 @@ fn counters_are_counted_or_absent_with_a_reason() {
     }
 }
 
-/// The children of `process`, as the kernel lists them.
+/// Returns the children of `process`, as the kernel lists them.
 fn children(process: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
     list.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-/// Waits until `look` finds something.
+/// Calls `look` until it returns a value, for at most a minute.
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -151,7 +152,7 @@ fn a_peer_that_is_killed_leaves_no_figure() {
     assert!(results["figures"][0]["state"]["why"].as_str().unwrap().contains("second process"), "{results}");
 }
 
-/// A process that does nothing, as fast as it can, and ends with the test.
+/// A process that spins until the test ends.
 struct Busy(Child);
 
 impl Busy {
@@ -195,7 +196,7 @@ fn keeps_what_is_done(signal: &str) {
     let words = ["bench", "quick", "--repetitions", "50", "-o", file.to_str().unwrap()];
     let mut program = strait(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(program.stderr.take().unwrap()).lines();
-    // The first step is announced when it begins.
+    // The program prints progress when the first step begins.
     assert!(said.any(|line| line.unwrap().trim_start().starts_with("0 %")));
     until(|| children(program.id()).first().copied());
     let sent = Command::new("kill").args([signal, &program.id().to_string()]).status().expect("kill");

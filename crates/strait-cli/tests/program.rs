@@ -1,4 +1,4 @@
-//! The program as its users run it: real processes, real exit statuses.
+//! Tests of the program `strait` as users run it: real processes and exit codes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+/// Runs the program with these arguments, and returns its output.
 fn strait(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_strait")).args(words).stdin(Stdio::null()).output().expect("the program starts")
 }
 
+/// Runs the program, which must succeed, and returns its output as JSON.
 fn json(words: &[&str]) -> Value {
     let output = strait(words);
     let complaints = String::from_utf8_lossy(&output.stderr);
@@ -28,7 +30,8 @@ fn every_mechanism_carries_messages() {
     let directory = tempfile::tempdir().unwrap();
     let before = left();
     let mut figures = Vec::new();
-    // Small messages in every way, large ones only asleep: on a crowded machine each hop of a spinning one costs a time slice.
+    // Small messages are sent in every way, large ones only with blocking waits: on a busy machine each hop of a
+    // spinning process costs a time slice.
     let several = "producers:2,shared-producers:2,fan-out:2,hop:direct,vectored:16";
     for more in [
         &["--sizes", "8"][..],
@@ -54,15 +57,15 @@ fn every_mechanism_carries_messages() {
     }
 }
 
-/// The program, with a directory of its own for what is temporary.
+/// Returns a command that runs the program with its own directory for temporary files.
 fn bench_in(directory: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_strait"));
     command.args(words).env("TMPDIR", directory).stdin(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
-/// What outlives processes: System V's numbers, and names of POSIX memory. (Those of POSIX queues cannot be listed
-/// everywhere; the library's own test looks at them.)
+/// Returns the names of IPC objects that outlive processes: System V objects and POSIX shared memory. (POSIX queues
+/// cannot be listed everywhere; a test of `strait-lab` checks those.)
 fn left() -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for kind in ["msg", "sem", "shm"] {
@@ -78,7 +81,8 @@ fn left() -> BTreeSet<String> {
     left
 }
 
-/// Other tests may be using some of it just now, so what is new has a minute to go.
+/// Checks that no file and no new IPC object is left. Other tests may be using some objects meanwhile, so new ones have
+/// a minute to disappear.
 fn assert_nothing_stays(directory: &Path, before: &BTreeSet<String>) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut new: BTreeSet<String> = left().difference(before).cloned().collect();
@@ -91,7 +95,7 @@ fn assert_nothing_stays(directory: &Path, before: &BTreeSet<String>) {
     }
 }
 
-/// The processes that `parent` has started and that are still there, by what they do.
+/// Returns the processes that `parent` has started and that still run, with their first argument.
 fn children(parent: u32) -> Vec<(u32, String)> {
     let numbers =
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -116,7 +120,7 @@ fn nothing_is_left_behind_when_processes_are_killed() {
         let before = left();
         let words = ["bench", "-n", mechanism, "-i", "1000000000"];
         let mut bench = bench_in(directory.path(), &words).stdout(Stdio::null()).spawn().unwrap();
-        // As soon as both processes are there, the measuring one is killed, or the one that started it.
+        // As soon as both processes run, the test kills the measuring process or the one that started it.
         let deadline = Instant::now() + Duration::from_secs(60);
         let first = loop {
             assert!(Instant::now() < deadline, "{mechanism} does not start");
@@ -153,7 +157,8 @@ fn results_are_kept_and_compared() {
     let compared = strait(&["bench", "compare", &file("a.json"), &file("b.json")]);
     let said = String::from_utf8(compared.stdout).unwrap();
     assert!(said.contains("of 4 figures changed beyond noise"), "{said}");
-    // The same with every time a hundredfold is slower, and said so of each. (Whatever disturbed this test is forgotten.)
+    // A copy with times a hundred times as long is slower, and is reported so for each figure. (The copies are marked
+    // as not disturbed.)
     let times = |name: &str, factor: f64| {
         let mut results: Value = serde_json::from_str(&std::fs::read_to_string(file("a.json")).unwrap()).unwrap();
         for figure in results["figures"].as_array_mut().unwrap() {
@@ -170,7 +175,7 @@ fn results_are_kept_and_compared() {
     let compared = strait(&["bench", "compare", &file("calm.json"), &file("slower.json")]);
     let said = String::from_utf8(compared.stdout).unwrap();
     assert_eq!(said.matches(" slower").count(), 4, "{said}");
-    // What is no such file is refused with a reason.
+    // A file that is no result file is refused with a reason.
     std::fs::write(file("old.json"), r#"{"format": 0}"#).unwrap();
     let compared = strait(&["bench", "compare", &file("old.json"), &file("a.json")]);
     assert!(!compared.status.success());
@@ -193,7 +198,7 @@ fn results_become_a_page() {
         assert!(page.contains(words), "{words}");
     }
     assert!(page.matches("<svg role=\"img\"").count() >= 8);
-    // What is no such file makes no page.
+    // A file that does not exist makes no page.
     let output = strait(&["bench", "report", &file("none.json"), "-o", &file("none.html")]);
     assert!(!output.status.success() && !std::path::Path::new(&file("none.html")).exists());
     assert!(String::from_utf8_lossy(&output.stderr).contains("none.json"));
@@ -230,7 +235,7 @@ fn ends_travel_and_are_measured() {
         assert!(bar["value"].is_number() || note.contains("one processor"), "{bar}");
         assert_eq!(bar["holds"].is_boolean(), bar["bar"].is_number() && bar["value"].is_number(), "{bar}");
     }
-    // What is counted is the same however busy the machine is.
+    // Counted values do not depend on the load of the machine.
     let row = |words: &str| bars.iter().find(|bar| bar["work"].as_str().is_some_and(|work| work.contains(words)));
     assert_eq!(row("descriptors that").expect("a row")["value"], 0.0);
     assert!(row("shared memory").expect("a row")["value"].as_f64() > Some(64.0));
@@ -246,7 +251,7 @@ fn what_is_built_on_channels_is_measured() {
         assert!(!note.contains("broken"), "{bar}");
         assert!(bar["value"].is_number() && bar["holds"].is_boolean() || note.contains("one processor"), "{bar}");
     }
-    // A count is the same however busy the machine is.
+    // Counts do not depend on the load of the machine.
     for bar in bars.iter().filter(|bar| bar["unit"] == "allocations") {
         assert!(bar["holds"] == true || bar["holds"].is_null(), "{bar}");
     }
@@ -264,8 +269,9 @@ fn what_one_more_costs_is_counted() {
     }
 }
 
-/// What walks over all channels for each of them is not seen among a thousand. Here it takes longer than a run may, or a
-/// message among many takes many times as long as one alone, however busy the machine is.
+/// Shows that no operation walks over all channels: with 100,000 of them, a message takes less than five times as long
+/// as alone. A walk is not noticed among a thousand channels; among 100,000 the run takes too long or a message takes
+/// many times as long, however busy the machine is.
 #[test]
 fn a_hundred_thousand_ends_are_no_burden() {
     let row = |only: &str| {
@@ -276,7 +282,7 @@ fn a_hundred_thousand_ends_are_no_burden() {
         bars[0].clone()
     };
     for alone in ["beside 100000 idle channels, blocking", "set of 100000, one of them active, same core"] {
-        // Others can make a short run take many times as long, but not each time.
+        // Other processes can slow down a short run, but not three times in a row.
         let is_near = |_| row(alone)["ratio"].as_f64().expect("a ratio") < 5.0;
         assert!((0..3).any(is_near), "{alone}: more than five times as long, three times");
     }
@@ -302,7 +308,7 @@ fn a_run_that_breaks_is_shown_and_fails() {
 
 #[test]
 fn a_known_limit_is_shown_and_is_no_failure() {
-    // A seqpacket message of 64 MiB fits into no socket's buffer.
+    // A seqpacket message of 64 MiB does not fit into the buffer of any socket.
     let words = ["bench", "table", "--sizes", "67108864", "--mechanisms", "seqpacket,pipe", "--waiting", "block"];
     let words = [&words[..], &["--shapes", "ping-pong", "--cpus", "0"]].concat();
     let output = strait(&[&words[..], &["--count", "1"]].concat());

@@ -17,21 +17,21 @@ use crate::work::{Extent, Wait, Work};
 /// A named suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Suite {
-    /// What one wants to know first, in less than a minute
+    /// Quick benchmark (under a minute)
     Quick,
-    /// Everything that can be measured
+    /// All benchmarks
     Full,
-    /// Mach messages against FIFOs: fifteen sizes, copied and out of line, and sending rights
+    /// Mach's published benchmark against FIFOs: fifteen sizes, inline and out of line, and sending descriptors or channel ends
     Mach,
-    /// Mojo's ping-pongs: five sizes, with a thread hop on each side and without
+    /// Mojo's published ping-pong benchmark: five sizes, with and without a thread hop on each side
     Mojo,
-    /// Zircon's vectored writes: messages in 1 to 64 pieces
+    /// Zircon's published benchmark of vectored writes: messages in 1 to 64 parts
     Zircon,
-    /// Messages with the sizes of Chrome's
+    /// Messages with the size distribution of Chrome
     ChromeMix,
-    /// Every local primitive of the system, one message at a time, at the sizes that such tables have always had
+    /// Every local IPC primitive of the system, one message at a time, at the usual sizes
     Posix,
-    /// Other people's libraries, as far as they were built in (--features peers)
+    /// Other libraries, if built in (--features peers)
     Peers,
 }
 
@@ -146,11 +146,11 @@ pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
 /// A placement, whatever the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
-    /// Wherever the scheduler puts the processes
+    /// Not pinned: the scheduler places the processes
     Free,
-    /// The first on one processor, the second (or all others) on another
+    /// The first process on one CPU, all others on another
     Two,
-    /// All on one processor
+    /// All processes on one CPU
     Same,
 }
 

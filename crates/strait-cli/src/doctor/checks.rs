@@ -12,13 +12,14 @@ use strait::{Channel, Interest, Listener, Mode, Options, Outgoing, WaitSet};
 
 use super::Finding;
 
-/// Long enough for what takes microseconds.
+/// Time limit of each step; the steps take microseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a sandbox has to let through.
+/// How to fix a sandbox that refuses a system call.
 const SANDBOX: &str =
     "let the sandbox's filter pass it (docs/system-calls.md lists them), or make channels before it closes";
 
+/// Runs all checks, and returns their findings.
 pub(super) fn all() -> Vec<Finding> {
     vec![
         kernel(),
@@ -42,7 +43,7 @@ pub(super) fn all() -> Vec<Finding> {
     ]
 }
 
-/// A call that was refused, in words.
+/// Describes the error of a system call that failed.
 fn refused(errno: Errno) -> String {
     match errno {
         Errno::NOSYS => "the kernel does not have it, or a filter says so".to_owned(),
@@ -51,6 +52,7 @@ fn refused(errno: Errno) -> String {
     }
 }
 
+/// Checks the version of the kernel.
 fn kernel() -> Finding {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
@@ -62,11 +64,13 @@ fn kernel() -> Finding {
     }
 }
 
+/// Returns a field of `/proc/self/status`.
 fn status(field: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))
 }
 
+/// Reports whether a seccomp filter is active.
 fn seccomp() -> Finding {
     match status("Seccomp").as_deref() {
         Some("0") => Finding::good("seccomp", "no filter"),
@@ -75,6 +79,7 @@ fn seccomp() -> Finding {
     }
 }
 
+/// Reports whether this process is in the initial user and PID namespaces.
 fn namespaces() -> Finding {
     let own_users =
         fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"]));
@@ -88,6 +93,7 @@ fn namespaces() -> Finding {
     Finding::good("namespaces", found)
 }
 
+/// Checks that memfds can be made and sealed.
 fn memfd() -> Finding {
     let sealed = || -> Result<(), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -104,6 +110,7 @@ fn memfd() -> Finding {
     }
 }
 
+/// Reports the kernel's policy on executable memfds.
 fn memfd_policy() -> Finding {
     let value = fs::read_to_string("/proc/sys/vm/memfd_noexec").unwrap_or_default();
     let found = match value.trim() {
@@ -115,6 +122,7 @@ fn memfd_policy() -> Finding {
     Finding::good("vm.memfd_noexec", found)
 }
 
+/// Checks that futexes work.
 fn futex() -> Finding {
     let word = std::sync::atomic::AtomicU32::new(0);
     match rustix::thread::futex::wake(&word, rustix::thread::futex::Flags::PRIVATE, 1) {
@@ -125,17 +133,19 @@ fn futex() -> Finding {
     }
 }
 
+/// Returns a connected pair of sockets, as links use.
 fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Two ends of a channel over a socket, as between two processes.
+/// Returns the two ends of a channel over a socket, as between two processes.
 fn over() -> Result<(Channel, Channel), String> {
     let (one, other) = pair().map_err(refused)?;
     let open = |socket| Channel::over(socket, &Options::new()).map_err(|error| error.to_string());
     Ok((open(one)?, open(other)?))
 }
 
+/// Checks that a descriptor sent in a message arrives.
 fn descriptors_travel() -> Finding {
     const WHAT: &str = "descriptors in messages";
     let travel = || -> Result<(), String> {
@@ -150,6 +160,7 @@ fn descriptors_travel() -> Finding {
     }
 }
 
+/// Checks that the kernel names the process at the other end of a socket.
 fn credentials() -> Finding {
     const WHAT: &str = "who the peer is";
     let found = over().and_then(|(_a, b)| b.peer().map_err(|error| error.to_string()));
@@ -160,6 +171,7 @@ fn credentials() -> Finding {
     }
 }
 
+/// Checks that pidfds can be opened.
 fn pidfd() -> Finding {
     const WHAT: &str = "pidfd_open";
     const SO: &str = "a peer's death shows only when nobody has its socket any more";
@@ -169,6 +181,7 @@ fn pidfd() -> Finding {
     }
 }
 
+/// Checks that the kernel can refuse descriptors on a socket (`SO_PASSRIGHTS`).
 fn rights() -> Finding {
     const WHAT: &str = "SO_PASSRIGHTS";
     const OPTION: libc::c_int = 83;
@@ -184,6 +197,7 @@ fn rights() -> Finding {
     Finding::lacking(WHAT, "not here", so, "Linux 6.16 or later; nothing depends on it")
 }
 
+/// Checks that the limit on open descriptors is not too low.
 fn open_files() -> Finding {
     const WHAT: &str = "descriptors (RLIMIT_NOFILE)";
     let limit = getrlimit(Resource::Nofile).current;
@@ -197,6 +211,7 @@ fn open_files() -> Finding {
     }
 }
 
+/// Checks that the limit on file size permits the largest message.
 fn file_size() -> Finding {
     const WHAT: &str = "memory of one message (RLIMIT_FSIZE)";
     match getrlimit(Resource::Fsize).current {
@@ -208,6 +223,7 @@ fn file_size() -> Finding {
     }
 }
 
+/// Checks that this process may use more than one CPU.
 fn processors() -> Finding {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     if count > 1 {
@@ -217,6 +233,7 @@ fn processors() -> Finding {
     Finding::lacking("processors", "1", so, "let it run on a second one (taskset, cpuset)")
 }
 
+/// Checks that `/proc` is mounted.
 fn proc() -> Finding {
     if fs::metadata("/proc/self/fd").is_ok() {
         return Finding::good("/proc", "mounted");
@@ -225,6 +242,7 @@ fn proc() -> Finding {
     Finding::lacking("/proc", "not mounted", so, "mount -t proc proc /proc")
 }
 
+/// Checks that this process can listen under a name.
 fn names() -> Finding {
     const WHAT: &str = "names";
     let name = format!("strait-doctor-{}", std::process::id());
@@ -240,11 +258,12 @@ fn names() -> Finding {
     }
 }
 
+/// Checks that messages of several sizes arrive unchanged.
 fn channel() -> Finding {
     const WHAT: &str = "messages, small and large";
     let talk = || -> Result<(), String> {
         let (a, b) = over()?;
-        // What the limit on files makes of large ones is said above.
+        // `file_size` reports the effect of that limit on larger messages.
         let most = getrlimit(Resource::Fsize).current.map_or(usize::MAX, |limit| limit as usize / 2);
         for len in [0, 56, 5000, 1 << 20].map(|len: usize| len.min(most)) {
             let bytes = vec![7; len];
@@ -262,6 +281,7 @@ fn channel() -> Finding {
     }
 }
 
+/// Checks that an end of a channel sent in a message arrives with its unread message.
 fn ends() -> Finding {
     const WHAT: &str = "ends of channels in messages";
     let travel = || -> Result<(), String> {
@@ -280,6 +300,7 @@ fn ends() -> Finding {
     }
 }
 
+/// Checks that a wait set reports an event.
 fn wait_set() -> Finding {
     const WHAT: &str = "wait sets (epoll, eventfd)";
     let wait = || -> Result<(), strait::Error> {

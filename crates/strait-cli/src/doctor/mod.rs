@@ -1,6 +1,6 @@
-//! What works on this machine, and what does not, and why: each thing that Strait asks of the system is tried.
+//! `strait doctor`: tries each thing that Strait needs of the system, and prints what works and what does not.
 //!
-//! [`checks`] are what is tried; a check says what it found and, if that is not as it should be, what mends it.
+//! [`checks`] has the checks. A check says what it found and, if that is not as it should be, how to fix it.
 
 mod checks;
 
@@ -9,30 +9,33 @@ use std::process::ExitCode;
 use strait_lab::machine;
 use strait_lab::table;
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// As it should be.
+    /// The check passed.
     Good,
-    /// Strait works without it, with the restriction that is named.
+    /// Strait works, with a restriction.
     Lacking {
-        /// What is not so good for it.
+        /// The restriction.
         so: &'static str,
-        /// What mends it.
+        /// How to fix the problem.
         cure: String,
     },
-    /// Strait does not work.
+    /// Strait does not work without this.
     Broken {
-        /// What mends it.
+        /// How to fix the problem.
         cure: String,
     },
 }
 
-/// One thing that was looked at.
+/// A finding of one check.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
+    /// The name of the check.
     what: &'static str,
+    /// What the check found.
     found: String,
+    /// The result.
     outcome: Outcome,
 }
 
@@ -50,7 +53,7 @@ impl Finding {
     }
 }
 
-/// Prints what was found. Fails if Strait does not work here.
+/// Runs all checks and prints the findings. The exit code is a failure if Strait does not work on this machine.
 pub(crate) fn run() -> ExitCode {
     println!("{}\n", machine::describe());
     let findings = checks::all();
@@ -63,7 +66,7 @@ pub(crate) fn run() -> ExitCode {
         };
         table.add_row([mark, finding.what, &finding.found, so]);
     }
-    // There is nothing to say over these columns.
+    // The columns need no headings, so the first two lines of the table are left out.
     let lines: Vec<String> = table.lines().skip(2).collect();
     println!("{}", lines.join("\n"));
     let cures: Vec<_> = findings.iter().filter_map(cure).collect();
@@ -81,6 +84,7 @@ pub(crate) fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Returns the name of a check that did not pass, and how to fix the problem; `None` if the check passed.
 fn cure(finding: &Finding) -> Option<(&'static str, &str)> {
     match &finding.outcome {
         Outcome::Good => None,
