@@ -19,32 +19,34 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The time between two looks in a wait that no event ends.
+/// The size in bytes of the first arena that this process creates for two processes. Each further arena for the two is
+/// four times larger, up to [`LARGEST`].
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much the reader of a ring had received when an attempt of its writer looked.
+/// The size in bytes of the largest arena with many lanes that this process creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The generation of the ring in its lane; each larger ring has the next number.
+    /// The generation (number within the lane) of the ring that the writer used; each larger ring has the next number.
     pub(crate) generation: u16,
-    /// The number of cells for which the reader has given credit in this ring.
+    /// The number of cells of this ring for which the reader had given credit, since the ring began.
     pub(crate) cells: u64,
-    /// The number of messages that the reader has received in this lane.
+    /// The page size in bytes. A peer may round the size of an arena up to the next multiple of it.
     pub(crate) messages: u64,
-    /// The number of blocks that the reader has given back to the writer's pool.
+    /// The number of lane slots in use that a maker checks before it creates a new arena. A slot is free again once
+    /// both ends are done with it.
     pub(crate) blocks: u64,
 }
 
 impl Progress {
-    /// Returns the lower of two values of progress. A reader that has gone on since either of them has gone on since
-    /// the lower one.
+    /// Returns the lower of two values of progress: a reader that has got further than either of them has got further
+    /// than the one returned.
     fn lower(self, other: Self) -> Self {
         let key = |progress: &Self| (progress.generation, progress.cells, progress.messages, progress.blocks);
         if key(&other) < key(&self) { other } else { self }
     }
 }
 
-/// The lane or the link about which a note is. Holds a weak reference only, so the note keeps nothing open.
+/// The lane or the link that an attempt was blocked on. A weak reference, which keeps neither open.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject(Weak<dyn Any + Send + Sync>);
 
@@ -53,48 +55,56 @@ impl Subject {
         Self(weak)
     }
 
-    /// Returns the lane or the link of this type, if it still exists.
+    /// The base of the tokens for lanes of this arena in packets of this process to itself. This process chooses it; a
+    /// peer that chose it could choose the tokens of other rings.
     pub(crate) fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.0.upgrade()?.downcast().ok()
     }
 
-    /// Returns whether the note is about `this` lane or link.
+    /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena that this process
+    /// created.
     pub(crate) fn is<T>(&self, this: &Arc<T>) -> bool {
         std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(this))
     }
 }
 
-/// The resource or state that an attempt to send or receive was blocked on. Keeps nothing open.
+/// For an arena that a peer created: a bit for each end of each lane, set while this process holds that end. Two ends
+/// on the same side would write to the same memory. Empty for an arena that this process created.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockedOn {
-    /// Blocked on room in this lane: the reader must go beyond this progress, or the ring must end.
+    /// For an arena that a peer created: by lane slot and side, the use count of the last lane there whose end this
+    /// process held and holds no more. That end cannot arrive again.
     Room(Subject, Progress),
-    /// Blocked on descriptors: too many were in flight over the lane's link to send this number more. The progress is
-    /// that of the lane's reader.
+    /// For an arena that this process created: a bit for each end of each lane, set once this process will not ask for
+    /// the end's next lane any more. `successors` gets no entry for such an end, because the link in an entry might
+    /// keep the arena alive. Written under the lock of `successors`.
     Descriptors(Subject, Progress, usize),
-    /// Blocked on a transfer: the other end of this lane was in transit, or its peer had not opened its side.
+    /// By lane slot and side: the next lanes of ends in this process whose other end this process has moved. Not in
+    /// shared memory, because another process could change that.
     Transit(Subject),
-    /// Blocked on the socket of this link, which was full at this time.
+    /// The free lane slots of a private arena (one that only this process has); empty for other arenas.
     Socket(Subject, Instant),
-    /// Blocked on the kernel, which refused a packet over this link at this time although the socket had room.
+    /// The free lane slots of a private arena, which only this process has.
     Kernel(Subject, Instant),
-    /// Blocked on the lock of the end, which another thread had marked as blocking.
+    /// The names of the last lanes in the free lane slots. The slot that was freed last is used first, because it is
+    /// still in the CPU's caches.
     Lock,
 }
 
-/// All that the tasks are blocked on that wait to send from one end.
+/// The lane slots whose lanes may still hold attachments that no end will receive, because an end left the lane before
+/// it had read everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockedSends {
-    /// Whether a task waits for room for a small message.
+    /// By lane slot: how many lanes had used the slot when it was last freed; 0 if it was never freed.
     pub(crate) small_room: bool,
-    /// The lane in which tasks wait for room, and the lowest progress of the reader that one of them saw.
+    /// Returns whether the lane slot was freed after the lane with the use count `usage`.
     pub(crate) room: Option<(Subject, Progress)>,
-    /// Everything else that the tasks are blocked on, in no order.
+    /// Adds the lane slot of the lane `name`, which both ends are done with, to the free ones.
     pub(crate) others: Vec<BlockedOn>,
 }
 
 impl BlockedSends {
-    /// Adds what one more task is blocked on. `None` means room for a small message.
+    /// The next lane of an end in this process, stored when this process moved the other end of its channel.
     pub(crate) fn add(&mut self, blocked_on: Option<BlockedOn>) {
         match (blocked_on, &mut self.room) {
             (None, _) => self.small_room = true,
@@ -107,18 +117,14 @@ impl BlockedSends {
     }
 }
 
-/// Paces the looks of a wait whose event may come late: the longer the wait, the rarer the looks.
-///
-/// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find room
-/// before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
+/// The name of the next lane. A flag in it says whether the end changes sides there.
 #[derive(Debug, Default)]
 pub(crate) struct PollBackoff {
     began: Option<Instant>,
 }
 
 impl PollBackoff {
-    /// Returns how long the next sleep of the wait may last: as long as the wait has lasted so far, and at least
-    /// [`POLL_INTERVAL`].
+    /// The link to the process that holds the other end in the next lane, or will hold it.
     pub(crate) fn next(&mut self) -> Duration {
         self.began.get_or_insert_with(Instant::now).elapsed().max(POLL_INTERVAL)
     }
@@ -128,24 +134,24 @@ thread_local! {
     static LAST: RefCell<Option<BlockedOn>> = const { RefCell::new(None) };
 }
 
-/// Stores what the present call of this thread is blocked on, for [`take`].
+/// The use count of the lane in which the end is now.
 #[cold]
 pub(crate) fn note(blocked_on: BlockedOn) {
     let old = LAST.try_with(|last| last.replace(Some(blocked_on)));
     drop(old);
 }
 
-/// Removes and returns what the last call of this thread was blocked on; `None` if nothing was noted.
+/// The place of one end in a lane that connects this process to itself: the arena, lane slot, use count and side.
 pub(crate) fn take() -> Option<BlockedOn> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
-/// Removes the note of what an earlier call of this thread was blocked on.
+/// Returns a key for the arena, lane slot and side of this place; two places with all three the same have equal keys.
 pub(crate) fn forget() {
     drop(take());
 }
 
-/// Calls `act` while a failed call still has its note of what it was blocked on. Restores the note after `act`.
+/// Returns whether the lane slot of this place was freed after the lane in which the place is.
 pub(crate) fn preserved<T>(act: impl FnOnce() -> T) -> T {
     let blocked_on = take();
     let done = act();

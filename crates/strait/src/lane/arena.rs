@@ -68,8 +68,8 @@ pub(crate) struct Arena {
     /// an end gets no entry in `successors` any more, because the link in an entry might keep the arena alive. Written
     /// under the lock of `successors`.
     left: Box<[AtomicU32]>,
-    /// The next lanes of ends whose other end was moved by this process, by lane slot and side. Not in shared memory,
-    /// because another process could change that.
+    /// By lane slot and side: the next lanes of ends whose other end this process has moved. The ends are in this
+    /// process or in transit to it. Not in shared memory, because another process could change that.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
     /// The free lane slots of a private arena, which no other process has.
     freed: Mutex<Freed>,
@@ -103,7 +103,8 @@ impl Freed {
     }
 }
 
-/// The next lane of an end whose other end was moved by this process.
+/// The next lane of an end in this process, or in transit to it. Stored when this process moved the other end of the
+/// channel.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
     /// The name of the next lane, with a flag that says whether the end changes sides.
@@ -139,8 +140,8 @@ impl LaneSlot {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
     }
 
-    /// Returns the place of the end in its next lane, and the link to the process that holds the other end there.
-    /// Returns `None` if the end has no next lane that this process stored.
+    /// Returns the place of this end in its next lane, and the link to the process that holds the other end there.
+    /// Returns `None` if this process has stored no next lane for the end.
     pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
         let successors = unpoisoned(&self.arena.successors);
         let Successor { arena, name, link, .. } = successors.get(&(self.slot, self.side))?;
@@ -148,7 +149,7 @@ impl LaneSlot {
         Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
-    /// Returns the token that names what this process sent within itself to the end in this place.
+    /// Returns the token of the ring that the end in this place reads, in packets of this process to itself.
     pub(crate) fn token_in(&self) -> u128 {
         self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
@@ -160,8 +161,8 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Returns the range of sizes in bytes for an arena of `lanes` lanes whose rings have `cells` cells; `None` if there
-/// can be no such arena.
+/// Returns the range of sizes in bytes of the memory for an arena with `lanes` lanes and `cells` cells for each ring,
+/// both bounds included. Returns `None` if there can be no such arena.
 pub(crate) fn sizes(lanes: u32, cells: u64, layout: Layout) -> Option<Sizes> {
     let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells))?;
     let len = layout.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
@@ -174,8 +175,8 @@ fn is_count(cells: usize) -> bool {
 }
 
 impl Arena {
-    /// Creates the arena that a peer has announced, in mapped memory. Returns `None` if the memory is too small for the
-    /// lanes that the peer claims.
+    /// Creates an arena from an announcement of a peer, with `mapping` as its memory. Returns `None` if the memory is
+    /// too small for `lanes` lanes or the number of cells is impossible.
     pub(crate) fn received(
         number: u64,
         token: u128,
@@ -206,7 +207,7 @@ impl Arena {
         })
     }
 
-    /// Returns the memory of the lane in this lane slot; `None` if the arena has no such slot.
+    /// Returns the memory of the lane in the lane slot `slot`; `None` if the arena has no such slot.
     pub(crate) fn lane(&self, slot: u32) -> Option<LaneMemory<'_>> {
         if slot >= self.lanes {
             return None;
@@ -214,22 +215,23 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    /// Notes that the end on `side` of a lane is in this process now. Returns `false` if such an end is here already,
-    /// or was here before in this use of the lane slot. Always `true` for an arena of this process.
+    /// Marks the end on `side` of a lane as held by this process. Returns `false` if this process holds an end there
+    /// already, or has held this end before and holds it no more. Always returns `true` for an arena that this process
+    /// created.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
         gone.get(&(slot, side)) != Some(&usage)
             && bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
-    /// Returns whether the end on `side` of a lane is in this process, as far as known. Always `true` for an arena of
-    /// this process.
+    /// Returns whether this process holds the end on `side` of a lane. Always returns `true` for an arena that this
+    /// process created.
     pub(crate) fn is_here(&self, slot: u32, side: usize) -> bool {
         bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
 
-    /// Returns whether the end on `side` of a lane is gone or will never come, as far as known. An end in an arena of a
-    /// peer may come once in each use of the lane slot.
+    /// Returns whether the end on `side` of a lane will not read anything in this process any more: it was closed or
+    /// sent away, or never arrives. An end in an arena of a peer may arrive once for each use of the lane slot.
     pub(crate) fn has_left(&self, slot: u32, usage: u32, side: usize) -> bool {
         match bit(&self.left, slot, side) {
             Some((word, bit)) => word.load(Ordering::SeqCst) & bit != 0,
@@ -237,8 +239,8 @@ impl Arena {
         }
     }
 
-    /// Notes that the end on `side` of a lane is no longer in this process. Must precede the declaration that the end
-    /// is done, after which the creator of the arena may use the lane slot again.
+    /// Marks the end on `side` of a lane as no longer held by this process. The caller does so before it declares that
+    /// the end is done with the lane, after which the creator of the arena may use the lane slot again.
     pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
             unpoisoned(&self.gone).insert((slot, side), usage);
@@ -266,11 +268,11 @@ impl Arena {
         self.private
     }
 
-    /// Frees the lane slot of a private arena if both ends are done with the lane. Does nothing for an arena that other
-    /// processes have.
+    /// Frees the lane slot of a private arena if both ends are done with the lane with the use count `usage`. Does
+    /// nothing for an arena that other processes have too.
     ///
-    /// If two threads find both ends done at once, one of them may be late: another lane may be using the slot by then.
-    /// So the words of the lane are read only under the lock, and only if they still belong to this use.
+    /// Two threads may find both ends done at the same time, and another lane may use the slot before the second one
+    /// gets here. So this call reads the words of the lane under the lock, and only if they still belong to this use.
     pub(crate) fn give_back(&self, slot: u32, usage: u32) {
         if self.private
             && let Some(memory) = self.lane(slot)
@@ -289,17 +291,18 @@ impl Arena {
         }
     }
 
-    /// Notes that an end is about to go that has not read everything that the other end has sent or may still send.
-    /// When both ends are done with the lane, the rest is discarded. Must precede the declaration that the end is done.
+    /// Notes that an end leaves a lane before it has read everything that the other end has sent or may still send.
+    /// When both ends are done with the lane, the rest is discarded. The caller does so before it declares that the end
+    /// is done.
     pub(crate) fn expect_more(&self, slot: u32) {
         if self.private {
             unpoisoned(&self.freed).unread.insert(slot);
         }
     }
 
-    /// Stores the next lane of the end on `side`: `next`, whose other end is in the process of `link`. Returns an entry
-    /// that the end will not read: the new one if the end is gone, and otherwise one that it replaced and that named
-    /// another lane.
+    /// Stores `next` as the next lane of the end on `side`; `link` leads to the process of the other end there. Returns
+    /// an entry that the end will not read: the new one if the end is closed or was sent away, otherwise a replaced
+    /// entry that named another lane.
     #[must_use]
     pub(crate) fn set_successor(
         &self,
@@ -323,7 +326,8 @@ impl Arena {
         old.filter(|_| !is_again)
     }
 
-    /// Returns the places of ends in transit to this process for which it has stored a next lane or handles.
+    /// Returns the places of ends in transit to this process for which this process has stored a next lane, or holds
+    /// handles that it sent to them.
     pub(crate) fn slots_in_transit(self: &Arc<Self>) -> Vec<LaneSlot> {
         let lane_slot = |slot, usage, side| LaneSlot::new(self, slot, usage, side);
         let successors = unpoisoned(&self.successors);
@@ -339,13 +343,14 @@ impl Arena {
         slots
     }
 
-    /// Returns the lane slot and side of the end that receives what is sent within this process with this token.
+    /// Returns the lane slot and the side of the end that reads the ring with the token `token`, a token for packets of
+    /// this process to itself.
     fn reader_of(token: u128) -> (u32, usize) {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
 
-    /// Discards the next lanes and handles stored for ends in transit to this process, because those ends will not
-    /// arrive.
+    /// Discards everything that this process has stored in this arena for ends in transit to it, because those ends
+    /// will not arrive: next lanes, and handles that it sent to them.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
@@ -361,13 +366,13 @@ impl Arena {
         }
     }
 
-    /// Removes and returns the stored next lane of the end on `side`, if there is one.
+    /// Removes and returns the next lane that this process has stored for the end on `side`; `None` if there is none.
     pub(crate) fn take_successor(&self, slot: u32, side: usize) -> Option<Successor> {
         unpoisoned(&self.successors).remove(&(slot, side))
     }
 
-    /// Removes and returns the stored next lane of the end on `side`, if there is one. The end is gone or will never
-    /// come, so no next lane is stored for it any more.
+    /// Removes and returns the next lane that this process has stored for the end on `side`; `None` if there is none.
+    /// From now on none is stored for that end, because the end is closed, was sent away or never arrives.
     pub(crate) fn leave(&self, slot: u32, side: usize) -> Option<Successor> {
         let mut successors = unpoisoned(&self.successors);
         if let Some((word, bit)) = bit(&self.left, slot, side) {
@@ -376,19 +381,19 @@ impl Arena {
         successors.remove(&(slot, side))
     }
 
-    /// Returns the token that names the ring on `side` of a lane in packets. A process that does not know the arena
-    /// cannot guess it. With `local`, the token for packets of this process to itself.
+    /// Returns the token that names the ring that the end on `side` of a lane writes, in packets. A process that does
+    /// not know the arena cannot guess the token. If `local`, returns the token for packets of this process to itself.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, local: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
     }
 
-    /// Returns the range of the tokens for lanes of this arena in packets of this process to itself.
+    /// Returns the range of the tokens for all lanes of this arena in packets of this process to itself.
     pub(crate) fn local_tokens(&self) -> RangeInclusive<u128> {
         self.local_token..=self.local_token | LANES_OF_ONE
     }
 
-    /// Clears the memory of a used lane slot for a new lane, and returns the name of that lane.
+    /// Clears the memory of a lane slot that was used before, for a new lane, and returns the name of the new lane.
     fn renew(&self, name: Name) -> Name {
         for (word, bit) in [0, 1].into_iter().filter_map(|side| bit(&self.left, name.slot, side)) {
             word.fetch_and(!bit, Ordering::SeqCst);
@@ -403,18 +408,20 @@ impl Arena {
     }
 }
 
-/// Returns words of zeroes with one bit for each end of `lanes` lanes.
+/// Returns bits that are all 0, one for each of the two ends of `lanes` lanes.
 fn bits(lanes: u32) -> Box<[AtomicU32]> {
     (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect()
 }
 
-/// Returns the word in `bits` that contains the bit of this end, and a mask for the bit; `None` if `bits` is too short.
+/// Returns the word in `bits` that has the bit of the end on `side` of a lane slot, and the mask of that bit. Returns
+/// `None` if `bits` is too short.
 fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
     let bit = 2 * slot as usize + side;
     Some((bits.get(bit / 32)?, 1 << (bit % 32)))
 }
 
-/// Closes an end that never arrives, in the next lane stored for it. The other end there sees its peer closed.
+/// Closes an end in transit that will never arrive, in the next lane that this process stored for it. The other end in
+/// that lane sees its peer closed.
 fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
@@ -433,38 +440,39 @@ impl Drop for Arena {
     }
 }
 
-/// Returns a number that no other arena in this process has had.
+/// Returns a number for a new arena that no other arena of this process has had.
 fn next_number() -> u64 {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the base of the tokens for lanes of an arena in packets of this process to itself: the arena's number,
-/// shifted above [`LANE_BITS`].
+/// Returns the base of the tokens for all lanes of an arena in packets of this process to itself. This is the number of
+/// the arena, shifted left by [`LANE_BITS`].
 fn local_token(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
 
-/// The number of low bits of a token that name a lane and side in an arena, some of them spare.
+/// The number of low bits of a token that name a lane and a side within its arena. Some of the bits are spare.
 const LANE_BITS: u32 = 72;
 
-/// The mask of the low bits of a token, which name a lane and side in an arena.
+/// The mask of the low bits of a token, which name a lane and a side within its arena.
 const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 
-/// An arena that this process created, and its announcement to the two processes that use it.
+/// An arena that this process created, with what is left to announce of it.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
-    /// The descriptor of the arena's memory; `None` once the arena was announced to both processes.
+    /// The descriptor of the arena's memory; `None` for a private arena, and once the arena was announced to both
+    /// processes that use it.
     pub(crate) fd: Option<OwnedFd>,
-    /// Whether the arena was announced to each of the two processes that use it: `true` if so.
+    /// Whether the arena was announced to the first and to the second of the two processes that use it.
     pub(crate) announced: [bool; 2],
-    /// The index of the first never used lane slot. All higher slots are unused too.
+    /// The lowest lane slot that no lane has used yet. No lane has used a higher one either.
     unused: u32,
 }
 
 impl Made {
-    /// Creates an arena with `lanes` lanes whose rings have `cells` cells. The memory of a `private` arena belongs to
-    /// this process alone.
+    /// Creates an arena with `lanes` lanes and `cells` cells for each ring. If `private`, only this process has the
+    /// memory.
     pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
         let number = next_number();
         let layout = Layout::FIRST;
@@ -496,8 +504,8 @@ impl Made {
         Ok(Self { arena, fd, announced: [false; 2], unused: 0 })
     }
 
-    /// Returns the name of a lane in a slot that was never used, and populates its memory. Returns `None` if every slot
-    /// was used.
+    /// Returns the name of a lane in a lane slot that no lane has used yet, and populates the slot's memory. Returns
+    /// `None` if every slot was used.
     pub(crate) fn take(&mut self) -> Option<Name> {
         let slot = self.unused;
         if slot == self.arena.lanes {
@@ -516,19 +524,19 @@ impl Made {
     }
 }
 
-/// The maker of lanes between two processes: the arenas that this process created for them.
+/// The maker of lanes between two given processes: the arenas that this process created for them.
 pub(crate) struct Maker {
-    /// The link to one of the two processes. The link to the other process holds this maker.
+    /// The link to one of the two processes that use the lanes. The link to the other process holds this maker.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
-    /// The lanes in use, as far as this process knows. Those at the front were checked or taken first.
+    /// The lanes that were in use when last checked, of arenas that are not private. The lane that was checked or taken
+    /// first is in front.
     lent: VecDeque<Lent>,
-    /// The introduction by which this process gave the two other processes a link to each other; `None` if there was
-    /// none.
+    /// The introduction by which this process connected the two processes that use the lanes; `None` if there was none.
     pub(crate) introduction: Option<Introduction>,
 }
 
-/// A lane in use: the index of its arena, its lane slot, and how often the slot was used before.
+/// A lane that was in use when last checked: the index of its arena, its lane slot and its use count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Lent {
     arena: u32,
@@ -536,10 +544,10 @@ struct Lent {
     usage: u32,
 }
 
-/// An introduction: a link that this process made between two other processes.
+/// An introduction: a socket by which this process connects two other processes.
 pub(crate) struct Introduction {
     pub(crate) number: u64,
-    /// The two ends of the introduction's socket, each until it has been sent to its process.
+    /// The two ends of the introduction's socket; each is `None` once it was sent to its process.
     pub(crate) sockets: [Option<OwnedFd>; 2],
 }
 
@@ -548,7 +556,8 @@ impl Maker {
         Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
     }
 
-    /// Returns the name of a free lane and its arena. Creates a new arena if no lane is free.
+    /// Returns the name of a free lane, and the arena of that lane. Creates a new arena if no lane is free; `private`
+    /// says whether only this process has its memory.
     pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
         let (index, name) = match self.find(private) {
             Some(found) => found,
@@ -592,7 +601,8 @@ impl Maker {
         None
     }
 
-    /// Takes back the lane that was taken last and was not announced to any process.
+    /// Takes back the lane `name`, which was the last one taken and was announced to no process, so that it is free
+    /// again.
     pub(crate) fn put_back(&mut self, name: Name) {
         if let Some(lent) = self.lent.back() {
             let memory = self.arenas[lent.arena as usize].arena.lane(name.slot);
@@ -605,8 +615,8 @@ impl Maker {
 mod tests {
     use super::*;
 
-    /// Returns an arena with one lane in private memory, and the two ends of that lane; the first end also as its
-    /// source has it.
+    /// Returns an arena with one lane in private memory and three views of that lane: of the first end at its source,
+    /// of the first end at its destination, and of the other end.
     fn ends() -> (Made, [Lane; 3]) {
         let mut made = Made::new(1, SMALL, true).unwrap();
         let name = made.take().unwrap();
@@ -622,8 +632,8 @@ mod tests {
         !freed.names.is_empty()
     }
 
-    /// A lane slot is freed in whatever order its two ends and their source are done. The destination of an end may be
-    /// done before the source has handed the end over.
+    /// Shows that a lane slot is freed in whatever order its two ends and the source of a transfer are done. The
+    /// destination of an end may be done before the source has handed the end over.
     #[test]
     fn a_slot_is_free_whoever_is_done_with_it_last() {
         for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {

@@ -25,15 +25,14 @@ use crate::ring::{self, MAX_CELLS, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use arena::{Arena, Successor};
 
-/// The name of a lane: its arena, its lane slot and how often that was used. All processes that know the lane use the
-/// same name.
+/// The name of a lane: its arena, its lane slot and its use count. All processes that know the lane use the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
     /// The number of the arena, given by the process that created it.
     pub(crate) arena: u64,
-    /// The lane slot: the index of the lane among those of its arena.
+    /// The lane slot: the index of the lane among the lanes of its arena.
     pub(crate) slot: u32,
-    /// How often the lane slot was used before, for earlier lanes.
+    /// The use count: how many lanes had the lane slot before this lane.
     pub(crate) usage: u32,
 }
 
@@ -41,21 +40,21 @@ impl Name {
     /// The size in bytes of an encoded lane name in a record.
     pub(crate) const SIZE: usize = 16;
 
-    /// A bit in `slot` of the lane name in a mark: the end that follows the mark changes sides. No arena has so many
-    /// lane slots that an index needs this bit.
+    /// A flag in `slot` of the lane name in a mark: the end that goes on in the named lane changes sides there. No
+    /// arena has so many lane slots that an index needs this bit.
     const FLIPPED: u32 = 1 << 31;
 
-    /// Returns the lane name with the flag inverted that says that an end changes sides.
+    /// Returns this lane name with the opposite value of the flag that says that an end changes sides.
     pub(crate) fn flipped(self) -> Self {
         Self { slot: self.slot ^ Self::FLIPPED, ..self }
     }
 
-    /// Returns the lane name without the flag that says that an end changes sides.
+    /// Returns this lane name without the flag that says that an end changes sides, so that it compares equal.
     pub(crate) fn upright(self) -> Self {
         Self { slot: self.slot & !Self::FLIPPED, ..self }
     }
 
-    /// Returns the side (0 or 1) that an end now on `side` has in the named lane.
+    /// Returns the side (0 or 1) in the named lane of an end that is on `side` in the lane before.
     pub(crate) fn side_from(self, side: usize) -> usize {
         side ^ usize::from(self.slot & Self::FLIPPED != 0)
     }
@@ -82,48 +81,53 @@ impl Name {
     }
 }
 
-/// Where a lane is: in an arena, or in the two rings that opened a link.
+/// The memory of a lane: a lane slot of an arena, or the two rings of a link's first lane.
 enum LaneLocation {
-    /// A lane slot of an arena, which was used `usage` times before.
+    /// The lane is in the lane slot `slot` of an arena, which `usage` lanes had before.
     Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
-    /// The first lane of a link, which is in no arena: each side created the ring that it writes.
+    /// The lane is the first one of a link, which is in no arena: each process created the ring that it writes.
     Halves(Box<Halves>),
 }
 
-/// The two rings of the first lane of a link. Each side created the ring that it writes.
+/// The two rings of the first lane of a link. Each of the two processes created the ring that it writes.
 struct Halves {
     out: RingMemory,
     token: u128,
-    /// The ring that the peer created and the token of that ring; empty until the peer's open packet has come.
+    /// The ring that the peer created, with the token of that ring; empty until the peer's open packet was received.
     inward: OnceLock<(RingMemory, u128)>,
 }
 
-/// A lane (the shared memory that carries one channel between two processes), as one of its two ends has it.
+/// A lane (the shared memory that carries one channel over one link), seen from one of its two ends.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// The side of this end, 0 or 1, which is the ring that it writes, and the flags [`GONE`] and [`LINGERING`].
+    /// The side of this end, 0 or 1, which is also the number of the ring that it writes. Also holds the flags [`GONE`]
+    /// and [`LINGERING`].
     side: AtomicU8,
-    /// The number of lanes in a row, up to this one, in which this end has sent and received nothing. Limited by
+    /// The number of lanes in a row, up to this one, in which this end has sent and received no message. At most
     /// [`MOST_UNUSED`].
     unused: AtomicU32,
-    /// The link to the process that holds the other end, or that will hold it when its transfer is complete.
+    /// The link to the process that holds the other end, or that will hold it once the transfer into this lane is
+    /// complete.
     link: InUse,
-    /// The link to the source, the process that hands over the other end. `None` if the other end was not in transit
-    /// when this process got the lane.
+    /// The link to the source of the other end, the process that sent it away. `None` if the other end was not in
+    /// transit when this process got the lane.
     source: Option<InUse>,
-    /// Whether the other end is in transit, as far as this process knows.
+    /// Whether the transfer of the other end into this lane is pending, as far as this process has noticed.
     pending: AtomicBool,
-    /// Whether the transfer into this lane was abandoned, because the source died before it handed the end over.
+    /// Whether the transfer of the other end into this lane was abandoned, because the source died before it handed the
+    /// end over. The channel is then closed.
     abandoned: AtomicBool,
-    /// Whether the transfer into this lane was cancelled, so that the source still holds the other end.
+    /// Whether the transfer of the other end into this lane was cancelled, so that the source still holds that end.
     cancelled: AtomicBool,
-    /// Whether this process is sending this end away and is the source of the transfer.
+    /// Whether this end is in transit from this process, which is the source of the transfer.
     moving: AtomicBool,
-    /// Whether this end has read everything that was sent to it in this lane, and nothing more can come.
+    /// Whether this end has received everything that the other end sent in this lane, and nothing more can follow.
     is_read: AtomicBool,
-    /// The next lane, in which this end goes on. Set by the direction of the end that comes to a mark first.
+    /// The next lane, in which this end goes on. Set by the direction of the end (sending or receiving) that comes to
+    /// its mark first.
     next: OnceLock<Arc<Lane>>,
-    /// Held while a direction of the end looks up the next lane, because the lane of a mark can be looked up only once.
+    /// A lock held while a direction of this end looks up the next lane, because an arena with one lane can be looked
+    /// up only once.
     finding: Mutex<()>,
 }
 
@@ -134,8 +138,8 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// Creates the first lane of a link from the ring `out` and its token, both created by this process. The side of
-    /// this end is not known until the lane is open.
+    /// Creates the first lane of a link, with the ring `out` that this process created and the token of that ring. The
+    /// side of this end is not known until the lane is open.
     pub(crate) fn first(link: InUse, out: RingMemory, token: u128) -> Self {
         Self::new(LaneLocation::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
@@ -157,8 +161,8 @@ impl Lane {
         }
     }
 
-    /// Returns the lane `name` in `arena` as the end on `side` has it; `None` if the arena has no such lane slot. With
-    /// `source` the other end is in transit from that process.
+    /// Returns the lane `name` in `arena`, seen from the end on `side`; `None` if the arena has no such lane slot. With
+    /// `source`, the other end is in transit from the process of that link.
     pub(crate) fn in_arena(
         arena: &Arc<Arena>,
         name: Name,
@@ -179,8 +183,8 @@ impl Lane {
         }
     }
 
-    /// Opens the first lane of a link if the peer's half of it has come. Returns whether the lane is open. A lane in an
-    /// arena is always open.
+    /// Opens the first lane of a link, if the peer's open packet has arrived. Returns whether the lane is open now.
+    /// Always returns `true` for a lane in an arena.
     pub(crate) fn open(&self) -> Result<bool, Error> {
         let LaneLocation::Halves(halves) = &self.location else { return Ok(true) };
         if halves.inward.get().is_some() {
@@ -193,7 +197,7 @@ impl Lane {
         }
     }
 
-    /// Opens the first lane of a link with the content of the peer's open packet.
+    /// Opens the first lane of a link with the content of the peer's open packet. Does nothing for a lane in an arena.
     pub(crate) fn open_with(&self, open: OpenPacket) -> Result<(), Error> {
         let LaneLocation::Halves(halves) = &self.location else { return Ok(()) };
         let cells = usize::try_from(open.cells).ok().filter(|cells| *cells <= MAX_CELLS);
@@ -213,7 +217,7 @@ impl Lane {
         }
     }
 
-    /// Returns the side of this end, 0 or 1. For the first lane of a link it is known only once the lane is open.
+    /// Returns the side of this end, 0 or 1. In the first lane of a link the side is known only once the lane is open.
     pub(crate) fn side(&self) -> usize {
         usize::from(self.side.load(Ordering::Relaxed) & 1)
     }
@@ -243,7 +247,7 @@ impl Lane {
         }
     }
 
-    /// Returns the token that names the ring that this end reads, in packets.
+    /// Returns the token that names the ring that this end reads, in packets. Returns 0 if the lane is not open.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_local()),
@@ -251,7 +255,7 @@ impl Lane {
         }
     }
 
-    /// Returns whether `other` is the opposite end of this lane, in the same arena of this process.
+    /// Returns whether `other` is this lane seen from its other end, in the same arena.
     pub(crate) fn is_opposite(&self, other: &Self) -> bool {
         match (&self.location, &other.location) {
             (
@@ -264,13 +268,13 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end is now in this process.
+    /// Returns whether the other end is in this process now, so that attachments need no socket.
     fn is_local(&self) -> bool {
         self.is_pending();
         self.link().is_local()
     }
 
-    /// Returns the word in which the peer says on which CPU it runs; `None` if the lane is not open.
+    /// Returns the word in shared memory in which the peer says on which CPU it runs; `None` if the lane is not open.
     pub(crate) fn peer_cpu(&self) -> Option<&AtomicU32> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.cpu(1 - self.side())),
@@ -278,8 +282,8 @@ impl Lane {
         }
     }
 
-    /// Returns the word in which the peer says whether and how it sleeps while it waits for room; `None` if the lane is
-    /// not open.
+    /// Returns the peer's sleep word for its waits for room, in which the peer says whether and how it sleeps. Returns
+    /// `None` if the lane is not open.
     pub(crate) fn peer_waiting(&self) -> Option<&AtomicU32> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.waiting(1 - self.side())),
@@ -291,7 +295,8 @@ impl Lane {
         self.memory().map(LaneMemory::transfer_word)
     }
 
-    /// Returns the link to the process that holds the other end, or will hold it. Packets for that end go there.
+    /// Returns the link to the process that holds the other end, or that will hold it once its transfer is complete. If
+    /// the transfer was cancelled, this is the link to the source.
     pub(crate) fn link(&self) -> &InUse {
         match &self.source {
             Some(source) if self.cancelled.load(Ordering::Relaxed) => source,
@@ -299,8 +304,8 @@ impl Lane {
         }
     }
 
-    /// Returns the link for notifications, wake-ups and attachments: the link to the source while the other end is in
-    /// transit, and otherwise [`Lane::link`].
+    /// Returns the link over which the other end is reached now, for wake-ups and attachments. This is the link to the
+    /// source while the other end is in transit, and otherwise [`Lane::link`].
     pub(crate) fn current_link(&self) -> &InUse {
         match &self.source {
             Some(source) if self.is_pending() => source,
@@ -308,8 +313,8 @@ impl Lane {
         }
     }
 
-    /// Returns which threads may sleep on words in the lane's memory: those of this process only (`Private`), or those
-    /// of other processes too (`Shared`).
+    /// Returns which threads may sleep on the words of this lane: only threads of this process (`Private`), or also
+    /// threads of other processes (`Shared`).
     pub(crate) fn scope(&self) -> Scope {
         match &self.location {
             LaneLocation::Slot { arena, .. } if arena.is_private() => Scope::Private,
@@ -317,8 +322,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end is still in transit. Reads the transfer word of the lane unless the transfer is
-    /// known to be over.
+    /// Returns whether the transfer of the other end into this lane is pending. Reads the transfer word of the lane,
+    /// unless the transfer is known to be over.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.look_at_transfer()
@@ -337,20 +342,20 @@ impl Lane {
         false
     }
 
-    /// Returns whether the transfer into this lane was abandoned, because the source died before it handed the end
-    /// over. The answer is reliable only once the lane is no longer [pending](Self::is_pending).
+    /// Returns whether the transfer of the other end was abandoned, because the source died before it handed the end
+    /// over. Only valid once the transfer is no longer [pending](Self::is_pending).
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Abandons the transfer into this lane, as the other end would if the source were dead.
+    /// Abandons the pending transfer into this lane, as the other end would if the source were dead. Only for tests.
     #[cfg(test)]
     pub(crate) fn give_up(&self) {
         assert_eq!(self.transfer_word().map(transfer_word::abandon), Some(Some(TransferState::Pending)));
     }
 
-    /// Returns whether nothing more will be committed in this lane. If the source of a pending transfer is dead,
-    /// abandons the transfer.
+    /// Returns whether no more messages can be committed in this lane: the link of the other end is down, or its
+    /// transfer was abandoned. If the source of a pending transfer is dead, abandons the transfer.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         if self.source.is_some() || self.abandoned.load(Ordering::Relaxed) {
@@ -370,17 +375,19 @@ impl Lane {
         self.abandoned.load(Ordering::Relaxed) || (!self.is_pending() && self.link().is_down())
     }
 
-    /// Asks the kernel whether the peer's process is alive (the source's while the other end is in transit).
+    /// Asks the kernel whether the process of the other end is alive, or the source while the other end is in transit.
+    /// If not, that link is down from now on.
     pub(crate) fn probe(&self) {
         self.current_link().probe();
     }
 
-    /// Returns the error with which the peer's link went down; [`Error::PeerClosed`] if it is up.
+    /// Returns the error with which the link to the other end (to the source while it is in transit) went down. Returns
+    /// [`Error::PeerClosed`] if that link is up.
     pub(crate) fn reason(&self) -> Error {
         if self.current_link().is_down() { self.current_link().reason() } else { Error::PeerClosed }
     }
 
-    /// Marks this end as in transit from now on, with this process as the source.
+    /// Marks this end as in transit from now on, with this process as the source of the transfer.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -392,8 +399,8 @@ impl Lane {
         self.moving.load(Ordering::Relaxed)
     }
 
-    /// Hands over this end, which was committed to another process, and so completes its transfer on this side. This
-    /// process no longer holds the end, and the other end may turn to its new holder.
+    /// Hands this end over to its destination: its message was committed. Completes the transfer on the source's side.
+    /// This process no longer holds the end, and the other end may turn to the destination.
     pub(crate) fn hand_over(&self) {
         if let LaneLocation::Slot { arena, slot, usage } = &self.location {
             // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
@@ -407,15 +414,15 @@ impl Lane {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Cancels the transfer of this end, which could not be sent. This process keeps the end, and the other end sees
-    /// this process as its peer.
+    /// Cancels the transfer of this end, because its message could not be sent. This process keeps the end, and the
+    /// other end sees this process as its peer again.
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
     }
 
-    /// Connects two far ends through this lane when their channels are joined. The lane was announced to both; `other`
-    /// is the lane as seen from its other side. This process holds neither end.
+    /// Connects the far ends of two channels that are being fused through this new lane, which was announced to both.
+    /// `other` is this lane seen from its other end. This process holds neither end.
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
         fault::point("before two ends are handed to each other");
@@ -427,8 +434,8 @@ impl Lane {
         other.disown();
     }
 
-    /// Clears the mark that the source is moving an end into this lane. The lane slot may then be used again once both
-    /// ends are done; if they are, frees it now.
+    /// Clears the mark that a source is moving an end into this lane. If both ends are done with the lane already,
+    /// frees the lane slot.
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
         fault::point("before a lane is free of its source");
         memory.moving().store(0, Ordering::SeqCst);
@@ -439,13 +446,13 @@ impl Lane {
         }
     }
 
-    /// Marks this end as not held by this process, so that dropping this value does not declare that the end is done
-    /// with the lane.
+    /// Marks this end as not held by this process any more, so that dropping this value does not declare that the end
+    /// is done with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Wakes the other end if its sleep word says that only the source of the transfer can wake it.
+    /// Wakes the other end if its sleep word says that only the source of the transfer, this process, can wake it.
     fn wake_relayed(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = transfer_word::take_sleeper_if_relayed(word);
@@ -453,8 +460,8 @@ impl Lane {
         }
     }
 
-    /// Records the outcome of a transfer by `step`, which changes the transfer word. Wakes the other end if only the
-    /// source of the transfer can wake it.
+    /// Writes the outcome of the transfer of this end with `step`, which changes the transfer word. Then wakes the
+    /// other end, if only the source of the transfer can wake it.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<TransferState>) {
         let Some(memory) = self.memory() else { return };
         fault::point("before an end is handed over or its transfer is cancelled");
@@ -463,8 +470,9 @@ impl Lane {
         self.is_moved_into(memory);
     }
 
-    /// Takes the sleep state from `word`, a sleep word in this lane, and returns it. If it is not 0, the caller must
-    /// wake that thread. Returns 0 if no thread sleeps there that this process can wake.
+    /// Takes the value of `word`, a sleep word of this lane, so that the word becomes 0, and returns it. If the value
+    /// is not 0, the caller must wake the thread that slept. Returns 0 and takes nothing if no thread sleeps there that
+    /// this process can wake.
     #[inline]
     pub(crate) fn take_sleeper(&self, word: &AtomicU32) -> u32 {
         if word.load(Ordering::SeqCst) == 0 { 0 } else { self.take_that_sleeper(word) }
@@ -480,7 +488,7 @@ impl Lane {
         }
     }
 
-    /// Takes back this new lane, which was not announced to any process, and frees its lane slot.
+    /// Discards this new lane, which was announced to no process, and frees its lane slot.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -491,8 +499,8 @@ impl Lane {
         }
     }
 
-    /// Claims the end on this side, which was sent to this process as the destination. Returns `false` if the other end
-    /// has abandoned the transfer.
+    /// Claims this end, which was sent to this process as the destination of the transfer. Returns `false` if the other
+    /// end has abandoned the transfer.
     pub(crate) fn claim(&self) -> bool {
         fault::point("before an end is claimed");
         let claimed =
@@ -503,15 +511,15 @@ impl Lane {
         claimed
     }
 
-    /// Sets the transfer word as if a transfer had been handed over, for a new lane with no end in transit.
+    /// Marks the transfer into this new lane as complete, because the lane was made with no end in transit.
     pub(crate) fn complete_transfer(&self) {
         if let Some(word) = self.transfer_word() {
             transfer_word::hand_over::<RingMemory>(word);
         }
     }
 
-    /// Stores for the other end, if it is in this process, that it goes on in the lane `fresh` that was created for
-    /// this end. `link` leads to the process where this end goes.
+    /// Stores the next lane for the other end, if that end is in this process. This process has created the lane
+    /// `fresh` to move this end; `link` leads to the destination of the move.
     pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse) {
         if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
             (&self.location, &fresh.location)
@@ -524,13 +532,13 @@ impl Lane {
         }
     }
 
-    /// Returns the name of the next lane for the other end of this lane. `fresh` is that next lane as this end has it.
-    /// The name has a flag if the other end changes sides there.
+    /// Returns the name of the next lane as the other end of this lane needs it. `fresh` is the next lane seen from
+    /// this end. The name has a flag if the other end changes sides there.
     pub(crate) fn name_for_other(&self, fresh: &Lane) -> Name {
         if fresh.side() == self.side() { fresh.name() } else { fresh.name().flipped() }
     }
 
-    /// Returns the place of this end in its arena, if the lane connects this process to itself; otherwise `None`.
+    /// Returns the place of this end in its arena, if the lane connects this process to itself, and otherwise `None`.
     pub(crate) fn local_slot(&self) -> Option<arena::LaneSlot> {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => {
@@ -540,8 +548,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end of this lane, which connects this process to itself, has arrived. Returns `true`
-    /// for a lane without an arena.
+    /// Returns whether this process holds the other end of this lane, which connects this process to itself. Returns
+    /// `false` while that end is still in transit, and `true` for a lane without an arena.
     pub(crate) fn is_other_here(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
@@ -549,8 +557,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end, thought to be in this process, is closed or gone and will never read what was
-    /// sent to it in this lane.
+    /// Returns whether the other end, which should be in this process, was closed or sent away. It then never receives
+    /// what this end sends to it in this lane.
     pub(crate) fn has_other_left(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
@@ -558,23 +566,24 @@ impl Lane {
         }
     }
 
-    /// Returns the links that the lane uses: to the holder of the other end and, if there is one, to the source.
+    /// Returns the links that this lane uses: to the process of the other end and, if there is one, to the source.
     pub(crate) fn links(&self) -> impl Iterator<Item = &InUse> {
         [Some(&self.link), self.source.as_ref()].into_iter().flatten()
     }
 
-    /// Returns the next lane, in which this end goes on; `None` before the end has come to a mark.
+    /// Returns the next lane, in which this end goes on. Returns `None` before a direction of the end has come to its
+    /// mark.
     pub(crate) fn found_next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
 
-    /// Sets the next lane, in which this end goes on. This process created that lane for the end.
+    /// Sets the next lane of this end to `next`, a lane that this process created for the end.
     pub(crate) fn lead_to(&self, next: &Arc<Self>) {
         let _ = self.next.set(next.clone());
     }
 
-    /// Takes back what [`Lane::store_successor`] stored for the other end. Returns `false` if that end has read it
-    /// already, or is gone.
+    /// Removes the next lane that [`Lane::store_successor`] stored for the other end. Returns `false` if that end has
+    /// read the entry already, or is closed.
     pub(crate) fn forget_successor(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } if self.current_link().is_local() => {
@@ -584,12 +593,12 @@ impl Lane {
         }
     }
 
-    /// Returns the next lane, in which this end goes on, as a mark from the peer with `name` says. The first direction
-    /// of the end that comes to its mark looks the lane up.
+    /// Returns the next lane, in which this end goes on. `name` is the name in a mark that the peer wrote. The first
+    /// direction of the end that comes to its mark looks the lane up; the other direction gets the same lane.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if the two directions' marks name different lanes, if there is no such lane, or after too
-    /// many lanes without a message; a temporary error if the lane's memory cannot be mapped now.
+    /// [`Error::BadPeer`] if the marks of the two directions name different lanes, if there is no such lane, or after
+    /// too many lanes without a message; a temporary error if the lane's memory cannot be mapped now.
     pub(crate) fn next(&self, name: Name) -> Result<Arc<Lane>, Error> {
         let next = match self.next.get() {
             Some(next) => next.clone(),
@@ -613,7 +622,8 @@ impl Lane {
         if is_that { Ok(next) } else { Err(Error::BadPeer("two marks of one end with different lanes")) }
     }
 
-    /// Reports a peer that broke the protocol, if `error` says so and is the `first` error of its end.
+    /// Reports the peer as a bad peer if `error` is [`Error::BadPeer`] and `first` says that it is the first error of
+    /// this end.
     pub(crate) fn report_error(&self, first: bool, error: Error) {
         if let Error::BadPeer(reason) = error
             && first
@@ -622,13 +632,14 @@ impl Lane {
         }
     }
 
-    /// Marks that this end has read everything that was sent to it in this lane, and nothing more can come.
+    /// Marks that this end has received everything that the other end sent in this lane, and that nothing more can
+    /// follow.
     pub(crate) fn set_read(&self) {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps counting the descriptors in flight that this end has sent in this lane, after its last message in the
-    /// lane. Returns `false` if none are in flight.
+    /// Keeps counting the descriptors that this end has in flight in this lane, after its last message here.
+    /// `in_flight` is their in-flight record. Returns `false` if none are in flight.
     pub(crate) fn linger(&self, in_flight: &Arc<InFlight>) -> bool {
         let lingers = self.link().linger(in_flight, self.inward());
         if lingers {
@@ -637,7 +648,7 @@ impl Lane {
         lingers
     }
 
-    /// Notes that this end has sent or received something in this lane.
+    /// Marks that this end has sent or received a message in this lane.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
     }
@@ -669,28 +680,29 @@ impl Lane {
     }
 }
 
-/// The most lanes in a row in which an end sends and receives nothing, before the peer's marks are taken for an endless
-/// chain. An honest peer has no memory for so many. Following them takes a second or two.
+/// The most lanes in a row in which an end may send and receive nothing; with more, the peer is a bad peer, because its
+/// marks may form an endless chain. An honest peer has no memory for so many lanes. Following them takes a second or
+/// two.
 const MOST_UNUSED: u32 = 1 << 20;
 
-/// Flag in `Lane::side`: this process does not hold this end any more, so it does not declare that the end is done with
-/// the lane.
+/// Flag in `Lane::side`: this process does not hold the end any more, so dropping the `Lane` does not declare that the
+/// end is done with the lane.
 const GONE: u8 = 2;
 
-/// Flag in `Lane::side`: descriptors that this end had sent are still counted as in flight. This side must not be done
-/// with the lane before the peer has taken them.
+/// Flag in `Lane::side`: descriptors that this end sent are still in flight. The end is not declared done with the lane
+/// before the peer has received them.
 const LINGERING: u8 = 4;
 
-/// The process that declares that an end is done with a lane to which the end never comes.
+/// The process that declares that an end is done with a lane in which the end never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     ByUs,
-    /// The other process that holds the end declares that the end is done with the lane.
+    /// The process to which the end was sent declares that the end is done with the lane.
     ByOthers,
 }
 
-/// Removes an end from the lanes of `successor`: it never followed the other end there, and never will, because it is
-/// closed or in another process. Follows the chain of next lanes.
+/// Removes an end from the lane `successor`, which was stored for it, and from the chain of next lanes after that. The
+/// end never goes there, because it is closed or in another process. `side` is its side in the lane before `successor`.
 fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     while let Some(Successor { arena, name, .. }) = successor {
         side = name.side_from(side);
@@ -709,7 +721,8 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     }
 }
 
-/// Discards what this process has sent within itself to the end on `side` of a lane, which will not read it.
+/// Discards the attachments that this process has sent to itself for the end on `side` of a lane, which will not
+/// receive them.
 fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
     if !arena.is_private() && Link::has_sent_local() {
         let token = arena.token(slot, usage, 1 - side, true);
@@ -718,7 +731,8 @@ fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
 }
 
 impl Drop for Lane {
-    /// Declares that this end is done with the lane, unless this process does not hold the end any more.
+    /// Declares that this end is done with the lane, if this process still holds the end. Removes the end from the
+    /// lanes in which it would have gone on.
     fn drop(&mut self) {
         if self.link().is_elsewhere() {
             return;

@@ -24,7 +24,7 @@ use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
 use crate::wake::{Direction, Wait};
 
-/// Value of a sleep word (the word in which a side says whether and how it sleeps): no thread sleeps, and publishing
+/// Value of a sleep word (the word in which a side says whether and how it sleeps): no thread sleeps. Publishing then
 /// needs no system call.
 pub(crate) const AWAKE: u32 = 0;
 /// Value of a sleep word: a thread sleeps on the word itself (a futex).
@@ -33,34 +33,35 @@ pub(crate) const ON_WORD: u32 = 1;
 const ON_SOCKET: u32 = 2;
 
 /// Value of a sleep word: no thread sleeps on this end, but the end is an armed member of a wait set. The upper bits
-/// hold the member id. The side that publishes notifies this member.
+/// hold the member id. The other side notifies this member when it publishes.
 const ON_SET: u32 = 3;
-/// The mask of the bits of a sleep word that say how its side sleeps, besides [`transfer_word::RELAYED`].
+/// The mask of the bits of a sleep word that say how its side sleeps. The bit [`transfer_word::RELAYED`] is not among
+/// them.
 const KIND: u32 = 3;
 /// The bit at which the member id begins in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
 
-/// Returns the value of the sleep word of a wait set's member with the id `number`. With `relayed` the other end is in
-/// transit and the member is armed on the link to its source.
+/// Returns the value that the sleep word of an armed member of a wait set has. `number` is the member id. `relayed`
+/// says that the other end is in transit and the member is armed on the link to the source.
 pub(crate) fn on_set(number: u32, relayed: bool) -> u32 {
     ON_SET | if relayed { transfer_word::RELAYED } else { 0 } | number << NUMBER
 }
 
-/// The longest sleep on a word. The peer's death is noticed only after it. A longer sleep goes on at the socket, and
-/// then the next sleep begins at the socket.
+/// The longest sleep on a word, during which this process does not notice the peer's death. A longer sleep goes on at
+/// the socket, and the next sleep then begins at the socket.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
-/// The number of first looks of a wait, which take less than a microsecond. There is a pause after each look, although
-/// an answer is seen later for that, by half a pause on average. A look at a cache line that the other side is about to
-/// write takes the line away from there. The line then has to be fetched back before the message can be committed,
-/// which costs more than leaving out the pause saves.
+/// The number of first checks of a wait, which take less than a microsecond together. There is a pause after each
+/// check, although an answer is seen later for that, by half a pause on average. A check of a cache line that the other
+/// side is about to write takes the line away from there. The line then has to be fetched back before the message can
+/// be committed, which costs more than leaving out the pause saves.
 const EAGER: u32 = 32;
 
-/// The number of looks between two reads of the clock while spinning, about a microsecond.
+/// The number of checks between two reads of the clock while spinning, about a microsecond.
 const LOOKS: u32 = 64;
 
-/// Wakes the side whose sleep word `word` contained `how`, which the caller has taken from it. Returns `false` if no
-/// thread slept there.
+/// Wakes the other side, after the caller has taken the value `how` from its sleep word `word`. Returns `false` if
+/// `how` says that no thread sleeps, and otherwise `true`.
 #[inline]
 pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
     if how != AWAKE {
@@ -89,21 +90,21 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
     true
 }
 
-/// Puts `how` back into the sleep word, because not even a packet could be sent and the peer still sleeps. The next
-/// call that publishes tries again. So does the link, before it sends anything else.
+/// Puts the value `how` back into the sleep word from which it was taken, because the kernel refused the packet and the
+/// peer still sleeps. The next call that publishes tries again. So does the link, before it sends anything else.
 fn give_back(word: &AtomicU32, how: u32) {
     let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
 }
 
-/// Writes into a sleep word how this side sleeps; [`AWAKE`] if it does not. The caller looks at the ring once more
-/// after this.
+/// Writes the value `how` into a sleep word of this side: how it sleeps, or [`AWAKE`] if it does not. The caller checks
+/// the ring once more after this.
 pub(crate) fn announce(word: &AtomicU32, how: u32) {
     fault::point("before it is said how an end sleeps");
     ring::announce::<RingMemory>(word, how);
 }
 
-/// Returns whether the peer last ran on another CPU than this thread, so that both may run at once. `None` and 0 stand
-/// for an unknown CPU and give `false`.
+/// Returns whether the peer last ran on another CPU than this thread, so that both may run at the same time. Returns
+/// `false` if the peer's CPU is unknown (`None` or 0).
 #[inline]
 pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     let theirs = peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
@@ -122,14 +123,15 @@ fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool
     })
 }
 
-/// Makes the first looks of a wait, if the peer last ran on another CPU. Returns whether `ready` returned `true`.
+/// Makes the first checks of a wait: calls `ready` up to [`EAGER`] times, if the peer last ran on another CPU. Returns
+/// whether `ready` returned `true`.
 #[inline]
 pub(crate) fn look_eagerly(peer_cpu: &AtomicU32, mut ready: impl FnMut() -> bool) -> bool {
     is_elsewhere(Some(peer_cpu)) && looks(EAGER, std::hint::spin_loop, &mut ready)
 }
 
-/// Spins until `ready` returns `true`, for at most `budget` and no longer than the deadline. Returns `false` if it did
-/// not, and at once if the peer last ran on this CPU. An interruption ends it too.
+/// Spins until `ready` returns `true`, and then returns `true`. Returns `false` after `budget`, at the deadline, at an
+/// interruption, or as soon as the peer was last seen on this thread's CPU.
 fn spin_for(
     peer_cpu: Option<&AtomicU32>,
     budget: Duration,
@@ -158,8 +160,8 @@ fn spin_for(
     }
 }
 
-/// Spins as the options of an end say, before a sleep for something else than a message. Returns whether `ready`
-/// returned `true`.
+/// Spins as the wait strategy `wait` says, before a sleep for something other than a message. Returns whether `ready`
+/// returned `true`. With [`Wait::Spin`] spins for at most a millisecond.
 pub(crate) fn spin(
     peer_cpu: &AtomicU32,
     wait: Wait,
@@ -176,31 +178,34 @@ pub(crate) fn spin(
     }
 }
 
-/// The parameters of a wait of one side of a channel for its peer.
+/// The parameters of a wait on one side of a channel, for a message or for room.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) link: &'a Link,
-    /// Which threads use the sleep word: those of this process only, or of other processes too.
+    /// The scope of the threads that use the sleep word: those of this process only, or of other processes too.
     pub(crate) scope: Scope,
-    /// Whether the other end is in transit, so that `link` is the link to its source.
+    /// Whether the other end is in transit. Then `link` is the link to its source.
     pub(crate) relayed: bool,
-    /// The ring whose memory contains the sleep word; `direction` selects the word for receiving or sending.
+    /// The ring whose memory has the sleep word of this wait. `direction` selects the word for receiving or for
+    /// sending.
     pub(crate) memory: &'a RingMemory,
     pub(crate) direction: Direction,
-    /// The state by which another thread can interrupt the wait.
+    /// The means by which another thread can interrupt the wait.
     pub(crate) interruption: Interruption<'a>,
-    /// The word that contains the CPU on which the peer runs, plus 1, or 0 if unknown. `None` if there is no such word
-    /// yet.
+    /// The word in shared memory with the number of the CPU on which the peer runs, plus 1; 0 if unknown. `None` if the
+    /// lane is not open.
     pub(crate) peer_cpu: Option<&'a AtomicU32>,
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
-    /// Whether the last sleep of this side was longer than [`SLICE`]. If so, the next one begins at the socket.
+    /// Whether the last sleep of this side of the channel was longer than [`SLICE`]. If so, the next sleep begins at
+    /// the socket.
     pub(crate) long: &'a AtomicBool,
 }
 
 impl Waiter<'_> {
-    /// Waits until `ready` returns `true`. Calls `ready` at every step, and `before_sleep` once before the first sleep.
-    /// Fails at the deadline, at an interruption, and if the link goes down.
+    /// Waits until `ready` returns `true`: spins and sleeps as the wait strategy says. Calls `ready` at every step, and
+    /// `before_sleep` once before the first sleep. Fails at the deadline, at an interruption, and if the link goes
+    /// down.
     pub(crate) fn until(
         &self,
         deadline: Deadline,
@@ -255,8 +260,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Returns `Ok` if `ready` returns `true`; what was published before the link went down still counts. Otherwise
-    /// returns the link's error if the link is down, and `otherwise` if it is up.
+    /// Returns `Ok` if `ready` returns `true`, because what was published before the link went down still counts.
+    /// Otherwise returns the link's error if the link is down, and `otherwise` if it is up.
     fn gone_or(&self, otherwise: Error, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
         let down = self.link.is_down();
         match (ready(), down) {
@@ -266,8 +271,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Returns the bit for the sleep word that says that the other end is in transit, or 0. With the bit, the source
-    /// wakes this side when it hands the other end over; this side then uses the link to the new holder.
+    /// Returns the bit of a sleep word that says that the other end is in transit; 0 if that end is not. With the bit,
+    /// the source wakes this side when it hands the other end over. This side then uses the link to the destination.
     fn relayed(&self) -> u32 {
         if self.relayed { transfer_word::RELAYED } else { 0 }
     }
@@ -277,8 +282,8 @@ impl Waiter<'_> {
         word_of(self.memory, self.direction)
     }
 
-    /// Writes into the sleep word how this side sleeps. The exchange is ordered before the look at the ring that must
-    /// follow it.
+    /// Writes the value `how` into the sleep word of this side. The write is ordered before the check of the ring that
+    /// must follow it.
     fn announce(&self, how: u32) {
         announce(self.word(), how);
     }
@@ -316,7 +321,7 @@ impl Waiter<'_> {
     }
 
     /// Sleeps on the sleep word until `ready` returns `true`, and then returns `true`. Returns `false` when the time
-    /// `slice` is over.
+    /// `slice` is over; `None` is no limit.
     ///
     /// # Errors
     /// [`Error::TimedOut`] at the deadline, [`Error::Interrupted`], [`Error::System`].

@@ -25,7 +25,7 @@ impl Conditions {
         Self { messages: None, bytes: None, room: false, peer_closed: false, all_read: false }
     }
 
-    /// Adds the condition that at least `messages` messages are queued at this end.
+    /// Adds the condition that at least `messages` messages are queued at this end of the channel.
     ///
     /// A channel holds a limited number: the sender stops when the ring has its largest size, or at
     /// [`Options::queue_messages`](crate::Options::queue_messages). A condition on more messages is never met. If the
@@ -36,32 +36,34 @@ impl Conditions {
         self
     }
 
-    /// Adds the condition that at least `bytes` bytes are queued at this end; see [`messages`](Self::messages).
+    /// Adds the condition that messages with at least `bytes` bytes in total are queued at this end of the channel. The
+    /// limits are those of [`messages`](Self::messages).
     pub const fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// Adds the condition that a small message can be sent, with one descriptor as far as this end's options permit, or
-    /// that sending fails at once.
+    /// Adds the condition that this end can send a small message, with one descriptor as far as its options permit.
+    /// Also met if sending would fail at once.
     pub const fn room(mut self) -> Self {
         self.room = true;
         self
     }
 
-    /// Adds the condition that nothing more will come, though messages may be left to receive.
+    /// Adds the condition that no more messages can arrive, because the other end is closed. Messages may be left to
+    /// receive.
     pub const fn peer_closed(mut self) -> Self {
         self.peer_closed = true;
         self
     }
 
-    /// Adds the condition that nothing more will come and everything was received.
+    /// Adds the condition that no more messages can arrive, because the other end is closed, and all were received.
     pub const fn all_read(mut self) -> Self {
         self.all_read = true;
         self
     }
 
-    /// Returns whether at least one condition is met.
+    /// Returns whether `status` meets at least one of these conditions.
     pub fn are_met(&self, status: &Status) -> bool {
         self.messages.is_some_and(|messages| status.messages >= messages)
             || self.bytes.is_some_and(|bytes| status.bytes >= bytes)
@@ -70,8 +72,8 @@ impl Conditions {
             || (self.all_read && status.all_read())
     }
 
-    /// Returns whether a condition on messages or bytes can never be met, because nothing more will come, and no other
-    /// condition is met or will be.
+    /// Returns whether these conditions can never be met: the other end is closed, the conditions on messages or bytes
+    /// need more than is queued, and no other condition is met or can be.
     pub(crate) fn are_out_of_reach(&self, status: &Status) -> bool {
         let counts = self.messages.is_some() || self.bytes.is_some();
         counts && status.peer_closed && !self.all_read && !self.are_met(status)
@@ -81,7 +83,7 @@ impl Conditions {
         self.all_read
     }
 
-    /// Returns the directions in which to look for the conditions.
+    /// Returns the directions (receiving, sending or both) that a wait set must watch for these conditions.
     pub(crate) fn interest(&self) -> Interest {
         let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;
         match (receiving, self.room) {

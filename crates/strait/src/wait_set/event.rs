@@ -3,15 +3,15 @@
 use crate::channel::Ready;
 use std::fmt;
 
-/// The event for which a registration with a wait set waits.
+/// The state of a channel that a wait set reports: readable, writable, or either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
-    /// Waits until a message can be received, or the channel has ended: the other end is closed, its process died, or
-    /// broke the protocol.
+    /// Report the channel when it is readable: a message can be received, or the channel has ended (the other end is
+    /// closed, its process died, or broke the protocol).
     Readable,
-    /// Waits until a small message can be sent, or sending would fail at once.
+    /// Report the channel when it is writable: a small message can be sent, or sending would fail at once.
     Writable,
-    /// Waits until the channel is readable or writable.
+    /// Report the channel when it is readable or writable.
     Both,
 }
 
@@ -25,10 +25,10 @@ impl Interest {
     }
 }
 
-/// How often a wait set reports a ready channel.
+/// How often a wait set reports a channel that is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Every call of `wait` reports the channel as long as the channel is ready.
+    /// Every call of `wait` reports the channel, as long as the channel is ready.
     #[default]
     Level,
     /// One call of `wait` reports the channel, to one thread. After that no call reports the channel until
@@ -36,7 +36,7 @@ pub enum Mode {
     OneShot,
 }
 
-/// An event: one channel is ready. Returned by [`WaitSet::wait`](crate::WaitSet::wait).
+/// An event that [`WaitSet::wait`](crate::WaitSet::wait) returns: one channel or data-pipe end of the set is ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     key: u64,
@@ -48,24 +48,24 @@ impl Event {
         Self { key, ready }
     }
 
-    /// Returns the key under which the channel was added: the `key` given to [`WaitSet::add`](crate::WaitSet::add).
+    /// Returns the key of the channel of this event: the `key` that was given to [`WaitSet::add`](crate::WaitSet::add).
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// Returns whether a message can be received. Also `true` if receiving would return an error: the other end is
-    /// closed, its process died, or broke the protocol.
+    /// Returns whether a message can be received from the channel. Also `true` if receiving would return an error: the
+    /// other end is closed, its process died, or broke the protocol.
     pub fn is_readable(&self) -> bool {
         self.ready.is_readable()
     }
 
-    /// Returns whether a small message can be sent. Also `true` if sending would fail at once.
+    /// Returns whether a small message can be sent on the channel. Also `true` if sending would fail at once.
     pub fn is_writable(&self) -> bool {
         self.ready.is_writable()
     }
 
-    /// Returns whether the channel was sent away in a message and so left the set. This is the last event of the
-    /// registration.
+    /// Returns whether the channel end was sent away in a message and so left the wait set. This is the last event of
+    /// its registration.
     pub fn has_moved(&self) -> bool {
         self.ready == Ready::MOVED
     }

@@ -12,10 +12,11 @@ use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
-/// How many doorbells in a row (empty messages that wake a data pipe's end) make a look at the end start over.
+/// The most looks in a row at a data pipe's end, each because a doorbell (an empty message that wakes the end) arrived
+/// during the one before. If the last one finds nothing either, the wait set looks again later.
 const DOORBELLS: usize = 16;
 
-/// A link registration of a member: the link on which the member is armed, and its member id there.
+/// A registration of a member on a link: the link on which the member is armed, and its member id there.
 #[derive(Debug)]
 struct LinkRegistration {
     link: InUse,
@@ -23,9 +24,9 @@ struct LinkRegistration {
 }
 
 const IN: u8 = 0;
-/// State of a member: its end was sent away, and its set has not reported that yet.
+/// State of a member of a wait set: its end was sent away, and the wait set has still to report that.
 const MOVED: u8 = 1;
-/// State of a member: it has left its set.
+/// State of a member of a wait set: it has left the wait set.
 const OUT: u8 = 2;
 
 /// A member of a wait set: the registration of a channel or of a data pipe's end.
@@ -33,40 +34,42 @@ const OUT: u8 = 2;
 pub(crate) struct Member {
     set: Weak<SharedSet>,
     end: Weak<End>,
-    /// The pipe, for an end of a data pipe; `None` for a channel. The set asks the pipe first whether the end is ready.
+    /// The data pipe, for an end of a data pipe; `None` for a channel. The wait set asks the pipe first whether the end
+    /// is ready.
     gate: Option<Weak<dyn Gate>>,
     key: u64,
     pub(crate) interest: Interest,
-    /// The conditions of a trap, for which the member waits in place of a message or room; `None` for other members.
+    /// The conditions of a trap (a callback), which replace `interest`; `None` for members that are no trap.
     pub(crate) conditions: Option<Conditions>,
     mode: Mode,
-    /// The events for which tasks wait to send; `None` for room for a small message.
+    /// What tasks that wait to send from the member's end are blocked on; `None` if no task has said, which means room
+    /// for a small message.
     blocked: Mutex<Option<BlockedSends>>,
-    /// Whether the member is in the queue of its set. Cleared before the member is looked at, so that a notification
-    /// after that queues it again.
+    /// Whether the member is in the queue of its wait set. Cleared before the member is looked at, so that a
+    /// notification after that queues the member again.
     queued: AtomicBool,
-    /// Whether the set reports events of the member now. A one-shot member is armed until its first event.
+    /// Whether the wait set reports events of the member now. A one-shot member is armed until its first event.
     armed: AtomicBool,
-    /// Whether the next packet in the socket of the member's link cannot be taken now, which the set has still to
-    /// report.
+    /// Whether the wait set has still to report that the member's link is stuck: the next packet in the socket could
+    /// not be taken.
     in_trouble: AtomicBool,
     state: AtomicU8,
-    /// The link registrations of the member, one for each [`Direction`].
+    /// The link registrations of the member, one for each [`Direction`] of its end.
     registrations: Mutex<[Option<LinkRegistration>; 2]>,
-    /// Further links on which the member waits: to other ends for which tasks wait, with the member id there, or with
-    /// full sockets, without an id.
+    /// Further links on which the member waits. Those of other ends for which tasks wait have the member id there;
+    /// those with full sockets have `None`.
     other_links: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
 /// The result of a set's look at a queued member.
 pub(super) enum Examined {
-    /// There is an event to report. If `again` is true, the member goes back into the queue.
+    /// There is an event to report. If `again`, the member then goes back into the queue.
     Event {
         event: Event,
         again: bool,
     },
     Nothing,
-    /// The peer could not be told that the member waits, so the set looks at the member again soon.
+    /// The peer could not be told now that the member waits, so the wait set looks at the member again soon.
     Retry,
 }
 
@@ -102,40 +105,42 @@ impl Member {
         self.key
     }
 
-    /// Sets what the tasks that wait to send are blocked on.
+    /// Replaces what the tasks that wait to send from the member's end are blocked on.
     pub(super) fn set_blocked(&self, blocked: BlockedSends) {
         *unpoisoned(&self.blocked) = Some(blocked);
         // These registrations served what was waited for before.
         self.leave_other_links(self.set.upgrade().as_ref());
     }
 
-    /// Calls `act` with what the tasks that wait to send are blocked on; with `None` if that was never set.
+    /// Calls `act` with what the tasks that wait to send from the member's end are blocked on; with `None` if no task
+    /// has said.
     pub(crate) fn with_blocked<T>(&self, act: impl FnOnce(Option<&BlockedSends>) -> T) -> T {
         act(unpoisoned(&self.blocked).as_ref())
     }
 
-    /// Returns the member's set, or `None` if the set was dropped or closed.
+    /// Returns the wait set of this member, or `None` if the wait set was dropped or closed.
     pub(super) fn set(&self) -> Option<Arc<SharedSet>> {
         self.set.upgrade().filter(|set| !set.is_closed())
     }
 
-    /// Returns whether the member's set still exists and is not closed.
+    /// Returns whether the wait set of this member still exists and is not closed.
     pub(crate) fn is_current(&self) -> bool {
         self.set().is_some()
     }
 
-    /// Returns whether this is a member of `set`, for a caller that has the set's `Arc`.
+    /// Returns whether this is a member of the wait set `set`, for a caller that has an `Arc` of the set.
     pub(crate) fn is_of(&self, set: &Arc<SharedSet>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
     }
 
-    /// Returns whether this is a member of `set`, for a caller that has no `Arc` of the set.
+    /// Returns whether this is a member of the wait set `set`, for a caller that has no `Arc` of the set.
     pub(crate) fn is_in(&self, set: &SharedSet) -> bool {
         std::ptr::eq(self.set.as_ptr(), set)
     }
 
-    /// Makes the set report an error of `link`, if the member is armed and waits for messages there; receiving then
-    /// returns the error. Returns `false` for any other member.
+    /// Makes the wait set report this member because `link` is stuck, and returns `true`; receiving then returns the
+    /// error. Does nothing and returns `false` unless the member is an armed channel that waits for messages over
+    /// `link`.
     pub(super) fn report_trouble(self: &Arc<Self>, link: &InUse) -> bool {
         let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
             .as_ref()
@@ -156,13 +161,13 @@ impl Member {
         self.state.load(Ordering::Acquire) == OUT
     }
 
-    /// Disarms the member, so that its set reports nothing for it. Returns `false` if it was not armed, because an
+    /// Disarms the member, so that its wait set reports nothing for it. Returns `false` if the member was not armed: an
     /// event of it was just reported.
     pub(super) fn disarm(&self) -> bool {
         self.armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns whether the set reports when this process closes the member's end. Only traps need that.
+    /// Returns whether the wait set reports when this process closes the member's end. `true` for traps only.
     pub(crate) fn reports_its_end(&self) -> bool {
         self.conditions.is_some()
     }
@@ -171,8 +176,8 @@ impl Member {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Puts the member into the queue of its set, because it may be ready. Does nothing if it is not armed or has left
-    /// its set.
+    /// Puts the member into the queue of its wait set, because it may be ready. Does nothing if the member is not armed
+    /// or has left the wait set.
     pub(crate) fn notify(self: &Arc<Self>) {
         if self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN {
             self.enqueue();
@@ -187,7 +192,7 @@ impl Member {
         }
     }
 
-    /// Marks the member as being in the queue of its set. Returns `false` if it was marked already.
+    /// Marks the member as being in the queue of its wait set. Returns `false` if it was marked already.
     pub(super) fn set_queued(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
@@ -196,7 +201,8 @@ impl Member {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// Returns what the member has ready now. If that is nothing, tells the peer how to notify the member (arms it).
+    /// Returns the events for which the member is ready now. If there are none, arms the member: tells the peer how to
+    /// notify it. Fails if the peer cannot be told now.
     pub(super) fn look(self: &Arc<Self>) -> Result<Ready, Error> {
         let Some(end) = self.end.upgrade() else { return Ok(Ready::NOTHING) };
         let Some(gate) = &self.gate else { return end.look(self) };
@@ -215,7 +221,7 @@ impl Member {
         Err(Error::WouldBlock)
     }
 
-    /// Looks at a member that was just taken from the queue, and returns what its set has to report.
+    /// Looks at this member, which the caller has just taken from the queue. Returns what the wait set has to report.
     pub(super) fn examine(self: &Arc<Self>) -> Examined {
         self.queued.swap(false, Ordering::AcqRel);
         match self.state.load(Ordering::Acquire) {
@@ -248,7 +254,7 @@ impl Member {
         }
     }
 
-    /// Makes the set look again once a socket has room, if the last look failed because that socket was full.
+    /// If the last look failed because a socket was full, makes the wait set look again once that socket has room.
     fn await_room_to_say_so(&self) {
         if let Some(BlockedOn::Socket(link, _)) = blocked_on::take()
             && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
@@ -257,8 +263,8 @@ impl Member {
         }
     }
 
-    /// Returns the member id on `link` for `direction`. If the member is not registered there, registers it and ends
-    /// the registration on another link.
+    /// Returns the member id of this member on `link`, for `direction`. If the member is not registered there,
+    /// registers it, and ends its registration for that direction on any other link.
     pub(crate) fn register_for(self: &Arc<Self>, direction: Direction, link: &InUse) -> Result<u32, Error> {
         let mut registrations = unpoisoned(&self.registrations);
         if let Some(registration) = &registrations[direction as usize]
@@ -281,8 +287,8 @@ impl Member {
         Ok(number)
     }
 
-    /// Returns the member id on `link`, which leads to another end for which a task waits. Registers the member there
-    /// if needed.
+    /// Returns the member id of this member on `link`, the link of another end for which a task waits. Registers the
+    /// member there if it is not registered.
     pub(crate) fn register_at_other_link(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
         let mut other_links = unpoisoned(&self.other_links);
         let known = other_links.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
@@ -297,7 +303,7 @@ impl Member {
         Ok(number)
     }
 
-    /// Makes the set look at the member again once the socket of `link` has room.
+    /// Makes the wait set look at this member again once the socket of `link` has room.
     pub(crate) fn await_socket(&self, link: &InUse) -> Result<(), Error> {
         let mut other_links = unpoisoned(&self.other_links);
         let set = self.present_set()?;
@@ -313,7 +319,7 @@ impl Member {
         self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
     }
 
-    /// Ends the waits on further links: for other ends, and for full sockets.
+    /// Ends the member's registrations on further links: on those of other ends, and on those with full sockets.
     fn leave_other_links(&self, set: Option<&Arc<SharedSet>>) {
         let other_links = std::mem::take(&mut *unpoisoned(&self.other_links));
         for (link, number) in other_links {
@@ -326,7 +332,8 @@ impl Member {
         }
     }
 
-    /// Takes the member out of its set. With `moved` the set reports that the end was sent away.
+    /// Takes the member out of its wait set, and ends its registrations on links. If `moved`, the wait set still
+    /// reports that the end was sent away.
     pub(crate) fn take_out(self: &Arc<Self>, moved: bool) {
         let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
         let registrations = std::mem::take(&mut *unpoisoned(&self.registrations));

@@ -50,7 +50,7 @@ pub use event::{Event, Interest, Mode};
 pub(crate) use member::Member;
 pub(crate) use shared::SharedSet;
 
-/// The number of events for which [`WaitSet::wait`] makes room if the caller's vector has no capacity.
+/// The most events that [`WaitSet::wait`] returns if the caller's vector has no capacity.
 const EVENTS: usize = 64;
 
 /// Waits for any number of channels at once, in a thread or through one descriptor in any event loop.
@@ -132,7 +132,7 @@ impl fmt::Debug for WaitSet {
 }
 
 impl WaitSet {
-    /// Creates a set without channels. Makes three system calls.
+    /// Creates a wait set without channels. Makes three system calls.
     ///
     /// # Errors
     /// [`Error::NoDescriptors`], [`Error::NoMemory`], [`Error::System`], [`Error::Forked`].
@@ -141,22 +141,22 @@ impl WaitSet {
         Ok(Self { shared: Arc::new(SharedSet::new()?) })
     }
 
-    /// Adds a channel; its events carry `key`. If the channel is ready now, the next wait returns an event. Does not
-    /// block.
+    /// Adds a channel to the wait set; the channel's events carry `key`. If the channel is ready now, the next wait
+    /// returns an event. Does not block.
     ///
     /// Several channels may have the same key. The first channel whose other end is in a given process costs some
     /// system calls and a shared page; further channels to that process cost no system call.
     ///
     /// # Errors
-    /// [`Error::InSet`] if the channel is in a set already; [`Error::WouldBlock`] if the socket to the peer's process
-    /// is full now; [`Error::NoDescriptors`] or [`Error::NoMemory`] for the shared memory; [`Error::System`];
+    /// [`Error::InSet`] if the channel is in a wait set already; [`Error::WouldBlock`] if the socket to the peer's
+    /// process is full now; [`Error::NoDescriptors`] or [`Error::NoMemory`] for the shared memory; [`Error::System`];
     /// [`Error::Forked`].
     pub fn add(&self, channel: &Channel, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.add_member(channel, None, key, interest, mode)
     }
 
-    /// Adds an end of a data pipe: a consumer yields an event when it is readable, a producer when it is writable. In
-    /// all else like [`WaitSet::add`].
+    /// Adds an end of a data pipe to the wait set: a consumer yields an event when it is readable, a producer when it
+    /// is writable. In all else like [`WaitSet::add`].
     ///
     /// # Errors
     /// Those of [`WaitSet::add`].
@@ -182,7 +182,7 @@ impl WaitSet {
         }))
     }
 
-    /// Adds an end for a trap, which is reported once, when `conditions` are met.
+    /// Adds `end` to the wait set for a trap (a callback), which the set reports once, when `conditions` are met.
     ///
     /// If they are met now and `springs` is false, the end is not added and the call returns `true`. If they are met
     /// now and `springs` is true, the next wait reports the end. In every other case the end is added and the call
@@ -214,8 +214,8 @@ impl WaitSet {
         }
     }
 
-    /// Rearms the one-shot registration of `channel`. In contrast to [`WaitSet::rearm`] the next thread that waits
-    /// looks whether the channel is ready now, so this call cannot fail.
+    /// Rearms the one-shot registration of `channel` in this wait set; does nothing if there is none. In contrast to
+    /// [`WaitSet::rearm`] the next thread that waits checks whether the channel is ready, so this call cannot fail.
     pub(crate) fn rearm_later(&self, channel: &Channel) {
         if let Some(member) = channel.end.member_of(&self.shared) {
             member.rearm();
@@ -223,21 +223,22 @@ impl WaitSet {
         }
     }
 
-    /// Disarms a one-shot registration: the set reports nothing for `channel` until it is rearmed.
+    /// Disarms the registration of `channel` in this wait set: the set reports nothing for the channel until it is
+    /// rearmed.
     pub(crate) fn disarm(&self, channel: &Channel) {
         if let Some(member) = channel.end.member_of(&self.shared) {
             member.disarm();
         }
     }
 
-    /// Removes `end` from the set if it is registered under `key`.
+    /// Removes `end` from the wait set, if it is registered there under `key`.
     pub(crate) fn leave(&self, end: &End, key: u64) {
         if let Some(member) = end.member_of(&self.shared).filter(|member| member.key() == key) {
             end.leave_set(&member);
         }
     }
 
-    /// Rearms the one-shot registration of an end of a data pipe, like [`WaitSet::rearm`].
+    /// Rearms the one-shot registration of a data-pipe end for one more event, like [`WaitSet::rearm`].
     ///
     /// # Errors
     /// Those of [`WaitSet::rearm`].
@@ -245,7 +246,7 @@ impl WaitSet {
         self.rearm(end.parts().channel)
     }
 
-    /// Removes an end of a data pipe, like [`WaitSet::remove`].
+    /// Removes a data-pipe end from the wait set, like [`WaitSet::remove`].
     ///
     /// # Errors
     /// Those of [`WaitSet::remove`].
@@ -265,8 +266,8 @@ impl WaitSet {
         deferred::run_if_failed(self.look_at(&member))
     }
 
-    /// Removes a channel. Waits that begin after this call report nothing for the channel; a wait that is in progress
-    /// in another thread still may.
+    /// Removes a channel from the wait set. Waits that begin after this call report nothing for the channel; a wait
+    /// that is in progress in another thread still may.
     ///
     /// # Errors
     /// [`Error::NotInSet`] if the channel is not in this set; [`Error::Forked`].
@@ -277,7 +278,7 @@ impl WaitSet {
         Ok(())
     }
 
-    /// Waits until a channel of the set is ready or the deadline passes, and fills `events` with an event for each
+    /// Waits until a channel of the wait set is ready or the deadline passes, and fills `events` with an event for each
     /// ready channel. The old content of `events` is dropped. Returns the number of events, which is 0 if the deadline
     /// passed.
     ///
@@ -300,14 +301,14 @@ impl WaitSet {
         found
     }
 
-    /// Fills `events` like [`WaitSet::wait`], without waiting. Its caller calls it again without being woken, until
-    /// [`WaitSet::park`] finds no event. As a rule it makes no system call.
+    /// Polls the wait set: fills `events` like [`WaitSet::wait`], without waiting. Its caller, a driver, calls it again
+    /// and again without being woken, until [`WaitSet::park`] returns no event. As a rule it makes no system call.
     pub(crate) fn look(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         self.run_once(events, SharedSet::look)
     }
 
-    /// Fills `events` for a driver that is about to sleep. If there is no event, the descriptor of the set becomes
-    /// readable as soon as there may be one.
+    /// Polls the wait set once more for a driver that is about to sleep, and fills `events`. If there is no event, the
+    /// descriptor of the set becomes readable as soon as there may be one.
     pub(crate) fn park(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         self.run_once(events, SharedSet::park)
     }
@@ -325,8 +326,8 @@ impl WaitSet {
         found
     }
 
-    /// Adds a one-shot member for `channel`, or rearms the member that is in the set. `wants` says what tasks that wait
-    /// to send are blocked on.
+    /// Adds a one-shot member for `channel` to the wait set, or rearms the member that is there. `blocked` says what
+    /// tasks that wait to send are blocked on.
     ///
     /// If the peer cannot be told now, later waits on the set try again. Used for tasks, which cannot block, and which
     /// wait for room only after an attempt to send.
@@ -362,24 +363,25 @@ impl WaitSet {
         Ok(())
     }
 
-    /// Returns whether there is more to do although [`wait`](Self::wait) with [`Deadline::NOW`] returned no event,
-    /// because that call ran out of its time and left some work. For event loops that report only once that the
-    /// descriptor is readable (`EPOLLET`). Makes no system call.
+    /// Returns whether the wait set has more to do although [`wait`](Self::wait) with [`Deadline::NOW`] returned no
+    /// event: that call ran out of time and left some work. For event loops that report only once that the descriptor
+    /// is readable (`EPOLLET`). Makes no system call.
     pub fn has_more(&self) -> bool {
         unpoisoned(&self.shared.ready).signalled
     }
 
-    /// Returns the number of channels and pipe ends in the set.
+    /// Returns the number of channels and data-pipe ends in the wait set.
     pub fn len(&self) -> usize {
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the set has no channels.
+    /// Returns whether the wait set has no channels and no data-pipe ends.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Queues `member` if it is ready now, and otherwise arms it.
+    /// Puts `member` into the queue of the wait set if it is ready now, and otherwise arms it. Fails if the peer cannot
+    /// be told now.
     fn look_at(&self, member: &Arc<Member>) -> Result<(), Error> {
         if member.look()? != Ready::NOTHING {
             member.notify();
@@ -389,7 +391,7 @@ impl WaitSet {
 }
 
 impl AsFd for WaitSet {
-    /// Returns the descriptor for an event loop: see [the type](Self#the-descriptor).
+    /// Returns the wait set's descriptor for an event loop: see [the type](Self#the-descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         if !self.shared.polled.swap(true, Ordering::SeqCst) {
             let _ = self.shared.clock();
@@ -408,7 +410,7 @@ impl AsRawFd for WaitSet {
 }
 
 impl Drop for WaitSet {
-    /// Closes the set and empties its queue. Its members are in no set any more.
+    /// Closes the wait set and empties its queue. Its channels are in no wait set any more.
     fn drop(&mut self) {
         if self.shared.born.is_elsewhere() {
             // In a forked child nothing of the parent's may be touched, as with channels.

@@ -23,57 +23,61 @@ use crate::os::{epoll, socket};
 use crate::sync::unpoisoned;
 use words::Slept;
 
-/// The most processes at other ends that one long sleep of a wait set watches. Each takes a descriptor during the
+/// The most peer processes whose death one long sleep of a wait set watches for. Each takes a descriptor during the
 /// sleep.
 const WATCHED: usize = 64;
 
-/// The number of links on which every wait collects notifications, even if members are queued.
+/// The number of links on which every wait of a wait set collects notifications, even if members are queued.
 const SOME_LINKS: usize = 8;
 
-/// One wait in this many also receives from the sockets, even if members are queued.
+/// One wait of a wait set in this many also receives from the sockets, even if members are queued.
 const SOCKETS_EVERY: u64 = 64;
 
-/// The time after which a wait set tries again what failed for lack of room or memory.
+/// The time after which a wait set tries again what failed for lack of room in a socket, descriptors or memory.
 const RETRY: Duration = blocked_on::POLL_INTERVAL;
 
-/// The number of times that a wait that must not block starts over, if peers notify without end.
+/// The number of times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait
+/// returns, and leaves the rest to the next one.
 const PASSES: usize = 2;
 
-/// The epoll key of the wake fd. The keys of links are lower.
+/// The epoll key of a wait set's wake fd (an eventfd by which threads of this process wake the set). Links have lower
+/// keys.
 const WAKE_FD: u64 = u64::MAX;
 
-/// The epoll key of the timer that ends throttling and starts retries. The keys of links are lower.
+/// The epoll key of a wait set's timer, which ends throttling and starts retries. Links have lower keys.
 const CLOCK: u64 = u64::MAX - 1;
 
-/// A link on which a wait set has members.
+/// A link on which a wait set has members registered, and how the set watches it.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) link: InUse,
-    /// The number of registrations of the set's members on this link.
+    /// The number of registrations that members of the wait set have on this link.
     count: usize,
-    /// Whether epoll watches the link's socket for packets.
+    /// Whether the wait set's epoll instance watches the link's socket for packets.
     watched: bool,
-    /// Whether epoll also watches the link's socket for room to send.
+    /// Whether the wait set's epoll instance also watches the link's socket for room to send.
     awaits_room: bool,
-    /// Whether the set ignores the link until the timer expires, because its peer caused too many idle wake-ups.
+    /// Whether the wait set ignores the link until its timer expires, because the link used up its budget of idle
+    /// wake-ups.
     throttled: bool,
-    /// Whether epoll does not watch the link's socket for a moment, because its next packet cannot be taken now.
+    /// Whether the wait set does not watch the link's socket for a moment, because the next packet there cannot be
+    /// taken now.
     stuck: bool,
 }
 
-/// The queue of a wait set: the members that may have something.
+/// The queue of a wait set: the members that may be ready, which the next wait looks at.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) queue: VecDeque<Arc<Member>>,
-    /// The number of members in `queue` that have left the set.
+    /// The number of members in `queue` that have left the wait set since they were queued.
     gone: usize,
-    /// Whether the wake fd of the set was written to and not reset since, so that it is readable.
+    /// Whether the wake fd of the wait set is readable: written to, and not reset since.
     pub(super) signalled: bool,
-    /// Members to look at again soon, because their peers could not be told that they wait.
+    /// The members that the next wait looks at again, because their peers could not be told that they wait.
     later: Vec<Arc<Member>>,
-    /// Whether a thread sleeps on the word of the set ([`words`]), or is about to.
+    /// Whether a thread sleeps on the words of the wait set ([`words`]), or is about to.
     on_word: bool,
-    /// Two empty vectors to reuse: for members that a thread looks at, and for those that go back into the queue.
+    /// Two empty vectors to reuse: one for members that a thread looks at, one for members that go back into the queue.
     spare: (Vec<Arc<Member>>, Vec<Arc<Member>>),
 }
 
@@ -84,31 +88,32 @@ pub(crate) struct SharedSet {
     pub(super) epoll: OwnedFd,
     wake_fd: OwnedFd,
     pub(super) ready: Mutex<Queue>,
-    /// The links with members of the set, by link number.
+    /// The links on which members of the wait set are registered, by link number.
     pub(super) links: Mutex<BTreeMap<u64, Used>>,
-    /// The number of the link after which the next call collects notifications, if there are more than [`SOME_LINKS`].
+    /// The number of the link after which the next call collects notifications. Used if there are more links than
+    /// [`SOME_LINKS`].
     turn: AtomicU64,
     calls: AtomicU64,
-    /// The number of threads that sleep on the set, or are about to.
+    /// The number of threads that sleep in a wait on this wait set, or are about to.
     asleep: AtomicUsize,
-    /// Whether the program has asked for the set's descriptor.
+    /// Whether the program has asked for the wait set's descriptor, so that an event loop may sleep on it.
     pub(super) polled: AtomicBool,
-    /// Whether the set has a driver that looks again without being woken: see [`driven`].
+    /// Whether the driver of the wait set is polling: it looks again without being woken. See [`driven`].
     polling: AtomicBool,
     pub(super) closed: AtomicBool,
     pub(super) count: AtomicUsize,
-    /// Whether the last wait had events. If so, the links' budgets of idle wake-ups grow at the next look.
+    /// Whether the last wait returned events. If so, the next look adds to the links' budgets of idle wake-ups.
     had_events: AtomicBool,
-    /// When the set watches the sockets of stuck links again; `None` if no link is stuck.
+    /// When the wait set watches the sockets of stuck links again; `None` if no link is stuck.
     retry: Mutex<Option<Instant>>,
-    /// The timer of the set, created when a link is throttled for the first time or when the program asks for the
+    /// The timer of the wait set, created when a link is first throttled or the program first asks for the set's
     /// descriptor.
     clock: OnceLock<OwnedFd>,
-    /// The state that serves a thread of the set that sleeps on words: see [`words`].
+    /// The state for a thread of the wait set that sleeps on words (futexes): see [`words`].
     words: words::Own,
 }
 
-/// Counts a thread as asleep on a wait set, from before it sleeps until this value is dropped.
+/// A count of one thread as asleep on a wait set, from before the thread sleeps until this value is dropped.
 pub(super) struct Asleep<'a>(&'a AtomicUsize);
 
 impl<'a> Asleep<'a> {
@@ -152,14 +157,14 @@ impl SharedSet {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Returns whether a thread may be asleep: in a wait on this set, or in an event loop that polls the set's
+    /// Returns whether a thread may be asleep on this wait set: in a wait, or in an event loop that polls the set's
     /// descriptor.
     pub(crate) fn is_armed(&self) -> bool {
         self.asleep.load(Ordering::SeqCst) > 0
             || (self.polled.load(Ordering::SeqCst) && !self.polling.load(Ordering::SeqCst))
     }
 
-    /// Puts a member into the queue, and wakes the threads that sleep on the set.
+    /// Puts a member into the queue of the wait set, and wakes the threads that sleep on the set.
     pub(crate) fn push(&self, member: Arc<Member>) {
         if self.is_closed() {
             return;
@@ -172,7 +177,7 @@ impl SharedSet {
         }
     }
 
-    /// Makes a sleeping thread of this set look once more.
+    /// Wakes a thread that sleeps on this wait set, so that it looks once more.
     pub(crate) fn wake_one(&self) {
         self.signal(&mut unpoisoned(&self.ready));
     }
@@ -186,7 +191,8 @@ impl SharedSet {
         }
     }
 
-    /// Counts a member as gone from the set, and removes gone members from the queue if there are many.
+    /// Counts `member` as no longer in the wait set. If many members in the queue have left, removes those from the
+    /// queue.
     pub(super) fn count_out(&self, member: &Member) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         if member.is_queued() {
@@ -201,8 +207,8 @@ impl SharedSet {
         }
     }
 
-    /// Counts one more registration of a member of this set on `link`. The first one adds the socket to the set's epoll
-    /// instance, and the set to the link.
+    /// Counts one more registration of a member of this wait set on `link`. The first registration adds the link's
+    /// socket to the set's epoll instance, and the set to the link.
     pub(super) fn use_link(self: &Arc<Self>, link: &InUse) -> Result<(), Error> {
         let mut links = unpoisoned(&self.links);
         if let Some(used) = links.get_mut(&link.number()) {
@@ -228,8 +234,8 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Counts one registration less of members of this set on `link`. The last one removes the socket from the set's
-    /// epoll instance, and the set from the link.
+    /// Counts one registration of a member of this wait set on `link` as ended. The last one removes the link's socket
+    /// from the set's epoll instance, and the set from the link.
     pub(super) fn leave_link(&self, link: &InUse) {
         let mut links = unpoisoned(&self.links);
         let Some(used) = links.get_mut(&link.number()) else { return };
@@ -245,7 +251,8 @@ impl SharedSet {
         link.remove_set(self);
     }
 
-    /// Removes the socket of a link that is down from epoll, because it stays readable and has nothing more.
+    /// Removes the socket of the link with this number, which is down, from the wait set's epoll instance. Such a
+    /// socket stays readable and has nothing more.
     pub(crate) fn link_down(&self, number: u64) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&number)
             && std::mem::take(&mut used.watched)
@@ -318,8 +325,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wake fd of the set unreadable if the queue is empty. Returns whether the queue is empty, and whether
-    /// members are left to look at again soon.
+    /// Makes the wake fd of the wait set unreadable, if the queue is empty. Returns whether the queue is empty, and
+    /// whether members are left that the next wait looks at again.
     pub(super) fn reset_wake_fd(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
         let idle = ready.queue.is_empty();
@@ -329,8 +336,8 @@ impl SharedSet {
         (idle, !ready.later.is_empty())
     }
 
-    /// Tells the peers on all links except throttled ones that this process sleeps. Returns whether a peer has notified
-    /// meanwhile.
+    /// Writes into the notification areas of all links that are not throttled that this process sleeps. Returns whether
+    /// a peer has notified a member in the meantime.
     pub(super) fn arm(&self) -> bool {
         let links = unpoisoned(&self.links);
         let heard = || links.values().filter(|used| !used.throttled);
@@ -349,7 +356,8 @@ impl SharedSet {
         notified
     }
 
-    /// Throttles the link with this number: the set ignores it until the timer expires, after [`PAUSE`] or less.
+    /// Throttles the link with this number: the wait set ignores the link until the set's timer expires, after
+    /// [`PAUSE`] or less.
     pub(super) fn throttle(&self, number: u64) {
         let mut links = unpoisoned(&self.links);
         let first = links.values().all(|used| !used.throttled);
@@ -373,7 +381,7 @@ impl SharedSet {
         }
     }
 
-    /// Makes epoll watch the socket of a link again. Returns `false` if that fails now.
+    /// Makes the wait set's epoll instance watch the socket of a link again. Returns `false` if that fails now.
     fn watch(&self, used: &mut Used) -> bool {
         let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down() && !used.watched) else {
             return true;
@@ -382,8 +390,8 @@ impl SharedSet {
         used.watched
     }
 
-    /// Handles a link whose next packet cannot be taken now (a stuck link). Makes one member report that. Stops
-    /// watching the socket for a moment, because it stays readable.
+    /// Handles a stuck link, whose next packet cannot be taken now. Makes one member report that. Stops watching the
+    /// socket for a moment, because it stays readable.
     fn leave_alone(&self, link: &InUse) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             used.stuck = true;
@@ -397,7 +405,7 @@ impl SharedSet {
         unpoisoned(&self.retry).is_some()
     }
 
-    /// Makes epoll watch the sockets of stuck links again, if the time for that has come.
+    /// Makes the wait set's epoll instance watch the sockets of stuck links again, if the time for that has come.
     fn watch_stuck(&self) {
         let mut retry = unpoisoned(&self.retry);
         if retry.is_none_or(|retry| Instant::now() < retry) {
@@ -412,7 +420,7 @@ impl SharedSet {
         }
     }
 
-    /// Ends the throttling of all links, when the timer has expired.
+    /// Ends the throttling of all throttled links of the wait set. Called when the set's timer has expired.
     pub(super) fn unthrottle(&self) {
         let Some(clock) = self.clock.get() else { return };
         epoll::reset(clock);
@@ -426,8 +434,8 @@ impl SharedSet {
         }
     }
 
-    /// Returns whether a packet for some peer is unsent, for which the peer may be waiting. Makes epoll watch full
-    /// sockets for room.
+    /// Returns whether a link of the wait set has unsent packets, for which the peer may be waiting. Makes epoll watch
+    /// the full sockets among them for room.
     pub(super) fn has_unsent(&self) -> bool {
         let mut links = unpoisoned(&self.links);
         let mut has_unsent = false;
@@ -445,7 +453,7 @@ impl SharedSet {
         has_unsent
     }
 
-    /// Makes the set's descriptor readable once the socket of `link`, a link of the set, has room.
+    /// Makes the wait set's descriptor readable once the socket of `link` has room. `link` must be a link of the set.
     pub(crate) fn await_socket(&self, link: &Link) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             self.watch_for_room(used);
@@ -463,7 +471,8 @@ impl SharedSet {
         }
     }
 
-    /// Stops watching the socket of a link for room, if it has room now. Called when epoll reported the socket.
+    /// Stops watching the socket of the link with this number for room, if the socket has room now. Called when epoll
+    /// has reported the socket.
     fn watch_for_room_no_more(&self, number: u64) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&number)
             && used.awaits_room
@@ -474,7 +483,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the set's descriptor readable after [`RETRY`], to try again what no event announces.
+    /// Makes the wait set's descriptor readable after [`RETRY`], so that the next wait tries again what no event
+    /// announces.
     pub(super) fn look_again_later(&self) {
         let is_throttled = unpoisoned(&self.links).values().any(|used| used.throttled);
         // If a link is throttled, the timer is set already, to an earlier time.
@@ -483,12 +493,12 @@ impl SharedSet {
         }
     }
 
-    /// Sets the timer to expire after the time `after`. Returns `false` if the timer cannot be set.
+    /// Sets the timer of the wait set to expire after the time `after`. Returns `false` if the timer cannot be set.
     fn set_clock(&self, after: Duration) -> bool {
         self.clock().is_some_and(|clock| epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK))
     }
 
-    /// Returns the timer of the set, and creates it if needed; `None` if that fails. Called early where possible,
+    /// Returns the timer of the wait set, and creates it if needed; `None` if that fails. Called early where possible,
     /// because the creation can fail for lack of descriptors.
     pub(super) fn clock(&self) -> Option<&OwnedFd> {
         match self.clock.get() {
@@ -504,7 +514,8 @@ impl SharedSet {
         unpoisoned(&self.links).values().filter(|used| !used.throttled).for_each(|used| used.link.collect());
     }
 
-    /// Collects notifications on up to [`SOME_LINKS`] links; the next call goes on with the others.
+    /// Collects the notifications of up to [`SOME_LINKS`] links of the wait set; the next call goes on with the other
+    /// links.
     pub(super) fn collect_some(&self) {
         let links = unpoisoned(&self.links);
         let had_events = self.had_events.load(Ordering::Relaxed);
@@ -531,7 +542,7 @@ impl SharedSet {
         }
     }
 
-    /// Looks at the queued members and fills `events`, until there are `limit` events.
+    /// Looks at the queued members of the wait set, and adds their events to `events` until there are `limit` events.
     pub(super) fn take_ready(&self, events: &mut Vec<Event>, limit: usize) {
         let mut ready = unpoisoned(&self.ready);
         let Queue { queue, later, .. } = &mut *ready;
@@ -574,8 +585,8 @@ impl SharedSet {
         ready.spare = (batch, again);
     }
 
-    /// Sleeps in epoll for at most `limit`, and receives what came on the sockets. Watches the peers' processes too if
-    /// the sleep is long. Returns whether anything came.
+    /// Sleeps in epoll for at most `limit` (`None`: without a limit), and receives what came over the sockets. Watches
+    /// the peers' processes too if the sleep is long. Returns whether anything was ready.
     pub(super) fn sleep_and_drain(
         &self,
         asleep: Asleep<'_>,
@@ -597,8 +608,8 @@ impl SharedSet {
         Ok(found || !died.is_empty())
     }
 
-    /// Sleeps until the epoll instance has something, for at most `limit`. Also watches up to [`WATCHED`] processes at
-    /// the other ends. Returns the numbers of the links whose process has died although the socket is open.
+    /// Sleeps until the wait set's epoll instance has something, for at most `limit`. Also watches up to [`WATCHED`]
+    /// peer processes. Returns the numbers of the links whose peer process has died although the socket is open.
     pub(super) fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
         let up = |(number, used): (&u64, &Used)| (!used.link.is_down()).then(|| (*number, used.link.clone()));
         let links: Vec<_> = unpoisoned(&self.links).iter().filter_map(up).collect();

@@ -1,6 +1,6 @@
 //! The two directions of an end.
 
-/// One direction of an end: the one in which it receives, or the one in which it sends.
+/// One direction of a channel end: the receiving one or the sending one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Receiving = 0,

@@ -28,21 +28,21 @@ use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
-/// The state of an end whose waits another thread may interrupt.
+/// The state of an end by which other threads of this process interrupt waits on it.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// Whether the end's waits are interrupted: 0 means no, any other value yes.
+    /// Whether the waits on this end are interrupted: 0 if not, any other value if so.
     raised: AtomicU32,
-    /// Where a thread sleeps that waits on this end, by [`Direction`]; `None` if none does.
+    /// Where a thread sleeps that waits on this end, one entry for each [`Direction`]; `None` if no thread does.
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 
-/// A link on whose socket threads may sleep.
+/// A link, as far as interruptions need it: threads may sleep on its socket, as leader or as followers.
 pub(crate) trait Sleepers: Send + Sync {
-    /// Wakes the threads that wait for what another thread receives from the socket.
+    /// Wakes the followers: the threads that wait while another thread, the leader, receives from the socket.
     fn wake_followers(&self);
 
-    /// Returns a weak reference to this link; `None` if it has no socket.
+    /// Returns a weak reference to this link; `None` for the link of this process to itself, which has no socket.
     fn weak_if_socket(&self) -> Option<Weak<dyn Sleepers>>;
 }
 
@@ -52,7 +52,7 @@ struct Asleep {
     word: Option<(RingMemory, Scope)>,
 }
 
-/// Returns the sleep word for a wait in this direction: for a message, or for room.
+/// Returns the sleep word of an end for waits in this direction: for a message (receiving) or for room (sending).
 pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
     match direction {
         Direction::Receiving => memory.sleeping(),
@@ -61,7 +61,7 @@ pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
 }
 
 impl Interrupts {
-    /// Interrupts all waits on this end that are in progress, and all later ones until [`Interrupts::lower`].
+    /// Interrupts all waits on this end, those in progress and all later ones, until [`Interrupts::lower`].
     pub(crate) fn raise(&self) {
         self.raised.store(1, Ordering::SeqCst);
         let asleep = unpoisoned(&self.asleep);
@@ -91,7 +91,7 @@ impl Interrupts {
     }
 }
 
-/// The state by which another thread can interrupt a wait; empty for a wait that nothing interrupts.
+/// The means by which another thread can interrupt a wait on an end; empty for a wait that nothing can interrupt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a>(Option<&'a Interrupts>);
 
@@ -116,8 +116,9 @@ impl<'a> Interruption<'a> {
         if self.has_come() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Notes that a thread may sleep on this link and word, until the returned value is dropped. The caller checks only
-    /// after this whether the wait has been interrupted.
+    /// Notes, until the returned value is dropped, that a thread may sleep on this link and word in this direction. The
+    /// caller checks after this, and not before, whether the wait has been interrupted. Returns `None` for a wait that
+    /// nothing can interrupt.
     pub(crate) fn note(
         self,
         direction: Direction,
@@ -130,14 +131,14 @@ impl<'a> Interruption<'a> {
         Some(Noted { interrupts, direction })
     }
 
-    /// Returns a wake fd that becomes readable at an interruption, or `None` for a wait that nothing interrupts. The
-    /// caller checks only after this whether the wait has been interrupted.
+    /// Returns the wake fd, which becomes readable at an interruption of any end. Returns `None` for a wait that
+    /// nothing can interrupt. The caller checks after this, and not before, whether the wait has been interrupted.
     pub(crate) fn wake_fd(self) -> Option<Result<Arc<OwnedFd>, Error>> {
         self.0.map(|_| wake_fd())
     }
 }
 
-/// A note that a thread may be asleep on an end; it ends when dropped.
+/// A note that a thread may sleep on an end. Dropping it removes the note.
 #[must_use]
 pub(crate) struct Noted<'a> {
     interrupts: &'a Interrupts,
@@ -150,7 +151,8 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// The wake fd that the next interruption writes to, created when a thread first polls it.
+/// The wake fd (an eventfd) to which the next interruption writes, shared by all links. Created when a thread needs it,
+/// and replaced after each interruption.
 static WAKE_FD: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
 
 fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
@@ -163,7 +165,8 @@ fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
     Ok(wake_fd)
 }
 
-/// Wakes all leaders whose waits may be interrupted, on all links. Those that are not interrupted sleep again.
+/// Writes to the wake fd. This wakes all leaders of all links whose waits can be interrupted; those whose waits are not
+/// interrupted sleep again.
 fn signal_wake_fd() {
     if let Some(wake_fd) = unpoisoned(WAKE_FD.get()).take() {
         epoll::signal(&wake_fd);

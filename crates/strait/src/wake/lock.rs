@@ -15,19 +15,20 @@ use crate::wake::interrupt::Interruption;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// State of the lock: held, and a thread may sleep until it is free.
+/// State of the lock: held, and other threads may sleep until it is free, so that releasing it must wake one.
 const CONTENDED: u32 = 2;
-/// State of the lock: held, and the threads that slept were woken to check for an interruption.
+/// State of the lock: held, and the threads that slept for it have been woken to check for an interruption.
 const WOKEN: u32 = 3;
 
-/// How often a thread looks at a held lock before it sleeps. As a rule a lock is held for tens of nanoseconds.
+/// The number of times that a thread checks a held lock before it sleeps. As a rule a lock is held for tens of
+/// nanoseconds.
 const SPINS: u32 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// How many times the holder has marked the lock as blocking: it waits for the peer, or its user holds a view or a
-    /// reservation.
+    /// How many times the holder has marked the lock as blocking. A holder does so while it waits for the peer, or
+    /// while the program holds a view or a reservation.
     blocking: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -40,26 +41,26 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), blocking: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock; if its holder has marked it as blocking, takes it without the holder's consent.
+    /// Takes the lock; if the holder has marked it as blocking, takes it away from the holder.
     ///
     /// # Safety
-    /// A holder that has marked the lock as blocking must never use it again.
+    /// A holder that has marked the lock as blocking must never use the guard again.
     pub(crate) unsafe fn lock_or_seize(&self) -> Guard<'_, T> {
         self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
     }
 
-    /// Takes the lock if no thread holds it just now, and never waits. For a thread that holds another lock: two such
-    /// threads could wait for each other.
+    /// Takes the lock if no thread holds it now; otherwise returns `None`. Never waits. For a thread that holds another
+    /// lock: two such threads could otherwise wait for each other.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Guard { lock: self })
     }
 
-    /// Takes the lock, and waits for it until the deadline.
+    /// Takes the lock, waiting until the deadline if another thread holds it.
     ///
-    /// With [`Deadline::NOW`] the call still waits for a holder that needs it for one copy. It fails only if the holder
-    /// has marked the lock as blocking.
+    /// With [`Deadline::NOW`] the call still waits for a holder that needs the lock for one copy. It fails only if the
+    /// holder has marked the lock as blocking.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline; [`Error::System`].
@@ -68,8 +69,8 @@ impl<T> Lock<T> {
         self.lock_unless(deadline, || Interruption::NONE)
     }
 
-    /// Takes the lock like [`Lock::lock`]. Once `interruption` has come, the call behaves as with [`Deadline::NOW`],
-    /// but fails with [`Error::Interrupted`].
+    /// Takes the lock, waiting until the deadline if another thread holds it. Once the wait is interrupted, the call
+    /// still waits for one copy, but fails with [`Error::Interrupted`] if the holder has marked the lock as blocking.
     #[inline]
     pub(crate) fn lock_unless<'i>(
         &self,
@@ -82,7 +83,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Makes the threads that sleep until the lock is free check whether they were interrupted.
+    /// Wakes the threads that sleep until the lock is free, so that they check whether their waits were interrupted.
     pub(crate) fn wake_waiters(&self) {
         // A thread that begins to sleep after this checks after its own exchange, and so sees what was written before
         // this one.
@@ -141,28 +142,28 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Marks the lock as blocking: from now on the holder keeps it while it waits for the peer, or while its user holds
-    /// a view or a reservation.
+    /// Marks the lock as blocking: from now on the holder keeps it while it waits for the peer, or while the program
+    /// holds a view or a reservation. Other threads time out instead of waiting for it.
     pub(crate) fn mark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Marks the lock as blocking, unless the deadline is [`Deadline::NOW`]: a holder that does not wait delays no
-    /// other thread.
+    /// Marks the lock as blocking, because its holder is about to wait until the deadline. Does nothing with
+    /// [`Deadline::NOW`]: a holder that does not wait delays no other thread.
     pub(crate) fn mark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
             self.mark_blocking();
         }
     }
 
-    /// Takes back a [`Guard::mark_blocking_until`] with this deadline.
+    /// Takes back one [`Guard::mark_blocking_until`] that was called with this deadline.
     pub(crate) fn unmark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
             self.unmark_blocking();
         }
     }
 
-    /// Takes back one [`Guard::mark_blocking`]. All marks end when the guard is dropped.
+    /// Takes back one [`Guard::mark_blocking`]. Dropping the guard takes back all of them.
     pub(crate) fn unmark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }

@@ -14,8 +14,8 @@ use super::{Asleep, Event, PASSES, SOCKETS_EVERY, SharedSet};
 use crate::error::Error;
 
 impl SharedSet {
-    /// Takes the events that there are now, for a driver that looks again soon. One call out of [`SOCKETS_EVERY`] looks
-    /// at the sockets as well.
+    /// Polls the wait set for its driver, which polls again soon: adds the present events to `events`, up to `limit`.
+    /// One call out of [`SOCKETS_EVERY`] receives from the sockets too.
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         self.polling.store(true, Ordering::SeqCst);
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
@@ -25,9 +25,9 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Takes the events that there are now, for a driver that is about to sleep. If there are none, the descriptor is
-    /// readable now or becomes readable as soon as there may be something. If there are some, the driver still counts
-    /// as polling.
+    /// Polls the wait set for its driver, which is about to sleep: adds the present events to `events`, up to `limit`.
+    /// If there are none, the set's descriptor becomes readable as soon as there may be something. If there are some,
+    /// the driver still counts as polling.
     pub(in crate::wait_set) fn park(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         for _ in 0..=PASSES {
             self.polling.store(false, Ordering::SeqCst);

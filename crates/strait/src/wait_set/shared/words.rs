@@ -24,39 +24,39 @@ use crate::ring::ready_bitmap::{ON_WORD, Words};
 use crate::shm::ReadyBitmapMemory;
 use crate::sync::unpoisoned;
 
-/// The part of a wait set's state that serves threads that sleep on words (futexes).
+/// The part of a wait set's state that serves a thread that sleeps on words (futexes).
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// The word of the set that threads of this process change to wake a sleeper: 1 while a thread sleeps on it, or is
-    /// about to.
+    /// The word that threads of this process change to wake the thread of the wait set that sleeps on words. 1 while
+    /// that thread sleeps or is about to.
     word: AtomicU32,
-    /// Whether the last sleep was longer than [`SLICE`]. If so, the next sleep is in epoll.
+    /// Whether the last sleep of the wait set was longer than [`SLICE`]. If so, the next sleep is in epoll.
     long: AtomicBool,
-    /// Whether the kernel has refused to sleep on several words at once (`futex_waitv`).
+    /// Whether the kernel has refused to let a thread sleep on several words at once (`futex_waitv`).
     refused: AtomicBool,
-    /// When a thread that was about to sleep on words last received from the sockets; `None` if never.
+    /// When a thread of the wait set that was about to sleep on words last received from the sockets; `None` if never.
     heard: Mutex<Option<Instant>>,
 }
 
-/// The outcome of an attempt of a wait set to sleep on words.
+/// The outcome of an attempt of a thread to sleep on the words of a wait set.
 pub(super) enum Slept<'a> {
-    /// The thread may have been woken or did not have to sleep: there may be something.
+    /// The thread was woken, or did not have to sleep: members may be ready.
     Woken,
-    /// A sleep on words is not possible now. Returns the caller's count as asleep.
+    /// The thread could not sleep on words now. Returns its count as asleep, so that it can sleep in epoll.
     InVain(Asleep<'a>),
 }
 
-/// The reason why one link woke a thread that slept on the words of several links.
+/// The reason why the peer of one link woke a thread that slept on the words of several links.
 #[derive(Clone, Copy)]
 enum Waker {
     Nobody,
     Ringer,
-    /// The peer woke the thread because it sent a packet, or says that it did.
+    /// The peer sent a packet, or says that it did, and woke the thread for that.
     Packet,
 }
 
 impl Own {
-    /// Wakes the thread of this set that sleeps on words. Returns whether there was one.
+    /// Wakes the thread of this wait set that sleeps on words. Returns whether a thread slept there.
     pub(super) fn wake(&self, ready: &mut Queue) -> bool {
         let on_word = std::mem::take(&mut ready.on_word);
         if on_word {
@@ -66,8 +66,8 @@ impl Own {
         on_word
     }
 
-    /// Returns whether no thread of the set has received from the sockets for [`SLICE`]. If so, the caller must do
-    /// that, and `now` is stored as the time.
+    /// Returns whether no thread of the wait set has received from the sockets for [`SLICE`]. If so, the caller must
+    /// receive from them, and `now` is stored as the time of that.
     fn is_deaf(&self, now: Instant) -> bool {
         let mut heard = unpoisoned(&self.heard);
         let is_deaf = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= SLICE);
@@ -77,8 +77,8 @@ impl Own {
         is_deaf
     }
 
-    /// Runs `sleep`, which sleeps in epoll. If it took less than [`SLICE`], the next sleep of the set is on words
-    /// again.
+    /// Runs `sleep`, which sleeps in epoll, and returns its result. If it took less than [`SLICE`], the next sleep of
+    /// the wait set may be on words again.
     pub(super) fn measure(&self, sleep: impl FnOnce() -> Result<bool, Error>) -> Result<bool, Error> {
         if !self.long.load(Ordering::Relaxed) {
             return sleep();
@@ -91,8 +91,8 @@ impl Own {
 }
 
 impl SharedSet {
-    /// Sleeps on words until there may be something, for at most [`SLICE`] and not beyond the deadline. Returns
-    /// [`Slept::InVain`] if a sleep on words is not possible now.
+    /// Sleeps on the words of the wait set until members may be ready, for at most [`SLICE`] and not beyond the
+    /// deadline. Returns [`Slept::InVain`] if a sleep on words is not possible now.
     pub(super) fn sleep_on_words<'a>(&self, asleep: Asleep<'a>, deadline: Deadline) -> Result<Slept<'a>, Error> {
         let own = &self.words;
         if own.long.load(Ordering::Relaxed)

@@ -17,7 +17,7 @@ use crate::ring::{Consumer, Memory, Producer, announce, take_sleeper};
 
 const NUMBER: u32 = 7;
 
-/// The words of a notification area that the member with the id [`NUMBER`] needs.
+/// The words of a notification area that the model needs for a member with the id [`NUMBER`].
 struct Bitmap {
     words: Vec<Tracked64>,
     sleeping: Tracked32,
@@ -63,9 +63,9 @@ impl Words for Arc<Bitmap> {
     }
 }
 
-/// A peer sends two messages and notifies; a set looks at the member, sleeps if there is nothing, and receives all
-/// messages. `look_again` says whether the set looks again at the ring, and at the notification area, after it has
-/// armed.
+/// Runs a model in which a peer sends two messages and notifies. A wait set looks at the member, sleeps if there is
+/// nothing, and receives all messages. `look_again` says whether the set checks the ring, and the notification area,
+/// again after it has armed.
 fn a_member_is_heard(look_again: [bool; 2]) {
     const MESSAGES: u64 = 2;
     check_within(2, move || {
@@ -147,7 +147,7 @@ fn without_another_look_at_the_bitmap_one_is_not() {
 #[derive(Default)]
 struct Driven {
     polling: Awake,
-    /// The number of members in the queue, and whether the wake fd is readable.
+    /// The number of members in the queue of the wait set, and whether its wake fd is readable.
     ready: loom::sync::Mutex<(u32, bool)>,
 }
 
@@ -160,8 +160,8 @@ impl Default for Awake {
 }
 
 impl Driven {
-    /// Models [`SharedSet::push`](crate::wait_set::SharedSet::push): queues a member, and wakes the driver if it does
-    /// not poll.
+    /// Models [`SharedSet::push`](crate::wait_set::SharedSet::push): puts a member into the queue, and wakes the driver
+    /// if the driver is not polling.
     fn push(&self, futex: &Futex) {
         let mut ready = self.ready.lock().unwrap();
         ready.0 += 1;
@@ -176,8 +176,8 @@ impl Driven {
     }
 }
 
-/// Another thread queues members while the driver polls and parks: see [`driven`](crate::wait_set::shared::driven).
-/// With `says_first` the driver says that it parks before its last look.
+/// Runs a model in which a thread queues members while the driver of the wait set polls and parks: see
+/// [`driven`](crate::wait_set::shared::driven). If `says_first`, the driver says that it parks before its last look.
 fn a_driver_finds_all(says_first: bool) {
     use loom::sync::atomic::Ordering::SeqCst;
     const MEMBERS: u32 = 2;
@@ -226,15 +226,16 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
     a_driver_finds_all(false);
 }
 
-/// The step that a model leaves out, to show that the checker finds the consequence.
+/// The step that the model leaves out, to show that the checker finds a message that is not received.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Left out: a sender of a packet checks whether a thread sleeps on the word of the notification area.
+    /// Left out: a thread that has sent a packet checks whether a thread of the peer sleeps on the word of the
+    /// notification area.
     Post,
-    /// Left out: a thread that slept on the word of the notification area takes back that it sleeps there.
+    /// Left out: a thread that slept on the word of the notification area writes that it no longer sleeps there.
     Leave,
-    /// Left out: a thread that takes the word of the notification area from a sleeper wakes that sleeper.
+    /// Left out: a thread that overwrites the word of the notification area wakes the thread that sleeps on it.
     Take,
 }
 
@@ -243,7 +244,8 @@ fn new_bitmap() -> Arc<Bitmap> {
     Arc::new(Bitmap { words, sleeping: word32(), posted: word32(), known: word32() })
 }
 
-/// A peer notifies while another thread of its process sends a packet. Both wake a thread that sleeps on the word.
+/// Runs a model in which one thread of a peer notifies while another one sends a packet. Both wake a thread that sleeps
+/// on the word of the notification area.
 fn what_is_notified_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
         let bitmap = new_bitmap();
@@ -297,16 +299,16 @@ fn without_a_look_at_the_word_a_packet_is_not_heard() {
     what_is_notified_and_posted_is_heard(Broken::Post);
 }
 
-/// Two sets with one member each on one link. The first set sleeps on the word while the second does not sleep, and
-/// otherwise on the socket. The second set always sleeps on the socket.
+/// A model of two wait sets with one member each on one link. The first set sleeps on the word of the notification area
+/// while the second set does not sleep, and otherwise on the socket. The second set always sleeps on the socket.
 struct Two {
     bitmap: Arc<Bitmap>,
     collector: loom::sync::Mutex<Collector<Arc<Bitmap>>>,
-    /// The number of threads that sleep or are about to, for each set.
+    /// The number of threads that sleep or are about to, for each of the two wait sets.
     asleep: [loom::sync::Mutex<u32>; 2],
-    /// The word on which the first set sleeps.
+    /// The word of the notification area, on which the first wait set sleeps.
     on_word: Futex,
-    /// For each set, a word that stands for the socket on which the set sleeps.
+    /// For each wait set, a word that stands for the socket on which the set sleeps.
     on_socket: [Futex; 2],
     found: [loom::sync::Mutex<bool>; 2],
     packet: loom::sync::Mutex<bool>,
@@ -349,14 +351,14 @@ impl Two {
         }
     }
 
-    /// Models `Link::arm`: writes into the notification area how this process sleeps.
+    /// Models `Link::arm`: writes into the notification area how this process sleeps (`how`).
     fn arm(&self, how: u32) {
         if ready_bitmap::announce(&self.bitmap, how) && self.broken != Broken::Take {
             self.on_word.wake();
         }
     }
 
-    /// Models `Link::collect`, which queues members in their sets and writes to the wake fd of the set.
+    /// Models `Link::collect`: puts notified members into the queues of their wait sets and wakes the sets.
     fn collect(&self) {
         self.collector.lock().unwrap().collect(9, |member| {
             let set = MEMBERS.iter().position(|number| *number == member.number()).unwrap();
@@ -368,7 +370,8 @@ impl Two {
         });
     }
 
-    /// Models `Link::answer_notifications`: collects, and says again that this process sleeps if a set does.
+    /// Models `Link::answer_notifications`: collects notified members, and writes again that this process sleeps if a
+    /// wait set does.
     fn answer(&self) {
         self.collect();
         if self.asleep.iter().any(|asleep| *asleep.lock().unwrap() > 0) {
@@ -412,7 +415,8 @@ impl Two {
     }
 }
 
-/// A peer notifies both sets in the order `order`, and the threads of both find their member.
+/// Runs a model in which a peer notifies a member of each of two wait sets, in the order `order`. The threads of both
+/// sets find their member.
 fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
     check_within(preemptions, move || {
         let two = Arc::new(Two::new(broken));

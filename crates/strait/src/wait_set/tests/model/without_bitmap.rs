@@ -17,7 +17,7 @@ use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Round, Word
 use crate::ring::tests::harness::{Fence, Futex, SharedTable, Tracked32, check_within, word32};
 use crate::ring::{Word, announce, take_sleeper};
 
-/// The step that the model leaves out, to show that the checker finds a receiver that sleeps on.
+/// The step that the model leaves out, to show that the checker finds a receiver that is not woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
@@ -25,41 +25,42 @@ enum Broken {
     WakePacket,
     /// Left out: a peer whose packet was refused puts the member's sleep word back.
     GiveBack,
-    /// Left out: a peer that has sent a packet checks whether it has received the notification area since.
+    /// Left out: a peer that has sent a packet checks whether it has received the notification area in the meantime.
     Post,
-    /// Wrong order: a peer says that it has the notification area before its threads can see the area.
+    /// Wrong order: a peer acknowledges the notification area before its own threads can see the area.
     KnownFirst,
-    /// Left out: the reader looks at all members for a packet that comes once the peer is known to have the
+    /// Left out: the reader looks at all members after a packet that it receives once the peer has acknowledged the
     /// notification area.
     LastRound,
 }
 
-/// When the peer gets the notification area.
+/// The time at which the peer in the model gets the notification area.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// The peer gets the notification area at any time: another thread of its process receives it.
+    /// The peer gets the notification area at any time, from another thread of its process.
     Late,
     Never,
 }
 
-/// A model of one member of a wait set, and of its peer.
+/// A model of one member of a wait set and of its peer, which may lack the notification area.
 struct World {
     broken: Broken,
-    /// The number of messages that the peer has published, and the sleep word of the member.
+    /// The number of messages that the peer has published.
     published: Tracked32,
+    /// The sleep word of the member.
     listening: Tracked32,
     bitmap: Arc<Bitmap>,
-    /// 1 if the peer's process has the notification area, and otherwise 0.
+    /// 1 if the peer's process has received the notification area, and otherwise 0.
     has_bitmap: Tracked32,
-    /// The number of packets in the socket, and how many of the next sends the kernel refuses.
+    /// The number of packets in the socket, and the number of the next sends that the kernel refuses.
     packets: Mutex<(u32, u32)>,
-    /// The two words on which the reader sleeps: one stands for the socket, the other is the word of the notification
-    /// area.
+    /// One of the two words on which the reader sleeps: stands for the socket. The other, `on_word`, is the word of the
+    /// notification area.
     on_socket: Futex,
     on_word: Futex,
 }
 
-/// Returns the sleep word of a member that was looked at and is armed.
+/// Returns the sleep word of a member that is armed, because a look found nothing.
 fn listening() -> Tracked32 {
     let word = word32();
     word.store(waiter::on_set(NUMBER, false), SeqCst);
@@ -115,7 +116,7 @@ impl World {
         sent
     }
 
-    /// Models `Link::wake`: the peer sends a wake packet. Returns `false` if the kernel refuses it.
+    /// Models `Link::wake`: the peer sends a wake packet. Returns `false` if the kernel refuses the packet.
     fn wake(&self) -> bool {
         let mut packets = self.packets.lock().unwrap();
         if packets.1 > 0 {
@@ -128,7 +129,8 @@ impl World {
         true
     }
 
-    /// Models `Link::learn_bitmap`: the peer's process receives the notification area and says that it has it.
+    /// Models `Link::learn_bitmap`: the peer's process receives the notification area, and then acknowledges that in
+    /// the area.
     fn learn_bitmap(&self) {
         if self.broken == Broken::KnownFirst {
             ready_bitmap::acknowledge(&self.bitmap);
@@ -147,7 +149,8 @@ impl World {
         self.packets.lock().unwrap().0 > 0
     }
 
-    /// Receives packets, and begins a round through the members if there was one. Models `Link::begin_round`.
+    /// Models the receive from the socket, and `Link::begin_round`: takes all packets, and begins a round through the
+    /// members if there was one.
     fn receive(&self, round: &mut Round) {
         if std::mem::take(&mut self.packets.lock().unwrap().0) > 0 {
             let known = self.is_known();
@@ -157,8 +160,8 @@ impl World {
         }
     }
 
-    /// Looks for messages that the member has not seen, and arms it. Returns `true` if there were some, before or after
-    /// that.
+    /// Looks for messages that the member has not seen, and then arms the member. Returns `true` if there were some
+    /// before, or are some after it was armed.
     fn look(&self, seen: &mut u32) -> bool {
         let now = self.published.load(SeqCst);
         if std::mem::replace(seen, now) != now {
@@ -168,7 +171,7 @@ impl World {
         self.published.load(SeqCst) != now
     }
 
-    /// Runs a set that waits until it has seen this many messages.
+    /// Runs the waiting thread of the model's wait set until it has seen `messages` messages.
     fn wait_for(&self, messages: u32) {
         let mut collector = Collector::new(self.bitmap.clone());
         let (mut round, mut seen, mut queued, mut hears_socket) = (Round::default(), 0, false, false);
@@ -200,8 +203,8 @@ impl World {
     }
 }
 
-/// A peer sends `messages` messages, and the kernel refuses the first `refused` of its wake packets; a set finds all
-/// messages.
+/// Runs a model in which a peer sends `messages` messages and the kernel refuses the first `refused` of its wake
+/// packets. The wait set finds all messages.
 fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
     check_within(2, move || {
         let world = World::new(broken, refused);
