@@ -14,23 +14,23 @@ pub struct Counters {
     pub messages_received: u64,
     /// Number of payload bytes in the messages that this end has received.
     pub bytes_received: u64,
-    /// How often this end made a system call to wake the other end.
+    /// Number of system calls with which this end has woken threads at the other end.
     pub wake_ups: u64,
-    /// How often a thread that waited on this end went to sleep.
+    /// How often a thread that waited on this end, for a message or for room, went to sleep.
     pub sleeps: u64,
     /// Number of messages that this end sent out of line, in a block or in sealed memory.
     pub out_of_line: u64,
-    /// Number of messages sent out of line for which the pool had a free block that was mapped already.
+    /// Number of messages that this end sent out of line in a block that the pool had free and mapped already.
     pub pool_hits: u64,
     /// How often a larger ring replaced the ring through which this end sends.
     pub grown: u64,
-    /// How often sending on this end had to wait for room.
+    /// How often a send on this end had to wait for room.
     pub stalls: u64,
     /// How often a receive on this end failed because this process held as much for the peer as the limits allow.
     pub limits_reached: u64,
 }
 
-/// A counter with one writer at a time, so that counting needs no atomic read-modify-write operation.
+/// A counter with one writing thread at a time, so that counting needs no atomic read-modify-write operation.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 

@@ -20,12 +20,12 @@ pub enum Handle {
     Fd(OwnedFd),
     /// An end of a channel.
     Channel(Channel),
-    /// A region of shared memory. The library has checked that a received region is of the kind that its sender
-    /// claims.
+    /// A region of shared memory. The library has checked that a received region has a fixed size, the one that its
+    /// sender claims.
     Region(Region),
     /// The writing end of a data pipe.
     Producer(DataProducer),
-    /// The reading end of a data pipe, with its unread bytes.
+    /// The reading end of a data pipe, with the bytes that it has not read yet.
     Consumer(DataConsumer),
 }
 
@@ -70,7 +70,8 @@ impl Handle {
         }
     }
 
-    /// Returns the channel end of a channel or data-pipe end; `None` for descriptors and regions.
+    /// Returns the channel of a handle that is a channel end, or that contains one because it is a data-pipe end.
+    /// `None` for file descriptors and regions.
     pub(crate) fn channel(&self) -> Option<&Channel> {
         match self {
             Self::Channel(channel) => Some(channel),
@@ -80,8 +81,8 @@ impl Handle {
         }
     }
 
-    /// Returns the channel end that the handle is or has, which the caller then closes. A data-pipe end is marked as
-    /// ended. `None` for descriptors, regions, and ends that were sent or closed already.
+    /// Takes the channel end out of a handle that is or contains one, for the caller to close. A data pipe is marked as
+    /// ended. `None` for file descriptors, regions, and ends that were sent or closed already.
     pub(crate) fn into_end(self) -> Option<Arc<End>> {
         let end = self.channel()?.end.clone();
         if end.was_sent() {
@@ -97,18 +98,19 @@ impl Handle {
         Some(end)
     }
 
-    /// Returns whether the handle is only a descriptor (a file descriptor or a region), which closes when the handle
-    /// is dropped.
+    /// Returns whether the handle is nothing but a descriptor (a file descriptor or a region), which is closed when the
+    /// handle is dropped.
     pub(crate) fn has_own_descriptor(&self) -> bool {
         matches!(self, Self::Fd(_) | Self::Region(_))
     }
 
-    /// Returns whether the handle travels as a bare descriptor, without an entry in a handle table.
+    /// Returns whether the handle travels as a bare file descriptor, without an entry in a handle table.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Fd(_))
     }
 
-    /// Returns the channel end of a channel or data-pipe end; `None` for descriptors and regions.
+    /// Returns the channel end that the handle is, or contains because it is a data-pipe end. `None` for file
+    /// descriptors and regions.
     pub(crate) fn as_end(&self) -> Option<&Arc<End>> {
         self.channel().map(Channel::end)
     }

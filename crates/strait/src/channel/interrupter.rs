@@ -10,14 +10,14 @@ use crate::wake::interrupt::{Interruption, Interrupts};
 #[derive(Clone, Debug)]
 pub struct Interrupter {
     end: Weak<End>,
-    /// The data-pipe end to which the channel end belongs; `None` for a plain channel. The lock of a data-pipe end
-    /// has waiters of its own, which an interrupt wakes too.
+    /// The data-pipe end to which the channel end belongs; `None` for a plain channel. Threads may also wait for the
+    /// lock of a data-pipe end, and an interrupt wakes these threads too.
     pipe: Option<Weak<dyn WakeWaiters>>,
 }
 
-/// An object with a lock of its own, besides the two locks of its channel end.
+/// An object, such as a data-pipe end, that has a lock of its own besides the two locks of its channel end.
 pub(crate) trait WakeWaiters: fmt::Debug + Send + Sync {
-    /// Wakes the threads that wait for the object's lock, so that each checks whether it was interrupted.
+    /// Wakes the threads that wait for the object's own lock, so that each checks whether it was interrupted.
     fn wake_waiters(&self);
 }
 
@@ -47,17 +47,17 @@ impl Channel {
 }
 
 impl Interrupter {
-    /// Returns this interrupter for the data-pipe end `pipe` to which the channel end belongs.
+    /// Returns this interrupter, extended to wake also the threads that wait for the lock of the data-pipe end `pipe`.
     pub(crate) fn of_pipe(self, pipe: Weak<dyn WakeWaiters>) -> Self {
         Self { pipe: Some(pipe), ..self }
     }
 }
 
 impl Interrupter {
-    /// Ends all waits on the end, until [`Interrupter::resume`]. A call that waits now fails at once with
-    /// [`Error::Interrupted`](crate::Error::Interrupted), and so does each later call that would have to wait. Calls
-    /// that need not wait work as before, and the other end notices nothing. The interruption also lasts when the end
-    /// is sent within this process.
+    /// Ends all waits on the end from which this interrupter was created, until [`Interrupter::resume`]. A call that
+    /// waits now fails at once with [`Error::Interrupted`](crate::Error::Interrupted), and so does each later call that
+    /// would have to wait. Calls that need not wait work as before, and the other end notices nothing. The interruption
+    /// also lasts when the end is sent within this process.
     ///
     /// Wait sets and tasks that wait for the end are not interrupted. Does not block.
     pub fn interrupt(&self) {
@@ -76,9 +76,9 @@ impl Interrupter {
 }
 
 impl Interrupter {
-    /// Takes an interruption back: from now on calls on the end wait again. If the call follows soon after
-    /// [`Interrupter::interrupt`], a waiting call may notice neither. A caller that needs all waiting calls to return
-    /// waits for that before it resumes.
+    /// Takes an interruption back: from now on calls on the end wait again. If this call follows soon after
+    /// [`Interrupter::interrupt`], a waiting call may notice neither, and go on waiting. A caller that needs all
+    /// waiting calls to return has to wait for that before it resumes.
     ///
     /// Use an interruption and this call to make other threads leave an end for a moment, for a step that may fail.
     pub fn resume(&self) {
@@ -91,8 +91,8 @@ impl Interrupter {
 }
 
 impl End {
-    /// Returns what a wait that begins now has to check: whether an interrupter has ended the waits of this end. An
-    /// interrupter that is created later does not end that wait.
+    /// Returns the means by which a wait that begins now can check whether an interrupter has ended the waits of this
+    /// end. An interrupter that is created later does not end that wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
     }

@@ -35,7 +35,7 @@ pub struct Outgoing<'a> {
     pub(crate) handles: Vec<Handle>,
 }
 
-/// The bytes of a message to send, in one piece or several.
+/// The bytes of a message to be sent, in one piece or in several parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parts<'a> {
     One(&'a [u8]),
@@ -62,8 +62,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Calls `take` for each part in order; the first argument is the byte offset of the part in the message. Stops
-    /// at the first error and returns it.
+    /// Calls `take` for each part in order; the first argument is the byte offset of the part in the message. Stops at
+    /// the first error and returns that error.
     #[inline]
     pub(crate) fn each<E>(&self, mut take: impl FnMut(usize, &'a [u8]) -> Result<(), E>) -> Result<(), E> {
         match *self {
@@ -81,25 +81,25 @@ impl<'a> Parts<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Creates a message of these bytes and no handles. An empty message is allowed.
+    /// Creates a message to be sent, of these bytes and no handles. An empty message is allowed.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { parts: Parts::One(bytes), handles: Vec::new() }
     }
 
-    /// Creates a message of all these parts, one after the other, and no handles. Sending copies them straight into
-    /// shared memory.
+    /// Creates a message to be sent, of all these parts, one after the other, and no handles. Sending copies the parts
+    /// straight into shared memory.
     pub fn vectored(parts: &'a [IoSlice<'a>]) -> Self {
         Self { parts: Parts::Many(parts), handles: Vec::new() }
     }
 
-    /// Adds a handle behind the handles already added.
+    /// Adds a handle to the message, behind the handles already added.
     #[must_use]
     pub fn handle(mut self, handle: impl Into<Handle>) -> Self {
         self.handles.push(handle.into());
         self
     }
 
-    /// Adds handles, in order, behind the handles already added.
+    /// Adds handles to the message, in order, behind the handles already added.
     #[must_use]
     pub fn handles(mut self, handles: impl IntoIterator<Item = Handle>) -> Self {
         self.handles.extend(handles);
@@ -142,7 +142,7 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
     }
 }
 
-/// The parts of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes,
+/// The content of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes,
 /// so this type is one word: such messages stay small, and cost nothing to drop.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedExtras(Option<Box<MessageExtras>>);
@@ -151,19 +151,19 @@ pub(crate) struct ReceivedExtras(Option<Box<MessageExtras>>);
 #[derive(Debug, Default)]
 pub(crate) struct MessageExtras {
     handles: UnclaimedHandles,
-    /// [`Error::HandlesLost`] if some handles of the message did not arrive.
+    /// [`Error::HandlesLost`] if some handles of the message did not arrive; otherwise `None`.
     lost: Option<Error>,
-    /// The value, if the message is one. Such a message has neither handles nor bytes until the value is turned into
-    /// them.
+    /// The value, if the message is a value. Such a message has neither handles nor bytes until the value is turned
+    /// into bytes and handles.
     value: Option<Lazy>,
-    /// The sealed memory with the message's bytes, if they were not copied out of it.
+    /// The sealed memory in which the bytes of the message lie, if they were not copied into private memory.
     sealed: Option<Sealed>,
 }
 
-/// A message that is a value, on its way within this process.
+/// A message that is a value, while it is sent within this process.
 pub(crate) type Valued = Box<MessageExtras>;
 
-/// Bytes of a message in sealed memory: no process can change them.
+/// The bytes of a received message, in sealed memory that no process can change.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) mapping: Arc<Mapping>,
@@ -208,41 +208,41 @@ impl ReceivedExtras {
         self.0.as_ref().map_or(&[], |beside| &beside.handles)
     }
 
-    /// Sets the handles of the message; does nothing if `handles` is empty.
+    /// Sets the handles of the message. Does nothing if `handles` is empty.
     pub(crate) fn set_handles(&mut self, handles: UnclaimedHandles) {
         if !handles.is_empty() {
             self.0.get_or_insert_default().handles = handles;
         }
     }
 
-    /// Returns the account that is charged for the message's handles. Returns the default account if the message has
-    /// only bytes.
+    /// Returns the account of the peer process that sent the message's handles. Returns the default account if the
+    /// message has only bytes.
     pub(crate) fn payer(&self) -> Payer {
         self.0.as_ref().map(|beside| beside.handles.payer().clone()).unwrap_or_default()
     }
 
-    /// Returns [`Error::HandlesLost`] if some handles of the message did not arrive.
+    /// Returns [`Error::HandlesLost`] if some handles of the message did not arrive; otherwise `None`.
     pub(crate) fn lost(&self) -> Option<Error> {
         self.0.as_ref()?.lost
     }
 
-    /// Returns the value that the message is; `None` if the message is not a value.
+    /// Returns the value, if the message is a value; otherwise `None`.
     pub(crate) fn value(&self) -> Option<&Lazy> {
         self.0.as_ref()?.value.as_ref()
     }
 
-    /// Takes the value that the message is, with all that belongs to it; `None` if the message is not a value.
+    /// Takes the value out of a message that is a value; `None`, with nothing changed, if the message is not a value.
     pub(crate) fn take_valued(&mut self) -> Option<Valued> {
         self.value()?;
         self.0.take()
     }
 
-    /// Puts back a value that [`ReceivedExtras::take_valued`] has returned. `None` changes nothing.
+    /// Stores a value in the message again that [`ReceivedExtras::take_valued`] has taken out. `None` changes nothing.
     pub(crate) fn put_valued(&mut self, value: Option<Valued>) {
         self.0 = value.or_else(|| self.0.take());
     }
 
-    /// Returns the sealed memory that holds the message's bytes; `None` if the bytes lie elsewhere.
+    /// Returns the sealed memory in which the bytes of the message lie; `None` if they lie in private memory.
     pub(crate) fn sealed(&self) -> Option<&Sealed> {
         self.0.as_ref()?.sealed.as_ref()
     }
@@ -255,22 +255,23 @@ impl ReceivedExtras {
         self.0.as_mut()?.sealed.take()
     }
 
-    /// Returns the handles that arrived, also if others were lost. A value is dropped: its destructor is deferred.
+    /// Returns the handles of the message that arrived, also if others were lost. If the message is a value, drops the
+    /// value; its destructor is deferred.
     pub(crate) fn into_handles(mut self) -> UnclaimedHandles {
         // The destructor of a value is deferred, since the caller may hold locks.
         self.0.take().map(|beside| beside.handles).unwrap_or_default()
     }
 
-    /// Turns a value into bytes and handles: returns the bytes, and stores the handles here. `None` if the message is
-    /// no value. Runs the value's own code, so the caller holds no lock.
+    /// Turns a message that is a value into bytes and handles: returns the bytes, and stores the handles in the
+    /// message. `None` if the message is not a value. Runs the value's own code, so the caller holds no lock.
     pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
         let (bytes, handles) = self.take_valued()?.value?.into_parts();
         self.set_handles(UnclaimedHandles::new(handles, Payer::default()));
         Some(bytes)
     }
 
-    /// Drops the contents: handles, sealed memory or a value. A function of its own, so that dropping an empty
-    /// message stays small.
+    /// Drops the message's handles, sealed memory or value. This is a function of its own, so that the code for
+    /// dropping an empty message stays small.
     #[cold]
     #[inline(never)]
     fn let_go(&mut self) {
@@ -305,7 +306,7 @@ impl MessageExtras {
         Box::new(Self { value: Some(value), ..Self::default() })
     }
 
-    /// Returns the number of bytes that the value says it holds ([`Value::size`]); 0 if the message is no value.
+    /// Returns the size in bytes that the value reports ([`Value::size`]); 0 if the message is not a value.
     pub(crate) fn size(&self) -> usize {
         self.value.as_ref().map_or(0, Lazy::size)
     }
@@ -340,7 +341,7 @@ pub struct Message {
 impl Message {
     pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE };
 
-    /// Checks that this process can read the bytes.
+    /// Checks that this process can read the bytes of the message.
     ///
     /// # Errors
     /// [`Error::Forked`] if the bytes lie in memory that only the parent of this process has.
@@ -349,13 +350,13 @@ impl Message {
         if elsewhere { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// Creates an empty message, to receive into.
+    /// Creates an empty message, into which a message can be received.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a message of these bytes and handles, as if it had been received: to [put
-    /// back](crate::Channel::put_back), or for tests.
+    /// Creates a message of these bytes and handles, as if it had been received. Use it with
+    /// [`Channel::put_back`](crate::Channel::put_back), or in tests.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
         Self {
             bytes,
@@ -364,7 +365,7 @@ impl Message {
         }
     }
 
-    /// Creates a message that is this value, to be [sent](crate::Channel::forward).
+    /// Creates a message that is this value. [`Channel::forward`](crate::Channel::forward) sends it.
     pub fn from_value(value: impl Value) -> Self {
         Self { arrived: ReceivedExtras::of_value(MessageExtras::valued(Lazy::new(value))), ..Self::EMPTY }
     }
@@ -374,17 +375,17 @@ impl Message {
         self.arrived.value().is_some_and(Lazy::is::<T>)
     }
 
-    /// Takes the [value](Value) that the message is, and leaves the message empty. Returns `None`, and leaves the
-    /// message unchanged, if it is a value of another type, or bytes: because it came from another process, or was
-    /// turned into bytes already.
+    /// Takes the [value](Value) out of the message, and leaves the message empty. Returns `None`, and leaves the
+    /// message unchanged, if the message is a value of another type or not a value: a message from another process is
+    /// none, nor is one that was turned into bytes already.
     pub fn take_value<T: Value>(&mut self) -> Option<T> {
         let value = self.arrived.value()?.take()?;
         self.arrived.take_valued();
         Some(value)
     }
 
-    /// Makes the message empty and keeps its buffer. Destructors of values and callbacks are deferred, so the caller
-    /// may hold locks.
+    /// Makes the message empty, but retains the memory of its buffer. Destructors of values and callbacks are deferred,
+    /// so the caller may hold locks.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
@@ -394,8 +395,8 @@ impl Message {
         }
     }
 
-    /// Makes the message empty, keeps its buffer, and runs deferred destructors and callbacks. The caller holds no
-    /// lock.
+    /// Makes the message empty, retains the memory of its buffer, and runs deferred destructors and callbacks. The
+    /// caller holds no lock.
     #[inline]
     pub(crate) fn clear_and_run_deferred(&mut self) {
         let has_deferred = self.has_more_than_bytes();
@@ -405,15 +406,14 @@ impl Message {
         }
     }
 
-    /// Returns whether the message is more than bytes: it has handles or sealed memory, has lost handles, or is a
-    /// value.
+    /// Returns whether the message has more than bytes: handles (also lost ones), sealed memory, or a value.
     #[inline]
     pub(crate) fn has_more_than_bytes(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Drops the handles, the sealed memory or the value of the message. A function of its own, since it reads a
-    /// thread-local variable: in a shared library every such read costs a call.
+    /// Drops the handles, the sealed memory or the value of the message. This is a function of its own, since it reads
+    /// a thread-local variable: in a shared library every such read costs a call.
     #[cold]
     #[inline(never)]
     fn drop_arrived(&mut self) {
@@ -421,7 +421,7 @@ impl Message {
         deferred::postponed(|| self.arrived = ReceivedExtras::default());
     }
 
-    /// Copies bytes that lie in sealed memory into the message's own buffer.
+    /// Copies the bytes of the message into its own buffer, if they lie in sealed memory. Otherwise does nothing.
     #[inline]
     pub(crate) fn own_bytes(&mut self) {
         if let Some(sealed) = self.arrived.take_sealed() {
@@ -429,15 +429,15 @@ impl Message {
         }
     }
 
-    /// Turns a value into bytes and handles, if the message is one. Runs the value's own code.
+    /// Turns the message into bytes and handles, if it is a value. Runs the value's own code.
     pub(crate) fn turn(&mut self) {
         if let Some(bytes) = self.arrived.turn() {
             self.bytes = bytes;
         }
     }
 
-    /// Returns the bytes of the message. If the message is a [value](Value), the first such call turns it into bytes
-    /// and handles.
+    /// Returns the bytes of the message. If the message is a [value](Value), the first call that needs its bytes or
+    /// handles turns the value into them.
     ///
     /// # Panics
     /// In a child of `fork`, if the bytes lie in memory that the sender has sealed: the child does not have that
@@ -458,18 +458,20 @@ impl Message {
         }
     }
 
-    /// Returns the bytes of the message. They are copied only if they lie in memory that the sender has sealed.
+    /// Returns the bytes of the message as a vector. They are copied only if they lie in memory that the sender has
+    /// sealed.
     ///
     /// # Panics
-    /// As [`Message::bytes`].
+    /// In a child of `fork`, if the bytes lie in memory that the sender has sealed: the child does not have that
+    /// memory.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.turn();
         self.own_bytes();
         std::mem::take(&mut self.bytes)
     }
 
-    /// Returns the handles of the message, in the order in which they were sent. Empty if they were taken, or [did
-    /// not arrive](Error::HandlesLost). A value is turned into bytes and handles, as by [`Message::bytes`].
+    /// Returns the handles of the message, in the order in which they were sent. Returns none if they were taken, or
+    /// [did not arrive](Error::HandlesLost). A value is turned into bytes and handles, as by [`Message::bytes`].
     pub fn handles(&self) -> &[Handle] {
         match self.arrived.value() {
             None => self.arrived.handles(),
@@ -477,8 +479,8 @@ impl Message {
         }
     }
 
-    /// Takes the handles of the message, in the order in which they were sent. Empty if they were taken before. A
-    /// value is turned into bytes and handles, as by [`Message::bytes`].
+    /// Takes the handles of the message, in the order in which they were sent. Returns none if they were taken before.
+    /// A value is turned into bytes and handles, as by [`Message::bytes`].
     ///
     /// # Errors
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
@@ -523,24 +525,24 @@ pub struct Received {
 }
 
 impl Received {
-    /// Returns the number of bytes of the message; they are at the start of the buffer.
+    /// Returns the number of bytes of the received message; they are at the start of the caller's buffer.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether the message had no bytes.
+    /// Returns whether the received message had no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Returns whether the message came with handles that are not taken yet, or with handles that [did not
-    /// arrive](Error::HandlesLost); in the latter case taking them returns the error.
+    /// arrive](Error::HandlesLost). In the latter case [`Received::take_handles`] returns that error.
     #[inline]
     pub fn has_handles(&self) -> bool {
         !self.arrived.handles().is_empty() || self.arrived.lost().is_some()
     }
 
-    /// Takes the handles of the message, in the order in which they were sent. Empty if they were taken before.
+    /// Takes the handles of the message, in the order in which they were sent. Returns none if they were taken before.
     ///
     /// # Errors
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that

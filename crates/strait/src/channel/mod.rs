@@ -101,33 +101,33 @@ pub(crate) struct End {
     tx: Lock<Tx>,
     rx: Lock<Rx>,
     pub(crate) options: Arc<Options>,
-    /// The process in which this end was created. Every other process (a child of `fork`) gets [`Error::Forked`] and
-    /// uses nothing of the end.
+    /// The process in which this end was created. Calls in any other process (a child of `fork`) get [`Error::Forked`]
+    /// and do not use the end.
     pub(crate) born: Born,
-    /// Number, plus 1, of the CPU that this end published to its peer last; 0 if the end has to publish its CPU
-    /// again.
+    /// Number, plus 1, of the CPU that this end published to its peer last; 0 if this end has not published its CPU in
+    /// the present lane.
     cpu: AtomicU32,
-    /// Whether the last sleep of a thread that waited for a message took 20 ms or more. If so, the next sleep goes
-    /// straight to the socket of the link.
+    /// Whether the last sleep of a thread that waited for a message took 20 ms or more. If so, the next such thread
+    /// sleeps on the socket of the link at once, instead of on the sleep word first.
     long_sleep: AtomicBool,
-    /// Whether the last sleep of a thread that waited for room took 20 ms or more. If so, the next sleep goes
-    /// straight to the socket of the link.
+    /// Whether the last sleep of a thread that waited for room took 20 ms or more. If so, the next such thread sleeps
+    /// on the socket of the link at once, instead of on the sleep word first.
     long_stall: AtomicBool,
-    /// Whether this end was sent to another process or closed. Then dropping the end closes nothing.
+    /// Whether this end was sent to another process, fused or closed. Then dropping the end closes nothing.
     sent: AtomicBool,
-    /// Whether this end is a member of a wait set; `member` then holds its registration.
+    /// Whether this end is in a wait set; the field `member` then holds its member of that wait set.
     in_set: AtomicBool,
-    /// Whether the wait set of this end is notified after each received message. Set when the other end is closed
-    /// while a trap waits until no message is left: the peer will not notify the set any more.
+    /// Whether this end notifies its wait set after each received message. Set when the other end is closed while a
+    /// trap waits until no message is left: the peer will not notify the wait set any more.
     notifies_each: AtomicBool,
-    /// Whether a receive has failed with a temporary error since the wait set last asked. The set then pauses before
-    /// it reports the end again.
+    /// Whether a receive has failed with a temporary error since the wait set last asked. The wait set then pauses
+    /// before it reports this end again.
     has_stumbled: AtomicBool,
     member: Mutex<Option<Arc<Member>>>,
     counts: Counts,
 }
 
-/// The counts that [`Counters`] reports. An idle end does not allocate those of rare events.
+/// The counts of an end that [`Counters`] reports. The counts of rare events are allocated when one is first needed.
 #[derive(Debug, Default)]
 struct Counts {
     messages_sent: Count,
@@ -137,10 +137,11 @@ struct Counts {
     cold: OnceLock<Box<ColdCounts>>,
 }
 
-/// Counts of rare events, and the state for interrupts. Allocated when first used, since most ends never need them.
+/// The counts of rare events at an end, and its state for interrupts. Allocated when first used, since most ends never
+/// need them.
 #[derive(Debug, Default)]
 struct ColdCounts {
-    /// The interrupts of this end; set once [`Channel::interrupter`] was called.
+    /// The interrupts of this end; set once [`Channel::interrupter`] was called for it.
     interrupts: OnceLock<Box<Interrupts>>,
     send_wake_ups: Count,
     out_of_line: Count,
@@ -243,7 +244,8 @@ impl Channel {
         }
     }
 
-    /// Creates the channel to a process that has sent a connect request, and sends the accept packet.
+    /// Creates the channel to a process that has connected over `socket` and sent a connect request. Sends the accept
+    /// packet to that process.
     pub(crate) fn accept(
         socket: OwnedFd,
         peer: Peer,
@@ -282,24 +284,24 @@ impl Channel {
         Ok(Self { end: Arc::new(end) })
     }
 
-    /// Returns whether a receive would not block: a message is there, or the channel has ended. Does not block.
-    /// Returns `false` if another thread is receiving.
+    /// Returns whether a receive would not block: a message is there, or the channel has ended. Does not block. Returns
+    /// `false` if another thread is receiving from this end.
     pub fn is_readable(&self) -> bool {
         let readable = self.end.is_readable();
         deferred::run();
         readable
     }
 
-    /// Returns whether a small message with one descriptor could be sent now, as far as the ring and the limits of
-    /// this end's [`Options`] allow. Does not block. Returns `false` if another thread waits for room.
+    /// Returns whether a small message with one descriptor could be sent now, as far as the ring and the limits of this
+    /// end's [`Options`] allow. Does not block. Returns `false` if another thread is waiting for room on this end.
     pub fn is_writable(&self) -> bool {
         let writable = self.end.is_writable();
         deferred::run();
         writable
     }
 
-    /// Returns whether the other end is known to be closed, or its process dead. Messages sent before may still be
-    /// there to be received. Makes at most one system call.
+    /// Returns whether the other end is known to be closed, or its process known to be dead. Messages that the other
+    /// end sent before may still be there to be received. Makes at most one system call.
     pub fn is_peer_closed(&self) -> bool {
         let closed = self.end.is_peer_closed();
         deferred::run();
@@ -377,7 +379,8 @@ impl Channel {
         deferred::run_if_failed(self.end.rehome(deadline.into()))
     }
 
-    /// Returns what this end has done so far. Costs a few loads.
+    /// Returns the counts of what this end has done since it was created: messages, bytes, wake-ups and other events.
+    /// Costs a few loads.
     pub fn counters(&self) -> Counters {
         let counts = &self.end.counts;
         let cold = counts.cold.get();
@@ -398,7 +401,7 @@ impl Channel {
 }
 
 impl End {
-    /// Creates an end in a lane whose side here has not been used yet.
+    /// Creates an end in `lane`, on the side of this process, which no end has used before.
     fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {
         let end = Self {
             born: Born::here(),
@@ -419,9 +422,9 @@ impl End {
         end
     }
 
-    /// Ends both directions of this end with `error`, because the peer is known to have broken the protocol
-    /// elsewhere. Returns the error with which the sending direction has ended, which is an earlier one if there was
-    /// one.
+    /// Ends both directions of this end with `error`, because the peer is known to have broken the protocol on another
+    /// channel or on the link. Returns the error with which the sending direction has ended, which is an earlier one if
+    /// that direction had ended before.
     pub(crate) fn break_off(&self, error: Error) -> Error {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
             rx.end_with(error);
@@ -432,7 +435,7 @@ impl End {
         }
     }
 
-    /// Returns whether this end was sent to another process or closed.
+    /// Returns whether this end was sent to another process, fused or closed.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::Relaxed)
     }
@@ -441,8 +444,8 @@ impl End {
         self.sent.store(true, Ordering::Relaxed);
     }
 
-    /// Publishes to the peer the CPU on which this thread runs, if it changed. The peer spins for this end only if
-    /// the two run on different CPUs.
+    /// Publishes to the peer the CPU on which this thread runs, if that has changed. A thread of the peer spins for
+    /// this end only if the two run on different CPUs.
     #[inline]
     fn publish_cpu(&self, tx: &Tx) {
         let cpu = os::current_cpu() + 1;
@@ -452,8 +455,8 @@ impl End {
         }
     }
 
-    /// Returns the link over which this end sends. While the end follows its peer to another lane, the result may be
-    /// the former link.
+    /// Returns the link over which this end sends. If the other end has moved and this end has not followed yet, that
+    /// is the link to the former peer.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads hold the locks of both directions.
@@ -505,8 +508,8 @@ impl End {
     }
 }
 
-/// Returns the identity of the process at the other end of a link, if its handshake has come; of this process, for
-/// the link to itself.
+/// Returns the identity of the process at the other end of `link`; `None` if its handshake has not arrived. For the
+/// link of this process to itself, returns the identity of this process.
 fn peer_of(link: &InUse) -> Result<Option<Peer>, Error> {
     if link.is_local() {
         return Ok(Some(Peer {
@@ -528,8 +531,8 @@ fn peer_of(link: &InUse) -> Result<Option<Peer>, Error> {
 mod tests {
     use super::*;
 
-    /// An end that has carried only small messages takes at most 512 bytes on each side, besides its lane slot in an
-    /// arena.
+    /// Checks that an end that has carried only small messages takes at most 512 bytes on each side, besides its lane
+    /// slot in an arena.
     #[test]
     fn an_end_is_small() {
         let shared_counts = 2 * size_of::<usize>();

@@ -30,7 +30,8 @@ use crate::wake::Wait;
 pub struct Options {
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
-    /// Number of cells (of 64 bytes) of the first ring; `None` for the default of the kind of channel.
+    /// Number of cells (of 64 bytes) of the first ring through which an end sends; `None` for the default of the kind
+    /// of channel.
     pub(crate) ring_cells: Option<usize>,
     pub(crate) ring_max_cells: usize,
     pub(crate) inline_max: usize,
@@ -64,7 +65,8 @@ impl Default for Options {
     }
 }
 
-/// Returns the number of cells (of 64 bytes) for a ring of `bytes` bytes, rounded up to a power of two.
+/// Returns the number of cells (of 64 bytes) for a ring of `bytes` bytes: rounded up to a power of two. The ring has
+/// from 256 B to 1 GiB.
 fn cells(bytes: usize) -> usize {
     (bytes.min(1 << 30) / ring::CELL).max(ring::MIN_CELLS).next_power_of_two()
 }
@@ -109,25 +111,26 @@ impl Options {
         self
     }
 
-    /// Sets the largest payload, in bytes, that goes through the ring; longer messages go through the pool. Messages
-    /// over three eighths of [`ring_max`](Self::ring_max) go through the pool in any case. Default: 64 KiB.
+    /// Sets the largest payload, in bytes, that goes through the ring; longer messages go out of line, through the
+    /// pool. Messages over three eighths of [`ring_max`](Self::ring_max) go through the pool in any case. Default: 64
+    /// KiB.
     #[must_use]
     pub fn inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes;
         self
     }
 
-    /// Sets how many bytes of large messages (those out of line) this end may have in flight. When one more would
-    /// exceed the limit, sending blocks. If no large message is in flight, one is allowed whatever its size. Default:
-    /// 256 MiB.
+    /// Sets how many bytes of large messages (those out of line) this end may have in flight. A send that would exceed
+    /// the limit blocks. If no large message is in flight, one is allowed whatever its size. Default: 256 MiB.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
     }
 
-    /// Sets how many messages this end may have in flight, at least 1; then sending blocks. The receiver reports
-    /// progress after each quarter of this number, so sending may block a little before the limit. Default: no limit.
+    /// Sets how many messages this end may have in flight, at least 1. A send that would exceed the limit blocks. The
+    /// receiver reports progress after each quarter of this number, so sending may block a little before the limit.
+    /// Default: no limit.
     #[must_use]
     pub fn queue_messages(mut self, messages: u64) -> Self {
         self.queue_messages = messages.max(1);
@@ -163,8 +166,8 @@ impl Options {
         self
     }
 
-    /// Sets how many bytes of memory this end keeps mapped for reuse by large messages after they have been received.
-    /// Default: 64 MiB.
+    /// Sets how many bytes of memory this end keeps mapped in its pool, for reuse by large messages after earlier ones
+    /// have been received. Default: 64 MiB.
     #[must_use]
     pub fn pool(mut self, bytes: usize) -> Self {
         self.pool = bytes;
@@ -192,7 +195,8 @@ impl Options {
         self
     }
 
-    /// Returns these options for ends to share. All ends with the default options share one allocation.
+    /// Returns these options in an allocation that ends can share. All ends with the default options share one
+    /// allocation.
     pub(crate) fn shared(&self) -> Arc<Self> {
         static DEFAULTS: PerProcess<OnceLock<Arc<Options>>> = PerProcess::new(OnceLock::new);
         let defaults = DEFAULTS.get().get_or_init(Arc::default);
@@ -200,13 +204,13 @@ impl Options {
     }
 
     /// Returns the largest length in bytes at which a message is known to go through the ring and to be within the
-    /// limits: the smaller of `inline_limit` and `max_message`.
+    /// limits: the smaller of the limits `inline_limit` and `max_message`.
     #[inline]
     pub(crate) fn plain_limit(&self) -> usize {
         self.inline_limit().min(self.max_message)
     }
 
-    /// Returns the number of bytes of the longest message that goes through the ring.
+    /// Returns the number of bytes of the longest message that goes through the ring, and not out of line.
     #[inline]
     pub(crate) fn inline_limit(&self) -> usize {
         self.inline_max.min(ring::longest_payload(self.ring_max_cells))

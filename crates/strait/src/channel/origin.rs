@@ -11,27 +11,29 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::quota::Ledger;
 
-/// The number of the link over which a message came; or [`Origin::NOWHERE`].
+/// The origin of a message: the number of the link over which this process received the message, or
+/// [`Origin::NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u64);
 
-/// Flag beside the number of a link: the message belongs to the backlog of an end that came over the link.
+/// A flag in an [`Origin`], beside the number of the link: the message was in the backlog of an end that this process
+/// received over that link.
 const IN_BACKLOG: u64 = 1 << 63;
 
 impl Origin {
-    /// The origin of a message that this process did not receive from anywhere.
+    /// The origin of a message that this process has not received from any process.
     pub(crate) const NOWHERE: Self = Self(u64::MAX);
 
     pub(crate) fn of(link: &Link) -> Self {
         Self(link.number())
     }
 
-    /// Returns the origin of a message that came over this link in the backlog of an end.
+    /// Returns the origin of a message that was in the backlog of an end that this process received over `link`.
     pub(crate) fn in_backlog_over(link: &Link) -> Self {
         Self(link.number() | IN_BACKLOG)
     }
 
-    /// Reports the sender of a message with this origin as a bad peer, as
+    /// Reports the sender of a message with this origin as a bad peer, for the reason `why`, as
     /// [`Message::report_bad`](crate::Message::report_bad) says.
     #[cold]
     pub(crate) fn report(self, why: &'static str) -> Reported {
@@ -75,20 +77,22 @@ impl Default for Origin {
     }
 }
 
-/// The result of a report of a bad message. In every case the [`on_bad_peer`](crate::on_bad_peer) callback was
-/// called.
+/// The result of reporting a bad message: what became of the link to its sender. The
+/// [`on_bad_peer`](crate::on_bad_peer) callback learns of the report, except for a message that was not received from
+/// any process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reported {
-    /// The link to the sender's process was closed, and with it every channel over that link, on both sides.
+    /// The report closed the link to the sender's process, and with it every channel over that link, on both sides.
     Closed,
-    /// The link to the sender's process was gone before the report, or the message was not received from any process.
+    /// The report closed no link: the link to the sender's process had been closed before, or the message was not
+    /// received from any process.
     Gone,
-    /// The message was sent from within this process, so there is no link to close. The caller should close the
+    /// The report closed no link, because the message was sent from within this process. The caller should close the
     /// channel.
     Within,
-    /// The message was queued at an end when that end was sent here. One process wrote the message and another
-    /// brought it; nobody can tell which made it bad. No link is closed; the callback names the process that brought
-    /// the message. The caller should close the channel.
+    /// The report closed no link, because the message was in the backlog of an end when that end was sent to this
+    /// process. One process wrote the message and another passed it on; nobody can tell which of them made it bad. The
+    /// callback names the process that sent the end. The caller should close the channel.
     Brought,
 }

@@ -27,37 +27,40 @@ use crate::error::Error;
 use crate::os::{fault, memory};
 use crate::shm::{Mapping, PAYLOAD, Shareable};
 
-/// Largest number of unshared blocks (one message each) in one direction. Their ids are 0 to `MAX_SINGLE - 1`.
+/// Largest number of unshared blocks, each for one message at a time, in the pool of an end. Their ids are 0 to
+/// `MAX_SINGLE - 1`.
 const MAX_SINGLE: usize = 64;
 
-/// Largest number of blocks in one direction, shared blocks included.
+/// Largest number of blocks in the pool of an end, shared blocks included.
 pub(crate) const MAX_BLOCKS: usize = 256;
 
-/// Largest number of parts in a shared block: one 8-byte word for each fits into the page before the first part.
+/// Largest number of parts in a shared block (a block for several messages, one in each part). One 8-byte word for each
+/// part fits into the page before the first part.
 const MAX_PARTS: usize = PAYLOAD / 8;
 
 /// Largest number of bytes in all parts of one shared block together.
 const MOST_SHARED: usize = 64 << 20;
 
-/// The length of a part is a multiple of this number of bytes.
+/// Number of bytes in a page. The length of each part of a shared block is a multiple of it.
 const PAGE: usize = 4096;
 
-/// Smallest number of bytes for the message in an unshared block.
+/// Smallest number of bytes that an unshared block has room for.
 const SMALLEST: usize = 64 << 10;
 
-/// The payload of a record whose message lies in a block: names the block, the part and the use.
+/// The payload of a record whose message lies in a block. The record names the block, the part of the block, and the
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRecord {
     pub(crate) id: u64,
-    /// `part` is the index of the part in a shared block, and `stride` the length of each part in bytes. Both are 0
-    /// for an unshared block.
+    /// The index of the part in a shared block. The field `stride` is the length of each part in bytes. Both fields are
+    /// 0 for an unshared block.
     part: usize,
     stride: usize,
-    /// The number of this use of the block or part, from 1. The receiver writes it back when it is done with the
-    /// message.
+    /// The number of this use of the block or part, counted from 1. The receiver writes the number into the block when
+    /// it has finished with the message.
     pub(crate) usage: u64,
     pub(crate) len: u64,
-    /// Whether the sender never uses the block again: the receiver unmaps it after this message.
+    /// Whether the sender never uses the block again, so that the receiver unmaps the block after this message.
     pub(crate) once: bool,
 }
 
@@ -65,7 +68,8 @@ impl BlockRecord {
     /// Number of bytes of an encoded `BlockRecord` in a ring.
     pub(crate) const SIZE: usize = 32;
 
-    /// Position of the first bit of the part's index in the first encoded word; the lower bits hold the block's id.
+    /// Position of the lowest bit of the part's index in the first encoded word of a `BlockRecord`. The lower bits hold
+    /// the block's id.
     const PART: u32 = 32;
 
     pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
@@ -79,7 +83,7 @@ impl BlockRecord {
         bytes
     }
 
-    /// Decodes a record; returns `None` if no correct sender could have written these bytes.
+    /// Decodes a record from its bytes in the ring; returns `None` if no correct sender could have written these bytes.
     pub(crate) fn decode(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let field = |n: usize| u64::from_le_bytes(bytes[8 * n..8 * n + 8].try_into().expect("eight bytes"));
         let (id, part) = (field(0) & ((1 << Self::PART) - 1), (field(0) >> Self::PART) as usize);
@@ -122,7 +126,8 @@ impl BlockRecord {
         PAYLOAD + self.part * self.stride
     }
 
-    /// Returns the byte offset of the word through which the receiver gives this block or part back.
+    /// Returns the byte offset of the word of this block or part: the receiver returns the block by writing the number
+    /// of the use into that word.
     fn word(&self) -> usize {
         8 * self.part
     }
@@ -137,11 +142,11 @@ fn size_for(len: usize) -> usize {
 #[derive(Debug)]
 struct Block {
     mapping: Arc<Mapping>,
-    /// How often the block was lent so far; the number of the present or last use.
+    /// How often the block was lent for a message so far. This is also the number of its present or last use.
     usage: u64,
-    /// Number of bytes of the message in the block while the block is lent; `None` while it is free.
+    /// Number of bytes of the message for which the block is lent now; `None` while the block is free.
     lent: Option<usize>,
-    /// Whether the pool keeps the block mapped for reuse after the receiver has given it back.
+    /// Whether the pool retains the block for reuse after the receiver has returned it.
     reusable: bool,
 }
 
@@ -151,17 +156,18 @@ impl Block {
     }
 }
 
-/// The sender's blocks, of both kinds. Blocks of index *n* in `blocks` have the id *n*.
+/// The blocks in which one end sends large messages, shared and unshared ones. The block at index *n* of `blocks` has
+/// the id *n*.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
-    /// Number of bytes of memory in the blocks that the pool keeps for reuse, whether they are lent or free.
+    /// Number of bytes of memory in the blocks that the pool retains for reuse, whether they are lent now or free.
     retained: usize,
-    /// Number of bytes of the messages in flight in blocks.
+    /// Number of bytes of the messages that are in flight in blocks of the pool.
     queued: usize,
-    /// How many blocks and parts the receiver has given back so far, as far as the pool has looked.
+    /// Number of blocks and parts that the receiver has returned so far, as far as the pool has noticed.
     returned: u64,
-    /// Shared blocks; the block at index *n* has the id [`MAX_SINGLE`] + *n*.
+    /// Shared blocks, each for several messages; the block at index *n* has the id [`MAX_SINGLE`] + *n*.
     shared: Vec<Option<SharedBlock>>,
 }
 
@@ -171,11 +177,11 @@ struct SharedBlock {
     mapping: Arc<Mapping>,
     stride: usize,
     parts: Vec<Part>,
-    /// Indices of the free parts; the last one is lent next.
+    /// Indices of the free parts of this block; the last one is lent next.
     free: Vec<usize>,
-    /// Number of parts that are lent.
+    /// Number of parts of this block that are lent for messages now.
     lent: usize,
-    /// Whether the pool keeps the block, and lends its parts again. Otherwise each part is lent once, one after the
+    /// Whether the pool retains this block, and lends its parts again. Otherwise each part is lent once, one after the
     /// other.
     reusable: bool,
 }
@@ -196,8 +202,8 @@ impl SharedBlock {
         self.lent > 0 && (0..self.parts.len()).any(|part| self.came_back(part))
     }
 
-    /// Takes back the parts that the receiver has given back. Returns their number, and the bytes of the messages in
-    /// them.
+    /// Takes back the parts of this block that the receiver has returned since the last call. Returns their number, and
+    /// the bytes of the messages that were in them.
     fn collect(&mut self) -> (u64, usize) {
         let (mut count, mut bytes) = (0, 0);
         if self.lent == 0 {
@@ -216,13 +222,13 @@ impl SharedBlock {
         (count, bytes)
     }
 
-    /// Returns whether the block can be dropped: it does not stay in the pool, no part is lent, and none is left to
-    /// lend.
+    /// Returns whether this block can be dropped: the pool does not retain the block, no part is lent, and none is left
+    /// to lend.
     fn is_over(&self) -> bool {
         !self.reusable && self.lent == 0 && self.free.is_empty()
     }
 
-    /// Lends a free part for a message of `len` bytes, as a part of block `id`; `None` if no part is free.
+    /// Lends a free part of this block, whose id is `id`, for a message of `len` bytes; `None` if no part is free.
     fn lend(&mut self, id: usize, len: usize) -> Option<BlockRecord> {
         let part = self.free.pop()?;
         let entry = &mut self.parts[part];
@@ -233,8 +239,8 @@ impl SharedBlock {
         Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: entry.usage, len: len as u64, once })
     }
 
-    /// Takes back a lent part of this block that no record refers to. Returns the number of bytes of the message that
-    /// was to go there.
+    /// Takes back a part of this block that was lent for a message and is not used after all. Returns the length of
+    /// that message in bytes.
     fn take_back(&mut self, part: usize) -> usize {
         let entry = &mut self.parts[part];
         entry.usage -= 1;
@@ -244,18 +250,18 @@ impl SharedBlock {
     }
 }
 
-/// A block, or a part of one, that was lent and is to be filled with a message.
+/// A block, or a part of one, that the pool has lent to be filled with a message.
 #[derive(Debug)]
 pub(crate) struct Loan {
     pub(crate) record: BlockRecord,
     pub(crate) mapping: Arc<Mapping>,
-    /// The memory to send to the receiver, if the receiver does not know the block yet.
+    /// The memory of the block, to be sent to the receiver; `None` if the receiver has that memory already.
     pub(crate) fresh: Option<Shareable>,
 }
 
 impl Pool {
-    /// Takes back every block and part that the receiver has given back, and drops those that do not stay in the
-    /// pool.
+    /// Takes back every block and part that the receiver has returned, and drops the blocks that the pool does not
+    /// retain.
     fn collect(&mut self) {
         for entry in &mut self.blocks {
             let Some(block) = entry else { continue };
@@ -279,20 +285,20 @@ impl Pool {
         }
     }
 
-    /// Returns how many blocks and parts the receiver has given back so far, as far as the pool has looked.
+    /// Returns the number of blocks and parts that the receiver has returned so far, as far as the pool has noticed.
     pub(crate) fn returned(&self) -> u64 {
         self.returned
     }
 
-    /// Returns whether the receiver has given back a block or part that the pool has not taken back yet.
+    /// Returns whether the receiver has returned a block or part that the pool has not taken back yet.
     pub(crate) fn has_news(&self) -> bool {
         self.blocks.iter().flatten().any(Block::came_back) || self.shared.iter().flatten().any(SharedBlock::has_news)
     }
 
-    /// Lends memory for a message of `len` bytes; returns `None` if the receiver has to give some back first. At most
-    /// `keep` bytes of blocks stay in the pool. At most `queue` bytes of messages may be in flight. The memory is
-    /// lent until [`Pool::take_back`], or until the receiver gives it back. Messages share blocks only if the
-    /// receiver supports that (`may_share`). `make` allocates memory of so many bytes.
+    /// Lends memory for a message of `len` bytes. Returns `None` if the receiver has to return some memory first. The
+    /// pool retains at most `retain_limit` bytes of blocks. At most `queue` bytes of messages may be in flight. The
+    /// memory is lent until [`Pool::take_back`], or until the receiver returns it. Messages share blocks only if the
+    /// receiver supports that (`may_share`). `make` allocates memory of the given number of bytes.
     pub(crate) fn lend(
         &mut self,
         len: usize,
@@ -334,7 +340,8 @@ impl Pool {
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
     }
 
-    /// Lends a free part of an existing shared block whose parts have the right length; `None` if there is none.
+    /// Lends a free part of an existing shared block whose parts have the right length for a message of `len` bytes;
+    /// `None` if there is no such part.
     fn lend_part(&mut self, len: usize) -> Option<Loan> {
         let stride = stride_for(len);
         let fits = |entry: &Option<SharedBlock>| {
@@ -347,8 +354,9 @@ impl Pool {
         Some(Loan { record, mapping: block.mapping.clone(), fresh: None })
     }
 
-    /// Creates a shared block and lends its first part. The more blocks and parts are lent already, the more parts
-    /// the new block has.
+    /// Creates a shared block for messages of about `len` bytes and lends its first part. The more blocks and parts are
+    /// lent already, the more parts the new block has. Returns `None` if the message is too long for a shared block, or
+    /// if there are too many blocks.
     fn lend_first_part(
         &mut self,
         len: usize,
@@ -387,8 +395,8 @@ impl Pool {
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
     }
 
-    /// Returns an index for a new shared block: an unused index, or that of a block of which no part is lent, which
-    /// is dropped. `None` if all are in use.
+    /// Returns an index for a new shared block: an unused index, or that of a block without lent parts, which is
+    /// dropped. `None` if all indices are in use.
     fn free_shared(&mut self) -> Option<usize> {
         if let Some(index) = self.shared.iter().position(Option::is_none) {
             return Some(index);
@@ -411,9 +419,9 @@ impl Pool {
         free.filter(|(_, block)| fits(block)).min_by_key(|(_, block)| block.mapping.len()).map(|(id, _)| id)
     }
 
-    /// Returns an id for a new unshared block of `size` bytes: usually an unused one. Returns the id of a free block,
-    /// which is dropped, if that makes enough room for the new one to stay in the pool, or if no other id is left.
-    /// `None` if all are lent.
+    /// Returns an id for a new unshared block of `size` bytes: usually an unused one. Drops a free block and returns
+    /// its id, if that makes enough room for the new block to be retained, or if no other id is left. `None` if all
+    /// blocks are lent.
     fn free_id(&mut self, size: usize, retain_limit: usize) -> Option<usize> {
         let excess = (self.retained + size).saturating_sub(retain_limit);
         let unused = self.blocks.iter().position(Option::is_none);
@@ -435,8 +443,8 @@ impl Pool {
         })
     }
 
-    /// Takes back a loan that no record refers to. If the receiver never got the block's memory, the block is
-    /// dropped. Does nothing for a loan from the pool of an earlier lane.
+    /// Takes back the memory that was lent for a message which is not sent after all. If the receiver never got the
+    /// block's memory, the block is dropped. Does nothing for memory from the pool of an earlier lane.
     pub(crate) fn take_back(&mut self, loan: &Loan) {
         if loan.record.id >= MAX_SINGLE as u64 {
             self.take_back_part(loan);
@@ -474,13 +482,13 @@ fn stride_for(len: usize) -> usize {
     len.next_power_of_two().max(PAGE)
 }
 
-/// Returns the record of a message in an unshared block.
+/// Returns the record of a message that lies in an unshared block.
 fn whole(id: usize, usage: u64, len: usize, once: bool) -> BlockRecord {
     BlockRecord { id: id as u64, part: 0, stride: 0, usage, len: len as u64, once }
 }
 
-/// Writes `bytes` at `offset` of the lent memory. A new block is written through its descriptor, which avoids page
-/// faults; a warm block through the mapping.
+/// Writes `bytes` into the lent memory, from byte `offset` of the message on. A new block is written through its
+/// descriptor, which avoids page faults; a block that was used before is written through the mapping.
 pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error> {
     match loan.fresh.as_ref().and_then(|memory| memory.fd.as_ref()) {
         Some(fd) => memory::write_at(fd.as_fd(), bytes, (loan.record.at() + offset) as u64),
@@ -491,7 +499,8 @@ pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error
     }
 }
 
-/// Gives a block or part back: writes the number of the use that the receiver is done with into its word.
+/// Returns a block or part to the sender: writes the number of the use, with which the receiver has finished, into its
+/// word.
 pub(crate) fn give_back(block: &Mapping, record: &BlockRecord) {
     fault::point("before a block is given back");
     // A sequentially consistent exchange, so that it is ordered before the read of the sender's sleep word that
@@ -566,8 +575,8 @@ mod tests {
         assert!(lend(&mut pool).is_none());
     }
 
-    /// When no id is left, messages share blocks. Each shared block that does not stay in the pool is dropped once
-    /// all of its messages were received.
+    /// Shows that messages share blocks when no id is left, and that each shared block that the pool does not retain is
+    /// dropped once all of its messages were received.
     #[test]
     fn many_messages_share_few_blocks() {
         const MANY: usize = 5000;

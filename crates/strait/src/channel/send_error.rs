@@ -11,7 +11,7 @@ use crate::error::Error;
 pub struct SendError {
     /// The reason why the message was not sent.
     pub error: Error,
-    /// The handles of the message, all of them. The peer keeps none.
+    /// All handles of the message that was not sent. The receiver gets none of them.
     pub handles: Vec<Handle>,
 }
 
@@ -34,7 +34,7 @@ impl std::error::Error for SendError {
 }
 
 impl From<SendError> for Error {
-    /// Returns the reason, and closes the handles of the message.
+    /// Returns the reason why the message was not sent, and closes the handles of the message.
     fn from(failed: SendError) -> Self {
         failed.error
     }
@@ -49,7 +49,7 @@ impl From<SendError> for std::io::Error {
 /// The error of [`Channel::send_many`](crate::Channel::send_many): some messages of the batch were not sent.
 #[derive(Debug)]
 pub struct SendManyError {
-    /// Number of messages of the batch that were sent.
+    /// Number of messages that were sent before the failure.
     pub sent: usize,
     /// The error of the first message that was not sent, with its handles. The messages after it were not taken from
     /// the caller's iterator.
@@ -69,7 +69,7 @@ impl std::error::Error for SendManyError {
 }
 
 impl From<SendManyError> for Error {
-    /// Returns the reason, and closes the handles of the message.
+    /// Returns the reason why the first unsent message was not sent, and closes the handles of that message.
     fn from(failed: SendManyError) -> Self {
         failed.failed.error
     }

@@ -8,8 +8,8 @@ use crate::deferred::InTurn;
 use crate::quota::Payer;
 use crate::quota::closing::{self, ReceivedFd};
 
-/// Handles that the program has not taken yet, with the peer that sent them unless this process did. Dropping this
-/// value closes them; channel ends among them are dropped.
+/// Handles that arrived and that the program has not taken yet, with the account of the peer that sent them. Dropping
+/// this value closes the handles; channel ends among them are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct UnclaimedHandles {
     handles: Vec<Handle>,
@@ -26,25 +26,27 @@ impl UnclaimedHandles {
         std::mem::take(&mut self.handles)
     }
 
-    /// Adds descriptors that came from `payer`.
+    /// Adds file descriptors that arrived from the peer with the account `payer`. All handles here are charged to that
+    /// account from now on.
     pub(crate) fn add(&mut self, descriptors: Vec<OwnedFd>, payer: &Payer) {
         self.handles.extend(descriptors.into_iter().map(Handle::Fd));
         self.payer = payer.clone();
     }
 
-    /// Returns the peer process that sent the handles.
+    /// Returns the account of the peer process that sent the handles.
     pub(crate) fn payer(&self) -> &Payer {
         &self.payer
     }
 
-    /// Returns the channel ends, and the handles that contain one. Closes all others.
+    /// Returns the channel ends and the data-pipe ends among the handles. Closes all other handles.
     pub(crate) fn into_ends(mut self) -> Vec<Handle> {
         let (descriptors, others) = self.take().into_iter().partition(Handle::has_own_descriptor);
         self.handles = descriptors;
         others
     }
 
-    /// Returns the descriptors, each of which is closed by itself if it is not taken. Drops the other handles.
+    /// Returns the file descriptors among the handles; each of them is closed on its own if it is not taken. Drops the
+    /// other handles.
     pub(crate) fn into_descriptors(mut self) -> Vec<ReceivedFd> {
         let descriptors = self.take().into_iter().filter_map(Handle::into_fd);
         descriptors.map(|fd| ReceivedFd::new(fd, &self.payer)).collect()
@@ -77,11 +79,12 @@ fn close_one(handle: Handle, payer: &Payer) {
 }
 
 thread_local! {
-    /// Handles that this thread is about to close, which ends had not taken.
+    /// Handles that this thread is about to close, because the ends to which they were sent were closed without
+    /// receiving them.
     static LEFT: InTurn<(Handle, Payer)> = const { InTurn::new() };
 }
 
-/// Closes handles that were sent to an end that never took them. A channel end among them may have untaken handles as
+/// Closes handles that were sent to an end which never received them. A channel end among them may have such handles as
 /// well, and so on. These are closed afterwards, in a loop and without recursion, however long the chain is.
 pub(crate) fn close_left(mut left: UnclaimedHandles) {
     if !left.is_empty() {

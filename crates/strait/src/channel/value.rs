@@ -99,10 +99,10 @@ impl<T: Value> Erased for T {
     }
 }
 
-/// A value on its way within this process, or the bytes and handles into which the value was turned.
+/// A value that is sent within this process, or the bytes and handles into which the value was turned.
 pub(crate) struct Lazy {
-    /// The value until it is taken or turned into parts. In a mutex, because threads may share a message although its
-    /// value need not be [`Sync`].
+    /// The value, until it is taken or turned into bytes and handles. In a mutex, because threads may share a message
+    /// although its value need not be [`Sync`].
     value: Mutex<Option<Box<dyn Erased>>>,
     /// The bytes and handles of the value, once a caller has asked for them through a shared reference.
     parts: OnceLock<Parts>,
@@ -121,29 +121,29 @@ impl Lazy {
         Self { value: Mutex::new(Some(Box::new(value))), parts: OnceLock::new(), size }
     }
 
-    /// Returns how many bytes the value says it holds ([`Value::size`]).
+    /// Returns the size in bytes that the value reported when it was sent ([`Value::size`]).
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Returns whether the value was neither taken nor turned into bytes.
+    /// Returns whether this is still a value: it was neither taken nor turned into bytes.
     pub(crate) fn is_value(&self) -> bool {
         unpoisoned(&self.value).is_some()
     }
 
-    /// Returns whether the value is of type `T`, and was neither taken nor turned into bytes.
+    /// Returns whether this is still a value, and of type `T`: it was neither taken nor turned into bytes.
     pub(crate) fn is<T: Value>(&self) -> bool {
         unpoisoned(&self.value).as_ref().is_some_and(|value| (**value).type_of() == TypeId::of::<T>())
     }
 
-    /// Takes the value if it is of type `T`; `None` if it is not, or was taken or turned into bytes before.
+    /// Takes the value if it is of type `T`; `None` if it is of another type, or was taken or turned into bytes before.
     pub(crate) fn take<T: Value>(&self) -> Option<T> {
         let value = unpoisoned(&self.value).take_if(|value| (**value).type_of() == TypeId::of::<T>())?;
         value.into_any().downcast().ok().map(|value| *value)
     }
 
-    /// Returns the bytes and handles of the value. The first call turns the value into them and runs the value's own
-    /// code.
+    /// Returns the bytes and handles of the value. The first call turns the value into bytes and handles, and runs the
+    /// value's own code.
     pub(crate) fn parts(&self) -> &Parts {
         self.parts.get_or_init(|| self.turn())
     }
@@ -191,7 +191,7 @@ impl std::error::Error for ValueError {
 }
 
 impl From<ValueError> for Error {
-    /// Returns the reason, and drops the message.
+    /// Returns the reason why the message was not sent, and drops the message.
     fn from(failed: ValueError) -> Self {
         failed.error
     }

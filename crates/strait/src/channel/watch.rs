@@ -24,7 +24,7 @@ use crate::wait_set::{Member, SharedSet};
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
-/// The result of a look at a member of a wait set: a set of the bits readable, writable and moved.
+/// The state of a member of a wait set when it was last polled: a set of the bits readable, writable and moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready(u8);
 
@@ -32,7 +32,7 @@ impl Ready {
     pub(crate) const NOTHING: Self = Self(0);
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
-    /// Receiving would return an error, which a wait set reports as readable.
+    /// State of a member whose receive would return an error, which a wait set reports as readable.
     pub(crate) const TROUBLE: Self = Self(Self::READABLE);
     pub(crate) const MOVED: Self = Self(4);
 
@@ -49,8 +49,8 @@ impl Ready {
     }
 }
 
-/// Returns whether any condition is met that tasks wait for (`wants`). The caller has the lock of the sending
-/// direction.
+/// Returns whether any of the conditions is met on which the sends of tasks are blocked (`blocked`). The caller has the
+/// lock of the sending direction.
 fn is_any_met(blocked: &BlockedSends, has_room: bool, tx: &Tx) -> bool {
     let has_moved_on = |(lane, seen): &(Subject, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
     (blocked.small_room && has_room)
@@ -75,8 +75,8 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
     }
 }
 
-/// Arms a member (this end in its wait set) for those conditions in `wants` that no word of its own ring reports. To
-/// arm means to ask for a notification. Returns `true` if one of the conditions is met already.
+/// Arms `member` for those conditions in `blocked` that no word of its own ring reports. To arm means to ask the peer
+/// or the kernel for a notification. Returns `true` if one of the conditions is met already.
 ///
 /// # Errors
 /// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report some
@@ -106,28 +106,28 @@ fn await_others(member: &Arc<Member>, blocked: Option<&BlockedSends>) -> Result<
     if looks_again { Err(Error::WouldBlock) } else { Ok(false) }
 }
 
-/// Returns whether the transfer of a lane's other end is over: the end has arrived in a process, or will arrive
+/// Returns whether the other end of `lane` is no longer in transit: that end has arrived in a process, or will arrive
 /// nowhere.
 fn has_arrived(lane: &Lane) -> bool {
     let is_open = || lane.inward().is_some() || lane.link().inbox().has_open();
     lane.is_down() || (!lane.is_pending() && is_open())
 }
 
-/// Returns whether `link` is down, after asking the kernel. Called when a member could not be armed on the link: the
-/// set may not watch the link's socket.
+/// Returns whether `link` is down, after asking the kernel. Called when a member could not be armed on the link,
+/// because the wait set may not watch the link's socket.
 fn is_over(link: &Link) -> bool {
     link.probe();
     link.is_down()
 }
 
-/// How often one poll of an end starts again because the end went on in another lane meanwhile.
+/// Number of times that one poll of an end starts again because the end went on in another lane meanwhile.
 const LANES: usize = 16;
 
 impl End {
-    /// Makes this end a member of a wait set.
+    /// Makes this end a member of a wait set, as `member`.
     ///
     /// # Errors
-    /// [`Error::InSet`] if the end is a member of a set already; [`Error::Forked`].
+    /// [`Error::InSet`] if this end is in a wait set already; [`Error::Forked`].
     pub(crate) fn join_set(&self, member: &Arc<Member>) -> Result<(), Error> {
         self.born.check()?;
         let old = {
@@ -146,7 +146,7 @@ impl End {
         Ok(())
     }
 
-    /// Returns the registration of this end with the given set; `None` if the end is not in that set.
+    /// Returns this end's member of the given wait set; `None` if this end is not in that wait set.
     pub(crate) fn member_of(&self, set: &Arc<SharedSet>) -> Option<Arc<Member>> {
         if self.born.is_elsewhere() {
             return None;
@@ -154,7 +154,7 @@ impl End {
         unpoisoned(&self.member).clone().filter(|member| member.is_of(set))
     }
 
-    /// Takes this end out of its wait set, if it is still registered there as `member`.
+    /// Takes this end out of its wait set, if it is still in the wait set as `member`.
     pub(crate) fn leave_set(&self, member: &Arc<Member>) {
         let mut place = unpoisoned(&self.member);
         if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, member)) {
@@ -165,8 +165,8 @@ impl End {
         }
     }
 
-    /// Takes away the registration of this end with its wait set, for good or until [`End::put_member_back`]. Waits
-    /// for a poll in progress, so that no set polls the end afterwards. Returns `None` if the end is in no set.
+    /// Takes this end's member of its wait set away, for good or until [`End::put_member_back`]. Waits for a poll in
+    /// progress, so that no wait set polls the end afterwards. Returns `None` if the end is in no wait set.
     pub(super) fn take_member(&self) -> Option<Arc<Member>> {
         if !self.in_set.load(Ordering::Relaxed) || self.born.is_elsewhere() {
             return None;
@@ -179,7 +179,8 @@ impl End {
         member
     }
 
-    /// Restores a registration that [`End::take_member`] has returned, because the end stays in this process.
+    /// Restores a member that [`End::take_member`] has returned, because the end stays in this process: the wait set
+    /// polls the end again.
     pub(super) fn put_member_back(&self, member: Arc<Member>) {
         *unpoisoned(&self.member) = Some(member);
         self.in_set.store(true, Ordering::SeqCst);
@@ -187,8 +188,8 @@ impl End {
     }
 
     /// Notifies the wait set of this end after a thread has released a lock that was [marked
-    /// blocking](Guard::mark_blocking). That thread may have overwritten the sleep words in which the set had armed
-    /// the end, and has kept the set from polling.
+    /// blocking](Guard::mark_blocking). That thread may have overwritten the sleep words in which the wait set had
+    /// armed the end, and has kept the wait set from polling.
     #[inline]
     pub(crate) fn after_blocking(&self) {
         fence(Ordering::SeqCst);
@@ -209,8 +210,8 @@ impl End {
         unpoisoned(&self.member).as_ref().is_some_and(|current| Arc::ptr_eq(current, member))
     }
 
-    /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not: the peer
-    /// then sends a notification when that changes.
+    /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not ready: the
+    /// peer then sends a notification when that changes.
     ///
     /// # Errors
     /// Any error of a direction, unless the other direction is ready.
@@ -225,8 +226,9 @@ impl End {
         }
     }
 
-    /// Polls the receiving direction. Returns whether it is ready for the member, and arms it if not. Also returns
-    /// `false` if another thread holds the lock; that thread notifies the set afterwards.
+    /// Polls the receiving direction for the wait set. Returns whether the direction is ready for `member`, and arms it
+    /// if not. Also returns `false` if another thread holds the receiving lock; that thread notifies the wait set
+    /// afterwards.
     fn look_to_receive(&self, member: &Arc<Member>) -> Result<bool, Error> {
         let Ok(mut rx) = self.rx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
@@ -285,14 +287,15 @@ impl End {
         }
     }
 
-    /// Returns whether a receive would not block: a message is there, or the channel has ended.
+    /// Returns whether a receive from this end would not block: a message is there, or the channel has ended.
     pub(super) fn has_next(&self, rx: &mut Rx) -> bool {
         // Looking for the next record may find a prepended backlog.
         rx.backlog().is_some() || !matches!(self.next_record(rx), Ok(None)) || rx.backlog().is_some()
     }
 
-    /// Polls the sending direction. Returns whether it is ready for the member, and arms it if not. Also returns
-    /// `false` if another thread holds the lock; that thread notifies the set afterwards.
+    /// Polls the sending direction for the wait set. Returns whether the direction is ready for `member`, and arms it
+    /// if not. Also returns `false` if another thread holds the sending lock; that thread notifies the wait set
+    /// afterwards.
     fn look_to_send(&self, member: &Arc<Member>) -> Result<bool, Error> {
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
@@ -324,8 +327,8 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Returns whether the member's condition is met: room for a small message, or whatever the member's tasks were
-    /// blocked on. Also `true` if sending would fail at once.
+    /// Returns whether the sending condition of `member` is met: room for a small message, or else the conditions on
+    /// which the sends of its tasks are blocked. Also `true` if a send would fail at once.
     fn has_room_for(&self, member: &Member, tx: &mut Guard<'_, Tx>) -> bool {
         // First follows the other end, so that the present ring is polled.
         let has_room = self.has_room(tx);
@@ -334,7 +337,7 @@ impl End {
             || member.with_blocked(|blocked| blocked.map_or(has_room, |blocked| is_any_met(blocked, has_room, tx)))
     }
 
-    /// Returns whether a small message can be sent without waiting. Also `true` if sending would fail at once.
+    /// Returns whether a small message can be sent now without waiting. Also `true` if a send would fail at once.
     pub(super) fn has_room(&self, tx: &mut Guard<'_, Tx>) -> bool {
         self.catch_up(tx);
         // The next send finds out why sending fails, or goes on to where the other end is.
