@@ -10,63 +10,69 @@ mod survey;
 
 pub(crate) use survey::Survey;
 
-/// Reads the records of a lane's ring. Only one thread at a time may use it. A clone can look ahead; it changes nothing
-/// in shared memory until it gives credit or ends the ring.
+/// Reads the records of a lane's ring. Only one thread at a time may use a consumer. A clone can look ahead in the
+/// ring; the clone changes nothing in shared memory until it gives credit or ends the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer<M> {
     memory: M,
-    /// Position at which this ring began. Positions go on counting when a larger ring replaces this one.
+    /// Position at which this ring began, in cells since the lane was made. When a larger ring replaces this one, the
+    /// count continues there.
     base: u64,
-    /// Number of cells read since the lane was made.
+    /// Number of cells that this consumer has read since the lane was made.
     position: u64,
-    /// The last credit given: number of freed cells of which the producer knows, since the lane was made.
+    /// The last credit given: the number of cells freed since the lane was made, as the consumer last wrote it to
+    /// shared memory for the producer.
     published: u64,
-    /// The packed record that is being read, if any, and how far it was read.
+    /// The packed record that is being read, if any, and how much of it was read.
     pack: Pack,
     /// Number of messages received since the lane was made.
     taken: u64,
-    /// Number of received messages of which the producer knows, since the lane was made.
+    /// Number of messages received since the lane was made, as the consumer last wrote it to shared memory for the
+    /// producer.
     taken_published: u64,
-    /// Number of received messages after which the consumer gives credit, whatever their size.
+    /// Message quota: the number of received messages after which the consumer gives credit, whatever their size.
     message_quota: u64,
 }
 
-/// The next record of the ring, or the next message in a packed record.
+/// The next record of the ring, or the next message in a packed record, as the consumer has found it. The record stays
+/// in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) header: Header,
     cell: usize,
-    /// Offset in bytes of the message's payload in the payload of the record; 0 if the record is not packed.
+    /// Offset in bytes of the message's payload from the start of the record's payload; 0 if the message is not in a
+    /// packed record.
     offset: usize,
 }
 
-/// The packed record that is being read.
+/// The packed record that a consumer is reading, and how much of it was read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pack {
     cell: u32,
     /// Length of the packed record's payload in bytes.
     len: u32,
-    /// Offset in the packed record's payload at which the length word of the next message is.
+    /// Offset in bytes, from the start of the packed record's payload, of the length word of the next message.
     offset: u32,
     /// Number of messages in the packed record that were not received yet; 0 if no packed record is being read.
     left: u32,
 }
 
-/// The result of a look for the next record of a ring.
+/// The result of a consumer's look for the next record of its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextRecord {
-    /// The next record is not there yet.
+    /// The ring has no further record now: the producer has not published the next record yet.
     Empty,
-    /// The next record, which stays in the ring until [`Consumer::advance`] goes on behind it.
+    /// The ring has a next record. The record stays in the ring until [`Consumer::advance`] receives it.
     Record(Record),
 }
 
-/// An error of the producer: it wrote something that no correct producer writes. The text says what.
+/// An error: the producer wrote something to the ring that no correct producer writes. The text says what was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
 impl<M: Memory> Consumer<M> {
-    /// Creates the consumer of a new ring. The consumer gives credit at least once every `message_quota` messages.
+    /// Creates the consumer of a lane's first ring, at its first cell. The consumer gives credit at least once every
+    /// `message_quota` received messages.
     pub(crate) fn new(memory: M, message_quota: u64) -> Self {
         Self {
             memory,
@@ -80,8 +86,8 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Goes on in the larger ring `memory`. The next record must be the mark [`RecordKind::Next`], behind which the
-    /// producer went on there.
+    /// Continues in `memory`, the larger ring to which the producer has gone on. The next record in the old ring must
+    /// be the mark [`RecordKind::Next`]; this call takes the mark.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         self.position += 1;
@@ -102,8 +108,9 @@ impl<M: Memory> Consumer<M> {
         self.taken
     }
 
-    /// Returns the next message if it is a plain one (see [`Header::from_plain`]) or in a packed record: the common
-    /// case, in a few instructions. Returns `None` in all other cases; then [`Consumer::next_record`] tells which.
+    /// Returns the next message if it is in a packed record, or is a plain message (see [`Header::from_plain`]): the
+    /// common case, in a few instructions. The message stays in the ring. Returns `None` in all other cases, also if
+    /// the ring is empty or corrupt; then [`Consumer::next_record`] tells which case it is.
     #[inline]
     pub(crate) fn plain(&self) -> Option<Record> {
         if self.pack.left > 0 {
@@ -114,7 +121,8 @@ impl<M: Memory> Consumer<M> {
         (cells_for(header.len()) <= self.memory.cells() - cell).then_some(Record { header, cell, offset: 0 })
     }
 
-    /// Returns the next message of the packed record that is being read.
+    /// Returns the next message of the packed record that is being read, which stays in the ring. Fails if the lengths
+    /// in the packed record do not fit its size.
     #[inline]
     fn packed(&self) -> Result<Record, Corrupt> {
         let Pack { cell, len, offset, .. } = self.pack;
@@ -132,9 +140,9 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Copies a whole cell's payload, whose first bytes are a small message and whose rest is meaningless: a constant
-    /// number of bytes is copied faster than a variable one. Returns `false`, and copies nothing, if the message is in
-    /// a packed record.
+    /// Copies the payload of the whole cell in which `record` begins to `out`. The cell begins with a small message,
+    /// and the rest of the copied bytes has no meaning: copying a constant number of bytes is faster than a variable
+    /// one. Returns `false`, and copies nothing, if the message is in a packed record.
     #[inline]
     pub(crate) fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) -> bool {
         if record.offset > 0 {
@@ -144,8 +152,9 @@ impl<M: Memory> Consumer<M> {
         true
     }
 
-    /// Returns the next record, which stays in the ring. Costs one load, of the cache line that also holds the payload
-    /// of a small message.
+    /// Returns the next record, which stays in the ring; fails if the producer wrote something invalid. Steps over
+    /// padding, and returns the messages of a packed record one by one. Costs one load, of the cache line that also
+    /// holds the payload of a small message.
     #[inline(always)]
     pub(crate) fn next_record(&mut self) -> Result<NextRecord, Corrupt> {
         loop {
@@ -193,13 +202,14 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Returns whether there is no next record yet. Costs one load, for a loop that spins.
+    /// Returns whether the ring has no further record now. Costs one load, and so suits a loop that spins.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.pack.left == 0 && self.memory.header(self.index()).load(Acquire) == 0
     }
 
-    /// Fills `out` from a record's payload, from byte `offset` of the payload on.
+    /// Fills `out` with the payload of the message or mark `record`, from byte `offset` of the payload on. Panics if
+    /// these bytes are not all inside the payload.
     #[inline]
     pub(crate) fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         let len = record.header.len();
@@ -207,13 +217,13 @@ impl<M: Memory> Consumer<M> {
         self.memory.read(record.cell, record.offset + offset, out)
     }
 
-    /// Returns a pointer to the first byte of a record's payload.
+    /// Returns a pointer to the first byte of the payload of the message or mark `record`, in shared memory.
     pub(crate) fn in_place(&self, record: Record) -> *const u8 {
         self.memory.in_place(record.cell, record.offset, record.header.len())
     }
 
-    /// Receives the next record, `record`, and goes on behind it. Returns `true` if the consumer should give credit
-    /// now.
+    /// Receives `record`, which must be the next record, and moves to the record behind it. Returns `true` if the
+    /// consumer owes so much credit that it should give credit now.
     #[inline]
     pub(crate) fn advance(&mut self, record: Record) -> bool {
         if self.pack.left == 0 {
@@ -230,8 +240,8 @@ impl<M: Memory> Consumer<M> {
             || self.taken - self.taken_published >= self.message_quota
     }
 
-    /// Gives credit: tells the producer how many cells and messages were taken. If the producer waits for room, the
-    /// caller must wake it after this call.
+    /// Gives credit: writes to shared memory how many cells were read and how many messages were received since the
+    /// lane was made. After this call the caller must wake the producer if it sleeps for room.
     pub(crate) fn give_credit(&mut self) {
         self.published = self.position;
         self.taken_published = self.taken;
@@ -242,8 +252,8 @@ impl<M: Memory> Consumer<M> {
         M::full_barrier();
     }
 
-    /// Tells the producer how many messages were taken, without giving it credit for cells. If the producer waits, the
-    /// caller must wake it after this call.
+    /// Writes to shared memory how many messages were received since the lane was made, without giving credit for
+    /// cells. After this call the caller must wake the producer if it sleeps.
     pub(crate) fn give_taken(&mut self) {
         self.taken_published = self.taken;
         fault::point("before credit is given");
@@ -256,14 +266,16 @@ impl<M: Memory> Consumer<M> {
         self.message_quota = messages;
     }
 
-    /// Returns whether the consumer owes credit: a quarter of the ring's cells, or as many messages as its quota.
+    /// Returns whether the consumer should give credit now: it owes credit for at least a quarter of the ring's cells,
+    /// or has received at least as many messages as its quota since it last gave credit.
     pub(crate) fn owes_credit(&self) -> bool {
         self.taken - self.taken_published >= self.message_quota
             || self.position - self.published >= (self.memory.cells() / 4) as u64
     }
 
-    /// Puts the mark `kind` into the first free header, after which the producer can publish nothing more. Returns
-    /// `false` if the producer had published a record there: the caller must take that record and try again.
+    /// Ends the ring from the reading side: puts the mark `kind` into the first free header, after which the producer
+    /// can publish nothing more. Returns `false`, and changes nothing, if the producer had published a record there:
+    /// the caller must receive that record and try again.
     pub(crate) fn end(&mut self, kind: RecordKind) -> bool {
         let mark = Header::new(kind, 0, 0).to_word();
         fault::point("before a ring is ended by its reader");

@@ -4,36 +4,41 @@ use std::num::NonZeroU64;
 
 use super::MAX_MESSAGE;
 
-/// The kind of a record, as its header says.
+/// The kind of a record in a ring, which the record's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
-    /// A message; its bytes are the record's payload.
+    /// A message whose bytes are in the ring, as the record's payload.
     Message = 1,
-    /// A message whose bytes are in a block of the link's pool; the record's payload names the block.
+    /// A message whose bytes are in a block of shared memory from the sender's pool; the record's payload names the
+    /// block.
     Block = 2,
-    /// A message whose bytes are in a sealed memfd that was sent over the link.
+    /// A message whose bytes are in sealed memory (a sealed memfd), which was sent over the socket of the link. The
+    /// record's payload says how many bytes the message has.
     Sealed = 3,
-    /// Padding: the next record is at the start of the ring.
+    /// Padding up to the last cell of the ring: the next record is in the ring's first cell.
     Pad = 4,
-    /// A mark: the producer goes on in a larger ring of the same lane. This is the last record of its ring.
+    /// A mark: the producer goes on in a larger ring of the same lane. The mark is the last record of its ring.
     Next = 5,
-    /// A mark: the end was closed. The producer writes it as its last record, the consumer into the first free header.
+    /// A mark: one of the lane's two ends was closed. If it was the producer's end, the mark is the last record that
+    /// the producer writes; if it was the consumer's, the consumer puts the mark into the first free header.
     Closed = 6,
-    /// A mark: the producing end moved to another process. The consumer goes on in another lane (shared memory with two
-    /// rings), which the record's payload names. This is the last record of its ring.
+    /// A mark: the producing end moved, to another process or another lane. The consumer goes on in the lane (shared
+    /// memory with two rings) that the record's payload names. The mark is the last record of its ring.
     Moved = 7,
-    /// A mark: the consuming end moved to another process. The consumer puts this mark into the first free header. The
-    /// producer goes on in another lane (shared memory with two rings), which the ring's control block names.
+    /// A mark: the consuming end moved, to another process or another lane. The consumer puts the mark into the first
+    /// free header. The producer goes on in the lane (shared memory with two rings) that the ring's control block
+    /// names.
     Frozen = 8,
-    /// A packed record: several small messages one behind the other, each behind a word with its length.
+    /// A packed record: its payload is several small messages one behind the other, each behind a word with its length.
     Pack = 9,
-    /// A handle table: it describes the handles of the next message, if not all of them are plain descriptors. If the
-    /// header counts a handle, the table is in memory that was sent over the link; otherwise it is the payload.
+    /// A handle table: it describes the handles of the message in the next record, if not all of these are plain
+    /// descriptors. If this record's header counts a handle, the table is in memory that was sent over the socket of
+    /// the link; otherwise the table is the payload.
     Table = 10,
-    /// A prepended backlog: messages to deliver before everything behind this record. They were sent to an end whose
-    /// channel is being fused with this one, and that end had not received them. They are encoded as a handle table,
-    /// which is stored as for [`RecordKind::Table`].
+    /// A prepended backlog: messages that the consumer must deliver before everything behind this record. These
+    /// messages were sent to an end that had not received them when its channel was fused with this one. They are
+    /// encoded as a handle table, and that table is stored as for [`RecordKind::Table`].
     Prepended = 11,
 }
 
@@ -55,40 +60,42 @@ impl RecordKind {
         })
     }
 
-    /// Returns whether a record of this kind can have `len` bytes of payload: at most [`MAX_MESSAGE`], but any number
-    /// if the record is padding.
+    /// Returns whether a record of this kind can have a payload of `len` bytes: up to and including [`MAX_MESSAGE`],
+    /// and any number if the record is padding.
     #[inline]
     fn may_have(self, len: usize) -> bool {
         len <= MAX_MESSAGE || self == Self::Pad
     }
 
-    /// Returns whether a producer stages records of this kind in batches. Records of the other kinds are written alone;
-    /// one found in a batch was scribbled there by the other side.
+    /// Returns whether a producer stages records of this kind in batches. A producer writes records of the other kinds
+    /// alone. If a staged batch holds a record of another kind, the other process has written it there without right.
     pub(crate) fn comes_in_batches(self) -> bool {
         self.is_message() || matches!(self, Self::Pack | Self::Table)
     }
 
-    /// Returns whether records of this kind are messages of the program, and not marks, padding or tables.
+    /// Returns whether a record of this kind is a message of the program, and not a mark, padding, a packed record, a
+    /// handle table or a prepended backlog.
     #[inline]
     pub(crate) fn is_message(self) -> bool {
         matches!(self, Self::Message | Self::Block | Self::Sealed)
     }
 }
 
-/// Number of an attempt to send a message that needs packets: how many earlier attempts in the same direction had sent
-/// something over the socket and then failed. The number after the greatest is 1.
+/// Number of an attempt to send a message that needs packets. An attempt counts if it sent something over the socket
+/// and then failed; the number says how many earlier attempts in the same direction did. The number after the greatest
+/// is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Try(u16);
 
-/// Bit of the header at which the number of the attempt begins.
+/// Lowest of the bits of the header word that hold the number of the attempt.
 const TRY_FROM: u32 = 49;
 
 impl Try {
     pub(crate) const BITS: u32 = 63 - TRY_FROM;
     pub(crate) const FIRST: Self = Self(0);
 
-    /// Returns the number of the next attempt. The number that follows the greatest one is 1, not 0; the receiver
-    /// retains nothing of attempts that are so old.
+    /// Returns the number of the next attempt. The greatest number is followed by 1, not by 0; the receiver retains
+    /// nothing of attempts from so long ago.
     pub(crate) fn next(self) -> Self {
         Self(self.0 % ((1 << Self::BITS) - 1) + 1)
     }
@@ -98,7 +105,8 @@ impl Try {
     }
 }
 
-/// Number of bits of a plain message's length; such a message is shorter than the longest message that is allowed.
+/// Number of bits in which the length in bytes of a plain message fits. So a plain message is shorter than
+/// [`MAX_MESSAGE`].
 const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 
 /// The header of a record. It is one word, so that it stays in a register when it is passed on.
@@ -127,18 +135,19 @@ impl Header {
         self.0.get()
     }
 
-    /// Returns this header with the bit that says: a handle table before the message describes its handles.
+    /// Returns this header with the bit set that says: the record before the message is a handle table and describes
+    /// the message's handles.
     pub(crate) fn with_table(self) -> Self {
         Self(self.0 | 1 << 48)
     }
 
-    /// Returns whether a handle table before the message describes its handles.
+    /// Returns whether the record before the message is a handle table that describes the message's handles.
     pub(crate) fn has_table(self) -> bool {
         self.0.get() >> 48 & 1 == 1
     }
 
-    /// Returns this header with the number of the attempt, if packets are sent for the message; otherwise returns this
-    /// header unchanged.
+    /// Returns this header with the number of the attempt, if its record is of a kind for which packets are sent;
+    /// otherwise returns this header unchanged. The header must not have a number yet.
     pub(crate) fn with_try(self, attempt: Try) -> Self {
         if self.has_try() { Self(self.0 | u64::from(attempt.0) << TRY_FROM) } else { self }
     }
@@ -150,12 +159,14 @@ impl Header {
         }
     }
 
-    /// Returns the number of the attempt whose packets belong to this message.
+    /// Returns the number of the attempt whose packets belong to this record; 0 at the first attempt, and if the record
+    /// needs no packets.
     pub(crate) fn attempt(self) -> Try {
         Try((self.0.get() >> TRY_FROM) as u16)
     }
 
-    /// Returns the header that `word` holds, or `None` if no correct producer writes such a word.
+    /// Returns the header that `word` holds; `None` if no correct producer writes this word into a header. The word 0
+    /// is no header.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let first = word >> TRY_FROM == 0 || Self::may_be_again(word);
@@ -164,7 +175,8 @@ impl Header {
         NonZeroU64::new(word).filter(|_| ours).map(Self)
     }
 
-    /// Returns whether `word` may be the header of a record that was not sent at the first attempt. Few records are.
+    /// Returns whether `word` may be the header of a record that was sent at a later attempt than the first. Such
+    /// records are rare.
     #[cold]
     #[inline(never)]
     fn may_be_again(word: u64) -> bool {
@@ -172,7 +184,7 @@ impl Header {
         word >> 63 == 0 && known.is_some_and(|word| Self(word).has_try())
     }
 
-    /// Returns the number of bytes of payload.
+    /// Returns the number of bytes of the record's payload.
     #[inline]
     pub(crate) fn len(self) -> usize {
         self.0.get() as u32 as usize
@@ -184,14 +196,15 @@ impl Header {
         RecordKind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
     }
 
-    /// Returns the number of handles that travel with the message; for a packed record, the number of its messages.
+    /// Returns the number of handles that travel with the message; for a packed record, the number of messages in it.
     #[inline]
     pub(crate) fn handles(self) -> usize {
         (self.0.get() >> 40) as u8 as usize
     }
 
-    /// Returns the header that `word` holds if the record is a plain message: of kind [`RecordKind::Message`], without
-    /// handles, and shorter than 2^[`PLAIN_BITS`] bytes. Most are. Returns `None` for any other word.
+    /// Returns the header that `word` holds if its record is a plain message: of kind [`RecordKind::Message`], without
+    /// handles, sent at the first attempt, and shorter than 2^[`PLAIN_BITS`] bytes. Most records are. Returns `None`
+    /// for any other word.
     #[inline]
     pub(crate) fn from_plain(word: u64) -> Option<Self> {
         let plain = (RecordKind::Message as u64) << (32 - PLAIN_BITS);

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// An atomic word of type `T`.
+/// An atomic word of type `T`: of the standard library, or of the model checker.
 pub(crate) trait Word<T> {
     fn load(&self, order: Ordering) -> T;
     fn store(&self, value: T, order: Ordering);
@@ -54,14 +54,14 @@ word!(loom::sync::atomic::AtomicU32, u32);
 #[cfg(test)]
 word!(loom::sync::atomic::AtomicU64, u64);
 
-/// The words and cells of one ring.
+/// The shared words and cells of one ring.
 pub(crate) trait Memory {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// Returns the number of cells, a power of two.
+    /// Returns the number of cells of this ring, a power of two.
     fn cells(&self) -> usize;
-    /// Returns the header word of cell `cell`, taken modulo [`Memory::cells`].
+    /// Returns the header word in cell `cell`, taken modulo the ring's number of cells ([`Memory::cells`]).
     fn header(&self, cell: usize) -> &Self::Word64;
     /// Returns the producer's sleep word: 0 while the producer is awake, else how it sleeps until there is room.
     fn waiting(&self) -> &Self::Word32;
@@ -96,22 +96,26 @@ pub(crate) trait Memory {
     /// Nothing else in this process reads or writes these bytes while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     unsafe fn uninit_mut(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>];
-    /// Prefetches the line of a cell's header, which will be written soon. Only a hint.
+    /// Prefetches the cache line with the header of the given cell, which the caller will write soon. A hint only,
+    /// which may do nothing.
     fn prefetch_for_writing(&self, _cell: usize) {}
-    /// Prefetches the line of a cell's header, which will be read soon. Only a hint.
+    /// Prefetches the cache line with the header of the given cell, which the caller will read soon. A hint only, which
+    /// may do nothing.
     fn prefetch_for_reading(&self, _cell: usize) {}
 
-    /// Orders the store that announces a sleep before the look at the ring that follows.
+    /// A barrier that keeps this order: the store that announces a sleep in a sleep word comes before the sleeper's
+    /// next look at the ring.
     #[inline]
     fn sleep_barrier() {
         fence(Ordering::SeqCst);
     }
 
-    /// Orders an atomic exchange that publishes before the load of the sleep word.
+    /// A barrier that keeps this order: the atomic exchange that publishes comes before the load of the other side's
+    /// sleep word.
     ///
     /// This does nothing in the code that ships: there both accesses are sequentially consistent, which orders them.
     /// The model checker treats sequentially consistent *accesses* as acquire and release, so there this is a fence. A
-    /// model can also leave this fence out, to show that it then finds the lost wake-up.
+    /// model can also leave this fence out, to show that the model then finds the lost wake-up.
     #[inline]
     fn full_barrier() {}
 }

@@ -37,7 +37,7 @@ pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
 pub(crate) use sleep::{announce, take_sleeper, wake_for};
 
-/// The number of bytes of the largest message that any end can send or receive: 256 MiB.
+/// Number of bytes of the longest message that an end can send or receive: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;
 
 /// Size of a cell in bytes: one cache line.
@@ -46,36 +46,38 @@ pub(crate) const CELL: usize = 64;
 /// Size of a record's header in bytes.
 pub(crate) const HEADER: usize = 8;
 
-/// Size in bytes of the length word before each message of a packed record, and the alignment of each such message.
+/// Size in bytes of the word before each message of a packed record that says the message's length. Each message begins
+/// at a multiple of this size.
 pub(crate) const PACK_WORD: usize = 8;
 
-/// Length in bytes of the longest message that goes into a packed record, included. Longer messages lose little by
-/// having cells of their own.
+/// Length in bytes of the longest message that still goes into a packed record. Longer messages lose little by having
+/// cells of their own.
 pub(crate) const PACKABLE: usize = 256;
 
-/// Number of cells of the smallest ring.
+/// Number of cells of the smallest ring that this library makes.
 pub(crate) const MIN_CELLS: usize = 4;
 
-/// The number of cells in the largest ring that a peer may claim to have. No honest process has a larger one.
+/// Number of cells of the largest ring that a peer may claim to have. No correct process has a larger ring.
 pub(crate) const MAX_CELLS: usize = 1 << 24;
 
-/// Returns the number of cells that a record with a payload of `len` bytes takes, its header included.
+/// Returns the number of cells that a record with a payload of `len` bytes takes in a ring, its header included.
 #[inline]
 pub(crate) const fn cells_for(len: usize) -> usize {
     (HEADER + len).div_ceil(CELL)
 }
 
-/// Returns the longest payload in bytes that a ring with `cells` cells takes: three eighths of the ring.
+/// Returns the number of bytes of the longest payload that a record may have in a ring of `cells` cells: three eighths
+/// of the ring.
 ///
-/// With this bound a producer that waits for room never waits for owed credit. The consumer gives credit as soon as it
-/// owes a quarter of the ring; so once it has read everything, the producer knows at least three quarters to be free.
-/// The record, the padding before it and the header behind it need no more.
+/// Because of this bound, a producer that waits for room never waits for owed credit. The consumer gives credit as soon
+/// as it owes a quarter of the ring. So once the consumer has read everything, the producer knows at least three
+/// quarters of the ring to be free. The record, the padding before it and the header behind it need no more.
 #[inline]
 pub(crate) const fn longest_payload(cells: usize) -> usize {
     cells * 3 / 8 * CELL - HEADER
 }
 
-/// Returns the number of cells of the smallest ring that takes a payload of `len` bytes.
+/// Returns the number of cells of the smallest ring in which a record may have a payload of `len` bytes.
 pub(crate) const fn cells_to_carry(len: usize) -> usize {
     let mut cells = MIN_CELLS;
     while longest_payload(cells) < len {

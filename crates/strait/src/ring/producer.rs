@@ -8,49 +8,54 @@ use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for
 use crate::os::fault;
 
 /// Number of cells ahead of its position for which the producer zeroes headers. It does so after a commit, when no
-/// process waits for it. A compare-and-swap waits until earlier stores are done, and those wait for lines that the
-/// consumer's core holds. With the headers zeroed ahead, a commit does not wait for the line of the header behind its
-/// message.
+/// process waits for it. A compare-and-swap waits until earlier stores are done, and those stores wait for cache lines
+/// that the consumer's core holds. With the headers zeroed ahead, a commit does not wait for the cache line of the
+/// header behind its message.
 const ZERO_AHEAD: u64 = 4;
 
-/// How far ahead the producer prefetches: number of cells from the one that it zeroes or writes to the one that it
-/// prefetches.
+/// Number of cells by which the producer prefetches ahead of the cell that it zeroes or writes.
 const FETCH_AHEAD: usize = 24;
 
-/// Writes the records of a lane's ring. Only one thread at a time may use it. A batch appears at the reader as a whole.
+/// Writes the records of a lane's ring. Only one thread at a time may use a producer. The records of a batch become
+/// visible to the reader all at once.
 #[derive(Debug)]
 pub(crate) struct Producer<M> {
     memory: M,
-    /// Position at which this ring began. Positions go on counting when a larger ring replaces this one.
+    /// Position at which this ring began, in cells since the lane was made. When a larger ring replaces this one, the
+    /// count continues there.
     base: u64,
-    /// Number of cells committed since the lane was made.
+    /// Number of cells that this producer has committed since the lane was made.
     position: u64,
-    /// Number of cells written since the lane was made, including those of the batch that is not committed yet.
+    /// Number of cells that this producer has written since the lane was made, including the staged records, which are
+    /// not committed yet.
     staged: u64,
-    /// Value of `staged` before the last record was staged.
+    /// Value of the field `staged` before the last record was staged.
     staged_before: u64,
-    /// Position before which all headers, from the end of the staged records on, are known to be zero.
+    /// Position, in cells since the lane was made, up to which headers are known to be 0: all headers from the end of
+    /// the staged records to this position, not included.
     zeroed: u64,
-    /// Header of the first record of the staged batch, whose publication commits the batch; 0 if nothing is staged.
+    /// Header of the first record of the staged batch; 0 if nothing is staged. Writing this header to the ring commits
+    /// the batch.
     first: u64,
-    /// The last credit accepted from the consumer: number of cells freed since the lane was made.
+    /// The last credit accepted: the number of cells that the consumer has freed since the lane was made, as the
+    /// producer last loaded it.
     credit: u64,
 }
 
-/// The room in the ring for the payload of a staged record.
+/// The place in the ring of the payload of one staged record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     cell: usize,
     pub(crate) len: usize,
 }
 
-/// Most bytes of payload of a packed record.
+/// Number of bytes of the longest payload that a packed record may have.
 const PACK_ROOM: usize = 32 * CELL - HEADER;
 
-/// Most messages of a packed record.
+/// The greatest number of messages that a packed record may hold.
 const PACK_COUNT: usize = 255;
 
-/// A packed record that is being filled.
+/// A packed record that is staged and to which messages are being added.
 #[derive(Debug)]
 pub(crate) struct Packing {
     slot: Slot,
@@ -58,31 +63,31 @@ pub(crate) struct Packing {
     count: usize,
 }
 
-/// The reason why a record cannot be staged.
+/// The reason why a record cannot be staged in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// The record fits once the consumer has given more credit.
+    /// The ring has no room for the record now. The record will fit once the consumer has given more credit.
     Full,
-    /// The record is longer than this ring can ever take.
+    /// The record is longer than any record that this ring may hold.
     TooLong,
-    /// The consumer gave credit that it cannot have: less than before, or for cells that were never committed.
+    /// The consumer wrote an invalid credit to shared memory: less than before, or more cells than were committed.
     Corrupt,
 }
 
-/// The ring has ended, and nothing more can be published. Holds the mark that the consumer put into the first free
-/// header; `None` if the header there is not a valid one.
+/// An error: the consumer has ended the ring, and the producer can publish nothing more in it. Holds the mark that the
+/// consumer put into the first free header; `None` if the header there is not a valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended(pub(crate) Option<RecordKind>);
 
 impl<M: Memory> Producer<M> {
-    /// Creates the producer of a new ring, whose memory is all zeroes.
+    /// Creates the producer of a lane's first ring, whose cells must be all zeroes.
     pub(crate) fn new(memory: M) -> Self {
         let zeroed = memory.cells() as u64;
         Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0 }
     }
 
-    /// Goes on in the larger ring `memory`, whose cells are all zeroes. The mark [`RecordKind::Next`] must have ended
-    /// the old ring.
+    /// Continues in `memory`, a larger ring whose cells are all zeroes. The caller must have ended the old ring with
+    /// the mark [`RecordKind::Next`]. Removes all staged records.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         // The mark that ended the old ring takes one cell.
@@ -96,12 +101,13 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
-    /// Returns the position at which this ring began: the number of cells committed to earlier rings of the lane.
+    /// Returns the position at which this ring began: the number of cells that were committed to earlier rings of the
+    /// lane.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Returns the number of cells committed since the lane was made.
+    /// Returns the number of cells that were committed since the lane was made.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -116,25 +122,27 @@ impl<M: Memory> Producer<M> {
         (position - self.base) as usize & self.mask()
     }
 
-    /// Returns whether this ring has no room for `cells` more cells, by the credit known. Cells unread in an older ring
-    /// take no room in this ring.
+    /// Returns whether this ring has no room for `cells` more cells, by the credit last loaded. Unread cells of an
+    /// older ring of the lane take no room in this ring.
     #[inline]
     fn lacks(&self, cells: u64) -> bool {
         self.staged + cells - self.credit.max(self.base) > self.memory.cells() as u64
     }
 
-    /// Loads the credit, and returns whether there is room for `cells` more cells now.
+    /// Loads the consumer's credit, and returns whether the ring has room for `cells` more cells now. Returns `false`
+    /// also if the credit is invalid.
     #[inline(never)]
     fn gains(&mut self, cells: u64) -> bool {
         self.refresh_credit().is_ok() && !self.lacks(cells)
     }
 
-    /// Returns the longest payload in bytes that this ring takes.
+    /// Returns the number of bytes of the longest payload that a record may have in this ring.
     pub(crate) fn longest_payload(&self) -> usize {
         super::longest_payload(self.memory.cells())
     }
 
-    /// Loads and checks the consumer's credit. Fails with [`NoRoom::Corrupt`] only.
+    /// Loads the consumer's credit from shared memory, checks it and keeps it. Fails only with [`NoRoom::Corrupt`], if
+    /// the credit is invalid.
     pub(crate) fn refresh_credit(&mut self) -> Result<(), NoRoom> {
         let claim = self.memory.credit().load(Acquire);
         // Credit can only grow, and never beyond the committed cells. The differences are exact, because positions
@@ -146,15 +154,17 @@ impl<M: Memory> Producer<M> {
         Ok(())
     }
 
-    /// Publishes a message of one piece if it fits right behind the last one: the common case, in a few instructions.
-    /// Returns `false` if nothing was published, for whatever reason; staging the record tells the reason.
+    /// Publishes the message `bytes`, if nothing is staged and the message fits right behind the last record: the
+    /// common case, in a few instructions. Returns `false`, and publishes nothing, in all other cases; staging the
+    /// message then gives the reason.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         !self.has_staged() && self.stage_plain(bytes) && self.commit_pushed()
     }
 
-    /// Publishes a message given in parts, which have `len` bytes in all, if it fits right behind the last one. Returns
-    /// `false` if nothing was published, for whatever reason; staging the record tells the reason.
+    /// Publishes the message that consists of `parts`, which have `len` bytes in all, if nothing is staged and the
+    /// message fits right behind the last record. Returns `false`, and publishes nothing, in all other cases; staging
+    /// the message then gives the reason.
     #[inline]
     pub(crate) fn push_parts(&mut self, parts: &[IoSlice<'_>], len: usize) -> bool {
         !self.has_staged()
@@ -171,15 +181,16 @@ impl<M: Memory> Producer<M> {
         pushed
     }
 
-    /// Stages a message of one piece. Returns `false`, and stages nothing, if it does not fit right behind the last
-    /// one.
+    /// Stages the message `bytes` right behind the last record, staged or committed. Returns `false`, and stages
+    /// nothing, if the message does not fit there without padding.
     #[inline]
     pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
         self.stage_with(bytes.len(), |memory, cell| memory.write(cell, 0, bytes))
     }
 
-    /// Stages a message of `len` bytes whose payload `fill` writes, given the memory and the cell. Returns `false`, and
-    /// stages nothing, if the message does not fit right behind the last one.
+    /// Stages a message of `len` bytes right behind the last record. Calls `fill` with the memory and the message's
+    /// first cell, to write the payload. Returns `false`, and stages nothing, if the message does not fit there without
+    /// padding.
     #[inline]
     fn stage_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
         let cells = cells_for(len);
@@ -195,8 +206,8 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    /// Zeroes the header at position `end`, behind the records that are about to be committed, unless it is known to be
-    /// zero.
+    /// Zeroes the header at position `end`, right behind the records that are about to be committed, unless that header
+    /// is known to be zero.
     #[inline]
     fn zero_behind(&mut self, end: u64) {
         if self.zeroed <= end {
@@ -205,8 +216,8 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Zeroes the headers that the next messages need and prefetches cells behind them. Leaves cells alone for which
-    /// the consumer has given no credit.
+    /// Zeroes the next headers behind the last commit, [`ZERO_AHEAD`] of them, and prefetches cells further ahead. Does
+    /// not touch cells for which the consumer has given no credit.
     #[inline]
     fn prepare_ahead(&mut self) {
         let end = (self.position + ZERO_AHEAD).min(self.credit.max(self.base) + self.memory.cells() as u64);
@@ -218,8 +229,9 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Stages a record: reserves its cells behind what is staged and writes its header. If the end of the ring is too
-    /// near, padding fills the rest and the record begins at the start of the ring.
+    /// Stages a record: reserves its cells behind the last staged record and writes its header; the caller then writes
+    /// the payload. If too few cells are left before the end of the ring, padding fills them and the record begins at
+    /// the ring's first cell.
     #[inline]
     pub(crate) fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
         let len = header.len();
@@ -258,20 +270,21 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Returns whether a record is staged and not committed.
+    /// Returns whether at least one record is staged and not committed.
     pub(crate) fn has_staged(&self) -> bool {
         self.staged != self.position
     }
 
-    /// Begins a packed record, with as much room as such a record can have. Returns `None` if the ring has not so much
-    /// room.
+    /// Stages a packed record without messages, of the greatest size that such a record may have. Returns `None`, and
+    /// stages nothing, if the ring has no room for that size.
     pub(crate) fn begin_pack(&mut self) -> Option<Packing> {
         let room = self.longest_payload().min(PACK_ROOM);
         let slot = self.stage(Header::new(RecordKind::Pack, room, 0)).ok()?;
         Some(Packing { slot, used: 0, count: 0 })
     }
 
-    /// Adds a message to a packed record. Returns `false` if the record has no room for it.
+    /// Adds the message `bytes` to the packed record `pack`. Returns `false`, and adds nothing, if the record has no
+    /// room for the message.
     #[inline]
     pub(crate) fn pack(&self, pack: &mut Packing, bytes: &[u8]) -> bool {
         let needed = PACK_WORD + bytes.len().next_multiple_of(PACK_WORD);
@@ -286,7 +299,8 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    /// Completes the packed record that was staged last: shortens it to its messages, or removes it if it has none.
+    /// Completes the packed record `pack`, which must be the record staged last: shortens it to the messages added, or
+    /// removes it if it has none.
     pub(crate) fn end_pack(&mut self, mut pack: Packing) {
         if pack.count == 0 {
             self.unstage_last();
@@ -295,21 +309,23 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Removes the record staged last, if it is not committed.
+    /// Removes the record that was staged last, with the padding before it, if it is not committed. Can undo one record
+    /// only.
     pub(crate) fn unstage_last(&mut self) {
         self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
     }
 
-    /// Removes all staged records. Cells behind the commit point belong to no record until they are written again.
+    /// Removes all staged records. What was written to their cells has no meaning to the reader, which sees no header
+    /// there.
     pub(crate) fn discard(&mut self) {
         self.staged = self.position;
         self.staged_before = self.position;
         self.zeroed = self.position;
     }
 
-    /// Returns the staged records, to be staged in another ring. Ends before the first record that the other side has
-    /// overwritten.
+    /// Returns copies of the staged records, so that the caller can stage them in another ring. The list ends before
+    /// the first record whose header is not one that a producer stages, because the other process has overwritten it.
     pub(crate) fn staged_records(&self) -> Vec<(Header, Vec<u8>)> {
         let mut records = Vec::new();
         let mut at = self.position;
@@ -333,31 +349,34 @@ impl<M: Memory> Producer<M> {
         records
     }
 
-    /// Writes `bytes` into the payload of a staged record, from byte `offset` of the payload on.
+    /// Writes `bytes` into the payload of the staged record at `slot`, from byte `offset` of the payload on. Panics if
+    /// the bytes do not all fit into the payload.
     #[inline]
     pub(crate) fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
         assert!(offset <= slot.len && bytes.len() <= slot.len - offset, "a write inside the record");
         self.memory.write(slot.cell, offset, bytes);
     }
 
-    /// Fills `out` with the first bytes of a staged record's payload.
+    /// Fills `out` with the first bytes of the payload of the staged record at `slot`. Panics if `out` is longer than
+    /// the payload.
     pub(crate) fn read_back<'a>(&self, slot: Slot, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         assert!(out.len() <= slot.len, "a read inside the record");
         self.memory.read(slot.cell, 0, out)
     }
 
-    /// Returns the payload of a staged record, for writing.
+    /// Returns the payload of the staged record at `slot`, for writing in place.
     ///
     /// # Safety
     /// While the slice lives, the record is neither committed nor removed, and nothing else in this process writes to
-    /// it.
+    /// the payload.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn uninit_mut(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
         unsafe { self.memory.uninit_mut(slot.cell, slot.len) }
     }
 
-    /// Shortens the record staged last: gives it `header`, whose length is the new one.
+    /// Shortens the record that was staged last, at `slot`: replaces its header by `header`, whose length is the new
+    /// length of the payload. Panics if that is longer than before.
     pub(crate) fn shorten(&mut self, slot: &mut Slot, header: Header) {
         let len = header.len();
         assert!(len <= slot.len, "a record only shrinks");
@@ -372,7 +391,8 @@ impl<M: Memory> Producer<M> {
         slot.len = len;
     }
 
-    /// Commits: publishes everything that is staged in one step. Fails if the consumer has ended the ring.
+    /// Commits: makes all staged records visible to the consumer in one step. If the consumer has ended the ring, fails
+    /// and publishes nothing; the records stay staged.
     #[inline]
     pub(crate) fn commit(&mut self) -> Result<(), Ended> {
         self.zero_behind(self.staged);
@@ -382,8 +402,9 @@ impl<M: Memory> Producer<M> {
         Ok(())
     }
 
-    /// Ends the ring with a record of one cell, for which there always is room. Removes all staged records before that.
-    /// Fails if the consumer has ended the ring already.
+    /// Ends the ring from the writing side: publishes the mark `kind` with `payload` (at most 56 bytes), in the one
+    /// cell that always is free for it. Removes all staged records before that. Fails if the consumer has ended the
+    /// ring already.
     pub(crate) fn end(&mut self, kind: RecordKind, payload: &[u8]) -> Result<(), Ended> {
         assert!(payload.len() <= CELL - HEADER);
         self.discard();
@@ -405,17 +426,18 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Returns the last credit accepted: the number of cells that the consumer has freed since the lane was made.
+    /// Returns the number of cells that the consumer has freed since the lane was made, as the producer last loaded it.
     pub(crate) fn known_credit(&self) -> u64 {
         self.credit
     }
 
-    /// Returns whether the consumer has given credit since the producer last loaded it.
+    /// Returns whether the credit in shared memory differs from the credit that the producer last accepted: the
+    /// consumer has given credit since.
     pub(crate) fn has_news(&self) -> bool {
         self.memory.credit().load(Acquire) != self.credit
     }
 
-    /// Returns the mark with which the consumer has ended the ring; `None` if the ring has not ended.
+    /// Returns the mark with which the consumer has ended the ring; `None` if the consumer has not ended it.
     pub(crate) fn ended(&self) -> Option<Ended> {
         match self.memory.header(self.index(self.position)).load(Acquire) {
             0 => None,

@@ -37,43 +37,46 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::{Memory, Word};
 
-/// Bit of a sleep word: the sleeper can be woken only by the source of the transfer (the wake-up is relayed).
+/// `RELAYED`: the bit of a sleep word that says that only the source of the transfer can wake the sleeper (the wake-up
+/// is relayed).
 pub(crate) const RELAYED: u32 = 4;
 
-/// The state of the transfer of a ring's writing end: which process has the end.
+/// The state of the transfer of a ring's writing end from one process (the source) to another (the destination).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum TransferState {
-    /// Pending: the source has not said yet that it sent the end.
+    /// Pending: the source has not declared yet that it sent the end.
     Pending = 0,
-    /// Handed over: the source has sent the end, and its death has no effect any more.
+    /// Handed over: the source has declared that it sent the end. From now on the death of the source has no effect on
+    /// the end.
     HandedOver = 1,
-    /// Claimed: the destination has the end.
+    /// Claimed: the destination has received the end and owns it.
     Claimed = 2,
     /// Abandoned: the source died before it handed the end over. No process will write into the ring.
     Abandoned = 3,
-    /// Cancelled: the source could not send the end and retains it. The source uses the lane as an ordinary one.
+    /// Cancelled: the source could not send the end and keeps it. The source uses the lane that was made for the move
+    /// as an ordinary lane.
     Cancelled = 4,
 }
 
 impl TransferState {
-    /// Returns the transfer state that the number `word` stands for; `None` if there is no such state.
+    /// Returns the transfer state that `word` stands for; `None` if the number stands for no state.
     fn from_word(word: u32) -> Option<Self> {
         [Self::Pending, Self::HandedOver, Self::Claimed, Self::Abandoned, Self::Cancelled]
             .into_iter()
             .find(|state| *state as u32 == word)
     }
 
-    /// Loads the transfer state; `None` if the word holds no valid state. The reader calls this after it has said how
-    /// it sleeps.
+    /// Loads the transfer state from the transfer word `word`; `None` if the word holds no valid state. A reader that
+    /// is about to sleep calls this after it has written to its sleep word how it sleeps.
     #[inline]
     pub(crate) fn of(word: &impl Word<u32>) -> Option<Self> {
         Self::from_word(word.load(SeqCst))
     }
 }
 
-/// Changes the transfer state to `to` if it is `from`. Returns the state found, in either case; `None` if the word held
-/// no valid state.
+/// Changes the state in the transfer word from `from` to `to`; changes nothing if the word holds another state. Returns
+/// the state that the word held before; `None` if that was no valid state.
 #[inline]
 fn step(word: &impl Word<u32>, from: TransferState, to: TransferState) -> Option<TransferState> {
     // The order of a failed exchange matters as well: after a failure, too, the source looks for a sleeper.
@@ -81,17 +84,17 @@ fn step(word: &impl Word<u32>, from: TransferState, to: TransferState) -> Option
     TransferState::from_word(found)
 }
 
-/// Records in the transfer word that the source has sent the end. Returns the state found: [`TransferState::Pending`]
-/// if this call handed the end over, [`TransferState::Claimed`] if the destination had claimed it already, `None` if
-/// the word is not valid. In every case the source must then call [`take_sleeper_if_relayed`].
+/// Records in the transfer word that the source has sent the end. Returns the state before: [`TransferState::Pending`]
+/// if this call handed the end over, [`TransferState::Claimed`] if the destination had claimed the end already, `None`
+/// if the word was not valid. In every case the source must then call [`take_sleeper_if_relayed`].
 pub(crate) fn hand_over<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::HandedOver);
     M::full_barrier();
     found
 }
 
-/// Cancels, for the source, the transfer of an end that it could not send. Returns the state found:
-/// [`TransferState::Pending`] if this call cancelled the transfer. In every case the source must then call
+/// Cancels the transfer, for a source that could not send the end. Returns the state before: the transfer is cancelled
+/// if that was [`TransferState::Pending`], and unchanged otherwise. In every case the source must then call
 /// [`take_sleeper_if_relayed`], as after [`hand_over`].
 pub(crate) fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::Cancelled);
@@ -99,9 +102,9 @@ pub(crate) fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     found
 }
 
-/// Claims the end for the destination. Returns the state found: the destination has the end if this is
-/// [`TransferState::Pending`] or [`TransferState::HandedOver`], and has come too late if it is
-/// [`TransferState::Abandoned`]. A second claim changes nothing and returns [`TransferState::Claimed`].
+/// Claims the end for the destination. Returns the state before. If that was [`TransferState::Pending`] or
+/// [`TransferState::HandedOver`], the destination now has the end; if it was [`TransferState::Abandoned`], the claim
+/// came too late and the end is lost. A second claim changes nothing and returns [`TransferState::Claimed`].
 pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     // The load comes first: a read of memory that this process has not touched yet maps more pages at once than a write
     // does.
@@ -113,24 +116,25 @@ pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     }
 }
 
-/// Gives up, for the ring's reader, an end that was not handed over when its source died. Returns the state found: the
-/// end is abandoned if this is [`TransferState::Pending`]; with [`TransferState::HandedOver`] or
-/// [`TransferState::Claimed`] the destination has the end or will have it.
+/// Abandons, for the ring's reader, an end whose source died before it handed the end over. Returns the state before.
+/// If that was [`TransferState::Pending`], the end is abandoned now; if it was [`TransferState::HandedOver`] or
+/// [`TransferState::Claimed`], nothing changes, and the destination has the end or will have it.
 pub(crate) fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
     step(word, TransferState::Pending, TransferState::Abandoned)
 }
 
-/// Takes the sleeper of a sleep word for the destination of a transfer: returns how the sleeper sleeps, and the caller
-/// must wake it. Returns 0 if nothing sleeps or only the source can wake the sleeper. The destination calls this
-/// instead of [`take_sleeper`](super::take_sleeper), after it has published by an atomic exchange.
+/// Takes the sleeper of a sleep word for the destination of a transfer: clears the word and returns how the reader
+/// sleeps, and then the caller must wake it. Returns 0, and changes nothing, if the reader is awake or only the source
+/// can wake it. The destination calls this instead of [`take_sleeper`](super::take_sleeper), after it has published by
+/// an atomic exchange.
 #[inline]
 pub(crate) fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED == 0)
 }
 
-/// Takes the sleeper of a sleep word for the source of a transfer: returns how the sleeper sleeps, and the caller must
-/// wake it. Returns 0 if nothing sleeps or the sleeper is not relayed. The source calls this after [`hand_over`] or
-/// [`cancel`].
+/// Takes the sleeper of a sleep word for the source of a transfer: clears the word and returns how the reader sleeps,
+/// and then the caller must wake it. Returns 0, and changes nothing, if the reader is awake or sleeps where the source
+/// cannot wake it (without [`RELAYED`]). The source calls this after [`hand_over`] or [`cancel`].
 #[inline]
 pub(crate) fn take_sleeper_if_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED != 0)

@@ -9,34 +9,35 @@ use crate::ring::{Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Acquire;
 
-/// A survey: how far a consumer has looked ahead, and what it has counted.
+/// A survey (a count of queued messages that receives none): the position up to which it has looked, and what it has
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
     base: u64,
     position: u64,
-    /// Number of messages counted since the survey began.
+    /// Number of messages that the survey has counted since it began.
     pub(crate) messages: u64,
-    /// Number of bytes in the counted messages.
+    /// Number of bytes of all messages that the survey has counted since it began.
     pub(crate) bytes: u64,
 }
 
 impl<M: Memory> Consumer<M> {
-    /// Begins a survey at the next record.
+    /// Returns a new survey, which begins at the consumer's next record and has counted nothing yet.
     pub(crate) fn survey(&self) -> Survey {
         Survey { base: self.base, position: self.position, messages: 0, bytes: 0 }
     }
 
-    /// Returns whether a survey can go on: the consumer has received nothing that the survey has not counted, and is in
-    /// the same ring. If not, a new survey must begin.
+    /// Returns whether `survey` can be continued: the consumer is in the ring in which the survey began, and has
+    /// received no message that the survey has not counted. If not, the caller must begin a new survey.
     pub(crate) fn can_go_on(&self, survey: &Survey) -> bool {
         // Some messages of the packed record that is being read may have been received.
         let is_ahead = survey.position > self.position || (survey.position == self.position && self.pack.left == 0);
         survey.base == self.base && is_ahead
     }
 
-    /// Counts the messages that have arrived since the last call with this survey. Returns the kind of the record at
-    /// which the survey ended: a mark, or a prepended backlog. Returns `None` if the survey ended where the next record
-    /// will be.
+    /// Adds to `survey` the messages that were published since the last call with it, and receives none. Returns the
+    /// kind of the record at which the count stopped: a mark or a prepended backlog. Returns `None` if every published
+    /// record was counted.
     pub(crate) fn look_ahead(&self, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {
         // The messages left of a packed record that is being read. A survey that has gone past this record goes on
         // behind it.
@@ -100,8 +101,8 @@ impl<M: Memory> Consumer<M> {
         Ok(())
     }
 
-    /// Returns word `index` of a record's payload; 0 if the payload is too short. (The receiver of such a record
-    /// reports it.)
+    /// Returns the 8-byte word number `index` of the payload of the record in `cell`, which has `len` bytes; 0 if the
+    /// payload is too short. (The receiver of a record that is too short reports the error.)
     fn word_at(&self, cell: usize, index: usize, len: usize) -> u64 {
         if len < (index + 1) * 8 {
             return 0;

@@ -75,10 +75,10 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::ring::{Word, take_sleeper};
 
-/// Number of bits of one word of the ready bitmap.
+/// Number of bits in one word of the ready bitmap (one bit for each member of a wait set).
 const BITS: usize = 64;
 
-/// Number of members that a notification area can hold.
+/// Number of members of wait sets for which a notification area has bits; member ids are below it.
 pub(crate) const MEMBERS: usize = 1 << 20;
 
 const LEAVES: usize = MEMBERS / BITS;
@@ -92,19 +92,20 @@ const FIRST_LEAF: usize = FIRST_MIDDLE + MIDDLES;
 /// Number of words of the ready bitmap, all three levels together.
 pub(crate) const WORDS: usize = FIRST_LEAF + LEAVES;
 
-/// Offset in bytes of the word *sleeping* in a notification area; the offsets of *posted* and *known* follow.
+/// Offset in bytes of the reader's sleep word, *sleeping*, in a notification area; the two constants below are those of
+/// *posted* and *known*.
 pub(crate) const SLEEPING: usize = 0;
 pub(crate) const POSTED: usize = 4;
 pub(crate) const KNOWN: usize = 8;
 
-/// Value of the sleep word: the reader sleeps on the word itself (a futex).
+/// `ON_WORD`: the value of the sleep word of a notification area while the reader sleeps on the word itself (a futex).
 pub(crate) const ON_WORD: u32 = 1;
 
-/// Value of the sleep word: the reader sleeps on the link's socket, so waking it takes a packet. Any number except 0
-/// and [`ON_WORD`] means this.
+/// `ON_SOCKET`: the value of the sleep word of a notification area while the reader sleeps on the link's socket, so
+/// that waking it takes a packet. Any number except 0 and [`ON_WORD`] has this meaning.
 pub(crate) const ON_SOCKET: u32 = 2;
 
-/// Offset in bytes of the ready bitmap in a notification area.
+/// Offset in bytes of the ready bitmap from the start of a notification area.
 pub(crate) const WORDS_AT: usize = 128;
 
 /// Size in bytes of a notification area, in whole pages.
@@ -115,41 +116,42 @@ pub(crate) trait Words {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// Returns word `index` of the ready bitmap, counted over all levels from the top; `index` must be below [`WORDS`].
+    /// Returns the word of the ready bitmap with the index `index`, which counts the words of all three levels from the
+    /// top and must be below [`WORDS`].
     fn word(&self, index: usize) -> &Self::Word64;
-    /// Returns the reader's sleep word: 0 while the reader is awake, else how it sleeps.
+    /// Returns the word *sleeping*, the reader's sleep word: 0 while the reader is awake, else how it sleeps.
     fn sleeping(&self) -> &Self::Word32;
     /// Returns the word *posted*: 1 once the notifier has sent a packet since the reader last cleared this word.
     fn posted(&self) -> &Self::Word32;
-    /// Returns the word *known*: 1 once the notifier's process has this notification area.
+    /// Returns the word *known*: 1 once the notifier's process has received this notification area.
     fn known(&self) -> &Self::Word32;
 
-    /// Orders the bits that a notifier set or saw before the load of the sleep word. Does something in the model
-    /// checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
+    /// A barrier that keeps this order: a notifier sets bits, or sees that they are set, before it loads the sleep
+    /// word. Does something in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 
-    /// Orders the announcement of a sleep before the look at the bitmap that follows; see
+    /// A barrier that keeps this order: the reader announces its sleep before it looks at the bitmap once more; see
     /// [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// A fence that keeps two orders: a notifier's publication comes before its check whether its process has the area;
-    /// and the area's arrival in that process comes before the store to the word *known*.
+    /// A fence that keeps two orders: a notifier publishes before it checks whether its process has the notification
+    /// area; and the area arrives in that process before the word *known* is set.
     #[inline]
     fn known_barrier() {
         fence(SeqCst);
     }
 }
 
-/// Member id: the number of a member of a wait set, below [`MEMBERS`].
+/// Member id: the number by which a peer notifies a member of a wait set, below [`MEMBERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MemberId(u32);
 
 impl MemberId {
-    /// Returns the member with this number; `None` if the number is not below [`MEMBERS`].
+    /// Returns the member id with this number; `None` if the number is not below [`MEMBERS`].
     pub(crate) fn new(number: u32) -> Option<Self> {
         ((number as usize) < MEMBERS).then_some(Self(number))
     }
@@ -159,11 +161,11 @@ impl MemberId {
     }
 }
 
-/// Notifies the reader that a member has something, which the caller has published before. Returns how the reader
-/// sleeps, or 0 if it is awake; the caller must wake a reader that sleeps.
+/// Notifies the reader that the member `member` has something, which the caller must have published before. Returns how
+/// the reader sleeps, and then the caller must wake it; returns 0 if the reader is awake.
 ///
-/// Any number of threads may notify at the same time. Once this call has returned, the reader will collect the member,
-/// whatever other notifiers are doing.
+/// Any number of threads may notify at the same time. Once this call has returned, the reader's next collection finds
+/// the member, whatever other notifiers are doing.
 #[inline]
 pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     let number = member.0 as usize;
@@ -177,22 +179,23 @@ pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     take_sleeper(words.sleeping())
 }
 
-/// Must be called by a notifier between its publication and its last check whether its process has the notification
-/// area.
+/// Keeps the order of a notifier's two steps: the notifier must call this after it has published, and before it checks
+/// for the last time whether its process has the notification area.
 pub(crate) fn before_notifying<W: Words>() {
     W::known_barrier();
 }
 
-/// Says that the notifier's process now has the area, and wakes a reader that sleeps on the word from now on. Also sets
-/// *posted*: other threads of this process may have sent packets before they could know the area.
+/// Sets *known*: the notifier's process has the notification area now, and will wake a reader that sleeps on the sleep
+/// word from now on. Also sets *posted*: other threads of the notifier's process may have sent packets before they
+/// could know the area. Does not wake the reader itself.
 pub(crate) fn acknowledge<W: Words>(words: &W) {
     W::known_barrier();
     words.posted().swap(1, SeqCst);
     words.known().swap(1, SeqCst);
 }
 
-/// Sets the word *posted* of the notification area, after the notifier has sent a packet. Returns whether the reader
-/// sleeps on the sleep word; if so, the caller must wake it.
+/// Sets the word *posted* of the notification area; the notifier calls this after it has sent a packet. Returns whether
+/// the reader slept on the sleep word: if so, this call has cleared the word, and the caller must wake the reader.
 #[inline]
 pub(crate) fn post<W: Words>(words: &W) -> bool {
     words.posted().swap(1, SeqCst);
@@ -201,9 +204,9 @@ pub(crate) fn post<W: Words>(words: &W) -> bool {
     sleeping.load(SeqCst) == ON_WORD && sleeping.compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
-/// Writes to the sleep word how a thread of the reader sleeps: `how` is [`ON_WORD`] or another number. The thread must
-/// look once more before it sleeps. Returns whether this replaced the announcement of another thread, which slept on
-/// the word; the caller must wake that thread.
+/// Announces a sleep: writes `how`, which says how a thread of the reader sleeps, to the sleep word ([`ON_WORD`], or
+/// another number). The thread must look once more before it sleeps. Returns whether this replaced the announcement of
+/// another thread that slept on the word; if so, the caller must wake that thread.
 #[inline]
 pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     let before = words.sleeping().swap(how, SeqCst);
@@ -211,8 +214,9 @@ pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     before == ON_WORD
 }
 
-/// Clears the announcement that the calling thread sleeps on the sleep word. Returns `false` if a waker, or a thread
-/// that sleeps in another way, has taken the word before.
+/// Takes back the announcement that the calling thread sleeps on the sleep word: sets the word from [`ON_WORD`] to 0.
+/// Returns `false`, and changes nothing, if a waker has cleared the word before, or another thread has announced
+/// another way to sleep there.
 pub(crate) fn leave<W: Words>(words: &W) -> bool {
     words.sleeping().compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
@@ -224,30 +228,30 @@ pub(crate) fn has_post<W: Words>(words: &W) -> bool {
     words.posted().load(SeqCst) != 0
 }
 
-/// Clears the word *posted* of the notification area. Returns whether it was set; if so, the caller must receive the
-/// packet that the notifier has sent, after this call.
+/// Clears the word *posted* of the notification area. Returns whether the word was set; if so, the caller must receive
+/// the packet that the notifier has sent, after this call.
 pub(crate) fn take_post<W: Words>(words: &W) -> bool {
     has_post(words) && words.posted().swap(0, SeqCst) != 0
 }
 
-/// The progress of the reader in looking at all members of a link, while the notifier cannot name them: see *A notifier
-/// without the area* at the head of this file.
+/// The progress of a round: the reader looks at all members on a link, in steps, because the notifier cannot name
+/// single members. See *A notifier without the area* at the head of this file.
 ///
-/// Each look goes on where the one before has stopped. Allocates no memory.
+/// Each step begins at the member where the step before has stopped. Allocates no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// Index of the member at which the next look begins.
+    /// Index of the member at which the round's next step begins.
     next: usize,
-    /// Number of members that still have to be looked at.
+    /// Number of members that the current round still has to look at; 0 if no round is in progress.
     left: usize,
-    /// Whether the last round has begun, after which there will be no other.
+    /// Whether the last round has begun. No other round begins after it.
     last: bool,
 }
 
 impl Round {
-    /// Begins a new round over `members` members because a packet came, unless the last round has begun. `known` is
-    /// whether the notifier's process has said by now that it has the area; if so, this round is the last. Returns
-    /// whether there is a member to look at.
+    /// Begins a new round over all `members` members, because a packet has arrived; does not, if the last round has
+    /// begun. `known` says whether the notifier's process has declared that it has the notification area; if so, this
+    /// round is the last. Returns whether a member is left to look at.
     pub(crate) fn begin(&mut self, members: usize, known: bool) -> bool {
         if !self.last {
             self.last = known;
@@ -256,12 +260,13 @@ impl Round {
         self.is_in_progress()
     }
 
-    /// Adds a new member to those that the current round has to look at; does nothing between rounds.
+    /// Adds a member that has just joined to the current round; does nothing if no round is in progress.
     pub(crate) fn grow(&mut self) {
         self.left += usize::from(self.left > 0);
     }
 
-    /// Returns the index of the next member to look at, of `members` members; `None` if the round is over.
+    /// Returns the index of the next member that the round looks at, below `members`, the number of members now; `None`
+    /// if the round is over.
     pub(crate) fn next(&mut self, members: usize) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let at = self.next % members;
@@ -274,8 +279,8 @@ impl Round {
     }
 }
 
-/// Sets a bit, unless it is set already. While the reader is busy the bit is set; then notifiers only load the word,
-/// and its cache line stays shared.
+/// Sets `bit` in `word`, unless it is set already. While the reader is busy, the bit is mostly set. Notifiers then only
+/// load the word, and its cache line stays shared between their cores.
 #[inline]
 fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     if word.load(SeqCst) & bit == 0 {
@@ -283,17 +288,17 @@ fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     }
 }
 
-/// A word taken from a level of the bitmap, with the bits that were not processed yet.
+/// A word that the collector has taken from one level of the ready bitmap, with the bits that were not processed yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct TakenWord {
-    /// Index of the word in its level.
+    /// Index of the word within its level of the ready bitmap.
     index: usize,
     bits: u64,
 }
 
 impl TakenWord {
-    /// Returns the index, in the level below, that the next bit stands for, and removes the bit; `None` if no bit is
-    /// left.
+    /// Removes the lowest bit of the word, and returns the index of what the bit stands for: a word in the level below,
+    /// or a member in the lowest level. Returns `None` if no bit is left.
     #[inline]
     fn next(&mut self) -> Option<usize> {
         if self.bits == 0 {
@@ -305,10 +310,11 @@ impl TakenWord {
     }
 }
 
-/// Collects the members that were notified. Only one thread at a time may use it.
+/// Collects the members of wait sets that were notified in a ready bitmap. Only one thread at a time may use a
+/// collector.
 ///
-/// The collector visits the bitmap in a circle, and each call goes on where the last one stopped. So a member that is
-/// notified all the time comes once in a circle and does not delay the others.
+/// The collector visits the bitmap in a circle: each call continues where the last one stopped. So a member that is
+/// notified all the time is collected once in a circle and does not delay the others.
 #[derive(Debug)]
 pub(crate) struct Collector<W> {
     words: W,
@@ -329,11 +335,11 @@ impl<W: Words> Collector<W> {
         &self.words
     }
 
-    /// Calls `each` for members that were notified, at most `limit` of them, and returns how many. The others, and
-    /// those notified meanwhile, come in the next call. A result below `limit`, even 0, does not mean that no more are
-    /// left; only [`Collector::is_empty`] tells that.
+    /// Calls `each` for members that were notified, at most `limit` of them, and returns for how many. Later calls
+    /// collect the other members, and those that are notified meanwhile. A result below `limit`, even 0, does not mean
+    /// that no notified member is left; only [`Collector::is_empty`] tells that.
     ///
-    /// A member's notification ends before `each` is called. So if the member has something more later, it is notified
+    /// Clears a member's notification before it calls `each`. So if the member has something more later, it is notified
     /// again.
     pub(crate) fn collect(&mut self, limit: usize, mut each: impl FnMut(MemberId)) -> usize {
         let mut collected = 0;
@@ -364,16 +370,16 @@ impl<W: Words> Collector<W> {
         collected
     }
 
-    /// Takes all bits of a word of the bitmap: word `index` of the level whose first word is word `first`. Clears the
-    /// word.
+    /// Takes all bits of one word of the bitmap and clears the word: the word with index `index` in the level whose
+    /// first word has index `first`.
     #[inline]
     fn take(&self, first: usize, index: usize) -> TakenWord {
         TakenWord { index, bits: self.words.word(first + index).swap(0, SeqCst) }
     }
 
-    /// Returns whether no notification is left to collect. Costs a few loads of one cache line, for a loop that spins.
-    /// Also the look between announcing a sleep ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and
-    /// sleeping.
+    /// Returns whether no notification is left to collect. Costs a few loads of one cache line, and so suits a loop
+    /// that spins. A reader also calls this between announcing a sleep ([`announce`](crate::ring::announce), with
+    /// [`Words::sleeping`]) and sleeping.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.leaf.bits | self.middle.bits | self.top.bits == 0

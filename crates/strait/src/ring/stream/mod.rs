@@ -26,93 +26,96 @@ pub(crate) trait Words {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// Returns the number of bytes written since the pipe was made. Only the producer writes this word.
+    /// Returns the word *written*: the number of bytes written since the pipe was made. Only the producer writes this
+    /// word.
     fn written(&self) -> &Self::Word64;
-    /// Returns the word that is 1 once the producer will write nothing more. Only the producer writes this word.
+    /// Returns the word *finished*: 1 once the producer has declared that it will write nothing more, else 0. Only the
+    /// producer writes this word.
     fn finished(&self) -> &Self::Word32;
-    /// Returns the number of bytes read since the pipe was made. Only the consumer writes this word.
+    /// Returns the word *taken*: the number of bytes read since the pipe was made. Only the consumer writes this word.
     fn taken(&self) -> &Self::Word64;
-    /// Returns the word that is 1 once the consumer will read nothing more. Only the consumer writes this word.
+    /// Returns the word *done*: 1 once the consumer has declared that it will read nothing more, else 0. Only the
+    /// consumer writes this word.
     fn done(&self) -> &Self::Word32;
-    /// Returns the consumer's sleep word: 1 while the consumer sleeps until bytes come, else 0.
+    /// Returns the consumer's sleep word: 1 while the consumer sleeps until there are bytes to read, else 0.
     fn sleeping(&self) -> &Self::Word32;
-    /// Returns the producer's sleep word: 1 while the producer sleeps until there is room, else 0.
+    /// Returns the producer's sleep word: 1 while the producer sleeps until there is room to write, else 0.
     fn waiting(&self) -> &Self::Word32;
 
-    /// Orders the announcement of a sleep before the look at the counters that follows; see
-    /// [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
+    /// A barrier that keeps this order: one side announces its sleep before it looks at the other side's counter once
+    /// more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// Orders the publication before the load of the other's sleep word. Needed in the model checker only; see
-    /// [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
+    /// A barrier that keeps this order: one side publishes before it loads the other side's sleep word. Does something
+    /// in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 }
 
-/// An error: the other side's counter has a value that it cannot have.
+/// An error: the counter that the other side of the data pipe wrote has a value that no correct process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt;
 
-/// Adjacent bytes of the buffer: the offset of the first, and their number.
+/// A contiguous part of a data pipe's buffer: the offset of its first byte, and the number of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
-/// The sizes of a data pipe, which both sides know from the start.
+/// The two sizes of a data pipe, which are fixed when the pipe is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Size of an element in bytes, at least 1.
+    /// Size in bytes of one element of the data pipe, at least 1.
     pub(crate) element: u32,
-    /// Size of the buffer in bytes, a multiple of the element size.
+    /// Size in bytes of the data pipe's buffer, a multiple of the element size.
     pub(crate) capacity: u64,
 }
 
-/// Counters stay below this value, so that none can overflow.
+/// Upper bound of the counters of a data pipe: each counter stays below this value, so that none can overflow.
 pub(crate) const LATEST: u64 = 1 << 62;
 
 impl Shape {
-    /// Returns the shape with these sizes, in bytes. Returns `None` if a size is 0, `capacity` is no multiple of
-    /// `element`, or `capacity` is not below 2^46.
+    /// Returns the shape of a data pipe with elements of `element` bytes and a buffer of `capacity` bytes. Returns
+    /// `None` if one of the sizes is 0, `capacity` is not a multiple of `element`, or `capacity` is not below 2^46.
     pub(crate) fn new(element: u32, capacity: u64) -> Option<Self> {
         let whole = element > 0 && capacity > 0 && capacity.is_multiple_of(u64::from(element));
         (whole && capacity < 1 << 46).then_some(Self { element, capacity })
     }
 
-    /// Returns whether a counter can have the value `position`.
+    /// Returns whether a counter of this data pipe can have the value `position`: whole elements, and below [`LATEST`].
     fn can_be(&self, position: u64) -> bool {
         position < LATEST && position.is_multiple_of(u64::from(self.element))
     }
 
-    /// Returns the part of the buffer for the `len` bytes of the stream that begin at `position`: fewer if they wrap at
-    /// the end of the buffer.
+    /// Returns where the bytes of the stream from `position` on lie in the buffer: `len` bytes, or fewer if the end of
+    /// the buffer comes before.
     fn span(&self, position: u64, len: u64) -> Span {
         let at = position % self.capacity;
         Span { at: at as usize, len: len.min(self.capacity - at) as usize }
     }
 
-    /// Returns `len`, rounded down to whole elements.
+    /// Returns `len`, in bytes, rounded down to whole elements.
     pub(crate) fn whole(&self, len: usize) -> usize {
         len - len % self.element as usize
     }
 }
 
-/// The producer's view of a data pipe.
+/// The producer's own view of a data pipe: what the producer has written, and what it knows of the consumer.
 #[derive(Debug)]
 pub(crate) struct Writing {
     shape: Shape,
     written: u64,
-    /// Number of bytes that the consumer has read, as last accepted.
+    /// Number of bytes that the consumer has read since the pipe was made, as the producer last loaded it.
     taken: u64,
 }
 
 impl Writing {
-    /// Creates the producer of a pipe into which `written` bytes were written. Returns `None` if a counter cannot have
-    /// that value.
+    /// Creates the producer of a data pipe into which `written` bytes have been written since it was made. Returns
+    /// `None` if no counter of this pipe can have that value.
     pub(crate) fn at(shape: Shape, written: u64) -> Option<Self> {
         shape.can_be(written).then(|| Self { shape, written, taken: written.saturating_sub(shape.capacity) })
     }
@@ -125,13 +128,14 @@ impl Writing {
         self.written
     }
 
-    /// Returns the number of bytes for which there is room, by the consumer's counter as last accepted.
+    /// Returns the number of bytes for which the buffer has room, by the consumer's counter as last loaded.
     #[inline]
     pub(crate) fn room(&self) -> u64 {
         self.shape.capacity - (self.written - self.taken)
     }
 
-    /// Loads and checks the consumer's counter. Returns the number of bytes for which there is room now.
+    /// Loads and checks the consumer's counter. Returns the number of bytes for which the buffer has room now; fails if
+    /// the counter is invalid.
     #[inline]
     pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.taken().load(Acquire);
@@ -142,15 +146,16 @@ impl Writing {
         Ok(self.room())
     }
 
-    /// Returns the part of the buffer for the next `len` bytes: fewer if there is less room, or if they wrap at the end
-    /// of the buffer.
+    /// Returns the free part of the buffer for the next `len` bytes. The part is shorter if there is less room, or if
+    /// the end of the buffer comes before.
     #[inline]
     pub(crate) fn span(&self, len: u64) -> Span {
         self.shape.span(self.written, len.min(self.room()))
     }
 
-    /// Publishes the next `len` bytes. They must be whole elements for which there is room. Returns whether the
-    /// consumer sleeps; if so, the caller must wake it.
+    /// Publishes the next `len` bytes, which the caller has written to the buffer. They must be whole elements, and no
+    /// more than there is room for. Returns whether the consumer slept; if so, its sleep word is cleared now and the
+    /// caller must wake it.
     #[inline]
     #[must_use]
     pub(crate) fn publish<W: Words>(&mut self, words: &W, len: u64) -> bool {
@@ -161,7 +166,8 @@ impl Writing {
         take_sleeper(words.sleeping()) != 0
     }
 
-    /// Says that the stream is finished. Returns whether the consumer sleeps; if so, the caller must wake it.
+    /// Declares that the producer will write nothing more. Returns whether the consumer slept; if so, its sleep word is
+    /// cleared now and the caller must wake it.
     #[must_use]
     pub(crate) fn finish<W: Words>(words: &W) -> bool {
         words.finished().swap(1, SeqCst);
@@ -169,37 +175,38 @@ impl Writing {
         take_sleeper(words.sleeping()) != 0
     }
 
-    /// Returns whether the consumer has said that it reads nothing more.
+    /// Returns whether the consumer has declared that it will read nothing more.
     #[inline]
     pub(crate) fn is_abandoned(words: &impl Words) -> bool {
         words.done().load(Acquire) != 0
     }
 
-    /// Says that the producer sleeps until there is room. The caller must look for room once more before it sleeps.
+    /// Announces in the producer's sleep word that the producer sleeps until there is room. The caller must look for
+    /// room once more before it sleeps.
     pub(crate) fn arm<W: Words>(words: &W) {
         words.waiting().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
-    /// Says that the producer no longer sleeps. Returns whether the consumer has taken the sleep word since `listen`;
-    /// if so, it wakes the producer or has done so.
+    /// Takes back the producer's announcement that it sleeps. Returns whether the consumer has cleared the sleep word
+    /// since [`Writing::arm`]; if so, the consumer wakes the producer or has already done so.
     pub(crate) fn disarm(words: &impl Words) -> bool {
         words.waiting().swap(0, SeqCst) == 0
     }
 }
 
-/// The consumer's view of a data pipe.
+/// The consumer's own view of a data pipe: what the consumer has read, and what it knows of the producer.
 #[derive(Debug)]
 pub(crate) struct Reading {
     shape: Shape,
     taken: u64,
-    /// Number of bytes that the producer has written, as last accepted.
+    /// Number of bytes that the producer has written since the pipe was made, as the consumer last loaded it.
     written: u64,
 }
 
 impl Reading {
-    /// Creates the consumer of a pipe from which `taken` bytes were read. Returns `None` if a counter cannot have that
-    /// value.
+    /// Creates the consumer of a data pipe from which `taken` bytes have been read since it was made. Returns `None` if
+    /// no counter of this pipe can have that value.
     pub(crate) fn at(shape: Shape, taken: u64) -> Option<Self> {
         shape.can_be(taken).then_some(Self { shape, taken, written: taken })
     }
@@ -212,13 +219,14 @@ impl Reading {
         self.taken
     }
 
-    /// Returns the number of bytes to read, by the producer's counter as last accepted.
+    /// Returns the number of bytes that can be read, by the producer's counter as last loaded.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         self.written - self.taken
     }
 
-    /// Loads and checks the producer's counter. Returns the number of bytes to read now.
+    /// Loads and checks the producer's counter. Returns the number of bytes that can be read now; fails if the counter
+    /// is invalid.
     #[inline]
     pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.written().load(Acquire);
@@ -230,29 +238,30 @@ impl Reading {
         Ok(unread)
     }
 
-    /// Returns whether the producer has finished the stream. The caller must look for the last bytes after this call.
+    /// Returns whether the producer has declared that it will write nothing more. The last bytes may still be unread:
+    /// the caller must look for them after this call.
     #[inline]
     pub(crate) fn is_finished(words: &impl Words) -> bool {
         words.finished().load(Acquire) != 0
     }
 
-    /// Returns whether the stream is finished and all of it was read. Looks whether it is finished before it looks for
-    /// bytes.
+    /// Returns whether the producer has finished the stream and the consumer has read all of it. Checks first whether
+    /// the stream is finished, then whether bytes are left. Fails if the producer's counter is invalid.
     pub(crate) fn is_at_end(&mut self, words: &impl Words) -> Result<bool, Corrupt> {
         let finished = Self::is_finished(words);
         Ok(self.refresh(words)? == 0 && finished)
     }
 
-    /// Returns the part of the buffer that holds `len` unread bytes, behind the first `skip` of them: fewer if there
-    /// are fewer, or if they wrap at the end of the buffer.
+    /// Returns the part of the buffer that holds the `len` unread bytes behind the first `skip` unread bytes. The part
+    /// is shorter if fewer bytes are there, or if the end of the buffer comes before.
     #[inline]
     pub(crate) fn span(&self, skip: u64, len: u64) -> Span {
         let left = self.available().saturating_sub(skip);
         self.shape.span(self.taken + skip.min(self.available()), len.min(left))
     }
 
-    /// Frees the room of the next `len` bytes. They must be whole elements that are there. Returns whether the producer
-    /// sleeps; if so, the caller must wake it.
+    /// Marks the next `len` bytes as read, which frees their room. They must be whole elements, and no more than can be
+    /// read. Returns whether the producer slept; if so, its sleep word is cleared now and the caller must wake it.
     #[inline]
     #[must_use]
     pub(crate) fn advance<W: Words>(&mut self, words: &W, len: u64) -> bool {
@@ -263,7 +272,8 @@ impl Reading {
         take_sleeper(words.waiting()) != 0
     }
 
-    /// Says that the consumer reads nothing more. Returns whether the producer sleeps; if so, the caller must wake it.
+    /// Declares that the consumer will read nothing more. Returns whether the producer slept; if so, its sleep word is
+    /// cleared now and the caller must wake it.
     #[must_use]
     pub(crate) fn abandon<W: Words>(words: &W) -> bool {
         words.done().swap(1, SeqCst);
@@ -271,21 +281,22 @@ impl Reading {
         take_sleeper(words.waiting()) != 0
     }
 
-    /// Says that the consumer sleeps until bytes come. The caller must look for bytes once more before it sleeps.
+    /// Announces in the consumer's sleep word that the consumer sleeps until there are bytes to read. The caller must
+    /// look for bytes once more before it sleeps.
     pub(crate) fn arm<W: Words>(words: &W) {
         words.sleeping().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
-    /// Says that the consumer no longer sleeps. Returns whether the producer has taken the sleep word since `listen`;
-    /// if so, it wakes the consumer or has done so.
+    /// Takes back the consumer's announcement that it sleeps. Returns whether the producer has cleared the sleep word
+    /// since [`Reading::arm`]; if so, the producer wakes the consumer or has already done so.
     pub(crate) fn disarm(words: &impl Words) -> bool {
         words.sleeping().swap(0, SeqCst) == 0
     }
 }
 
-/// Writes the CPU that this side runs on, plus 1, to `word`, if it differs from `told`, the value last written. The
-/// other side uses it to decide whether to spin.
+/// Writes the number of the CPU on which the calling side runs, plus 1, to the shared word `word`; does nothing if
+/// `published`, the value last written, is the same. The other side uses this word to decide whether to spin.
 #[inline]
 pub(crate) fn publish_cpu(published: &mut u32, word: &impl Word<u32>, cpu: u32) {
     if *published != cpu + 1 {

@@ -19,11 +19,11 @@ use crate::ring::{
 
 pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
 
-/// Most involuntary switches that `loom` tries in a test with two threads: enough for one thread to look, be overtaken,
-/// and go on with what it saw.
+/// Limit of involuntary thread switches that `loom` tries in a test with two threads. It is enough for one thread to
+/// look, be overtaken, and go on with what it saw.
 pub(crate) const PREEMPTIONS: usize = 3;
 
-/// Most involuntary switches that `loom` tries in a test with three threads, or with many steps.
+/// Limit of involuntary thread switches that `loom` tries in a test with three threads, or with many steps.
 pub(crate) const FEWER: usize = 2;
 
 /// A word of the model checker for which `loom` also tries all orders of loads.
@@ -87,8 +87,8 @@ pub(crate) fn check_within(preemptions: usize, test: impl Fn() + Sync + Send + '
     builder.check(test);
 }
 
-/// Returns the set of all results that `test` can have. So a test can also check that the model reached the cases it is
-/// about.
+/// Runs `test` for every interleaving, and returns the set of all results that it had. So a test can also check that
+/// the model reached the cases that the test is about.
 pub(crate) fn outcomes<T: Ord + Send + 'static>(test: impl Fn() -> T + Sync + Send + 'static) -> BTreeSet<T> {
     outcomes_within(PREEMPTIONS, test)
 }
@@ -106,7 +106,7 @@ pub(crate) fn outcomes_within<T: Ord + Send + 'static>(
     std::mem::take(&mut *outcomes.lock().unwrap())
 }
 
-/// A model of a futex: the part that the kernel plays.
+/// A model of a futex: it plays the part of the kernel.
 #[derive(Default)]
 pub(crate) struct Futex {
     lock: Mutex<()>,
@@ -118,8 +118,8 @@ impl Futex {
         self.wait_while(|| word.load(Ordering::SeqCst) == expected);
     }
 
-    /// Sleeps until `asleep` returns `false`; it is checked again after each wake-up. For a sleep that more than one
-    /// word can end.
+    /// Sleeps until `asleep` returns `false`; checks `asleep` first, and again after each wake-up. Serves a sleep that
+    /// more than one word can end.
     pub(crate) fn wait_while(&self, asleep: impl Fn() -> bool) {
         let mut lock = self.lock.lock().unwrap();
         while asleep() {
@@ -143,7 +143,7 @@ pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<
     }
 }
 
-/// Receives the message in `record`, which must be 8 bytes long, and returns its number.
+/// Receives the message in `record`, which must be 8 bytes long, and returns these bytes as a number.
 pub(in crate::ring) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64 {
     assert_eq!(record.header.kind(), RecordKind::Message);
     let mut out = [MaybeUninit::uninit(); 8];
@@ -159,7 +159,8 @@ pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> 
     }
 }
 
-/// Receives a message as a blocking receiver does, without the spinning.
+/// Receives a message as a blocking receiver does, but without spinning: sleeps until there is a message, and returns
+/// its number.
 pub(super) fn receive<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, futex: &Futex) -> u64 {
     loop {
         if let Some(value) = try_receive(consumer) {
@@ -186,8 +187,8 @@ pub(super) fn wake_sender<M: Memory>(consumer: &Consumer<M>, futex: &Futex) {
     }
 }
 
-/// Shows that a receiver that sleeps while the sender ends the ring with the mark `kind` is woken, and reads the mark's
-/// whole payload.
+/// A receiver sleeps, or is about to sleep, while the sender sends one message and ends the ring with the mark `kind`.
+/// Shows that the receiver is woken, and reads the message and the mark's whole payload.
 pub(super) fn ending_wakes_a_receiver(kind: RecordKind, payload: &'static [u8]) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());
@@ -224,8 +225,8 @@ pub(super) fn ending_wakes_a_receiver(kind: RecordKind, payload: &'static [u8]) 
     sender.join().unwrap();
 }
 
-/// Shows that a sender that sleeps for room while the receiver ends the ring with the mark `kind` is woken, and sees
-/// the mark. With `credit` the receiver gives credit as well, before it wakes the sender.
+/// A sender sleeps for room, or is about to, while the receiver ends the ring with the mark `kind`. Shows that the
+/// sender is woken and sees the mark. If `credit` is set, the receiver also gives credit before it wakes the sender.
 pub(super) fn ending_wakes_a_sender(kind: RecordKind, credit: bool) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());

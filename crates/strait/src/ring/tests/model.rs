@@ -36,15 +36,15 @@ fn no_wake_up_is_lost() {
     check(sleep_and_wake::<Fence>);
 }
 
-/// Shows that the model finds the lost wake-up if the barrier after publishing is missing.
+/// Shows that the model finds the lost wake-up if the barrier between publishing and looking for a sleeper is left out.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_barrier_a_wake_up_is_lost() {
     check(sleep_and_wake::<InOperations>);
 }
 
-/// Receives as a blocking receiver does whose wait another thread of its own process may end by setting `reason`.
-/// Returns whether a message came.
+/// Receives as a blocking receiver does, until another thread of the same process ends the wait by setting `reason`.
+/// Returns whether a message was received.
 fn receive_unless<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, reason: &Tracked32, futex: &Futex) -> bool {
     loop {
         if try_receive(consumer).is_some() {
@@ -61,8 +61,9 @@ fn receive_unless<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, reason: &
     }
 }
 
-/// Interrupts a receiver's wait from another thread of its process, while a message comes if `comes` is set. Returns
-/// whether the receiver received the message.
+/// Another thread of the receiver's process interrupts the receiver's wait; if `comes` is set, a third thread sends one
+/// message at the same time. Shows that the wait ends and the message is not lost. Returns whether the interrupted wait
+/// received the message.
 fn interrupt<B: Barrier + Send + Sync + 'static>(comes: bool) -> bool {
     let memory = memory::<B>(4);
     let (futex, reason) = (Arc::new(Futex::default()), Arc::new(word32()));
@@ -186,8 +187,8 @@ fn a_sender_that_waits_for_room_is_woken() {
     });
 }
 
-/// Closing and publishing at once: either the closing side finds the message, or the sender learns that the ring is
-/// closed. Never both, never neither.
+/// The receiver closes the ring while the sender publishes two messages. Shows that the receiver finds exactly the
+/// messages whose sending succeeded: every other send fails, because the ring is closed.
 #[test]
 fn closing_and_publishing_agree() {
     check(|| {
@@ -213,7 +214,7 @@ fn closing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(RecordKind::Closed, false));
 }
 
-/// A receiver that waits for a message is woken when the sender closes the ring.
+/// A receiver waits for a message, and the sender closes the ring. Shows that the receiver is woken.
 #[test]
 fn closing_wakes_a_receiver_that_waits() {
     check(|| ending_wakes_a_receiver(RecordKind::Closed, &[]));

@@ -18,8 +18,8 @@ use crate::ring::{Consumer, Ended, Header, Memory, NextRecord, Producer, RecordK
 
 const FROZEN: Ended = Ended(Some(RecordKind::Frozen));
 
-/// Reads the ring until this consumer has frozen it, then returns `None`; or until the mark that the writer put at its
-/// end, then returns the kind of that mark. Adds the messages received to `read`.
+/// Reads the ring until this consumer has frozen it, or has reached a mark of the writer. Returns `None` if this
+/// consumer froze the ring; otherwise returns the kind of the writer's mark. Adds the messages received to `read`.
 fn freeze<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, read: &mut Vec<u64>) -> Option<RecordKind> {
     loop {
         if consumer.end(RecordKind::Frozen) {
@@ -43,8 +43,8 @@ fn read_all<B: Barrier>(memory: SharedTable<B>, read: &mut Vec<u64>) {
     }
 }
 
-/// Sends batches of messages. Returns the index of the first batch that found the ring frozen, or the number of
-/// batches.
+/// Sends `batches` one after the other with `send_one_batch`. Returns the index of the first batch that failed because
+/// the ring was frozen; if none did, the number of batches.
 fn send_batches<M: Memory>(
     producer: &mut Producer<M>,
     batches: &[&[u64]],
@@ -62,7 +62,7 @@ fn send_batches<M: Memory>(
     batches.len()
 }
 
-/// Publishes in the next ring what was staged in a frozen one.
+/// Stages the records that were staged in the frozen ring again in the next ring, and commits them there.
 fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
     for (header, payload) in frozen.staged_records() {
         let slot = next.stage(header).expect("room");
@@ -73,9 +73,9 @@ fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
 
 type SendBatch = fn(&mut Producer<SharedTable<Fence>>, &[u64]) -> Result<bool, Ended>;
 
-/// Publishes batches while the reader freezes the ring. The writer puts the batches that the frozen ring did not take
-/// into the next one; the reader reads both rings. Returns, for all outcomes, how many messages were read before the
-/// freeze.
+/// Publishes batches while the reader freezes the ring. The writer sends the batches that the frozen ring did not take
+/// in the next ring; the reader reads both rings. Shows that every message arrives once and in order. Returns, over all
+/// interleavings, how many messages were read before the freeze.
 fn publish_against_freeze(
     cells: usize,
     batches: &'static [&'static [u64]],
@@ -118,7 +118,8 @@ fn publishing_and_freezing_agree() {
     assert_eq!(drained, BTreeSet::from([0, 1, 2, 3]));
 }
 
-/// Sends a batch: its first and its last message are records of their own, those between are in a packed record.
+/// Sends a batch of at least two messages: the first and the last are records of their own, and those between are in
+/// one packed record. Returns whether there was room for it; fails if the ring has ended.
 fn send_batch<M: Memory>(producer: &mut Producer<M>, batch: &[u64]) -> Result<bool, Ended> {
     let [first, between @ .., last] = batch else { panic!("a batch of several") };
     let stage = |producer: &mut Producer<M>, value: &u64| {
@@ -135,16 +136,16 @@ fn send_batch<M: Memory>(producer: &mut Producer<M>, batch: &[u64]) -> Result<bo
     producer.commit().map(|()| true)
 }
 
-/// A batch is in the frozen ring or in the next one as a whole, also if the freeze comes between two messages of a
-/// packed record.
+/// A writer publishes a batch while the reader freezes the ring. Shows that either the frozen ring or the next one has
+/// the whole batch, also if the freeze comes between two messages of a packed record.
 #[test]
 fn batches_and_freezing_agree() {
     let drained = publish_against_freeze(8, &[&[1, 2, 3, 4], &[5, 6, 7, 8]], send_batch);
     assert_eq!(drained, BTreeSet::from([0, 4, 8]));
 }
 
-/// Ends a ring with the mark `kind` from the writer's side while its reader freezes it. Returns all outcomes: whether
-/// the writer's message was sent, and whether the writer's mark ended the ring.
+/// The writer sends a message and ends its ring with the mark `kind`, while its reader freezes the ring. Returns the
+/// outcomes of all interleavings: whether the message was sent, and whether the writer's mark ended the ring.
 fn end_against_freeze(kind: RecordKind) -> BTreeSet<(bool, bool)> {
     outcomes(move || {
         let memory = memory::<Fence>(4);
@@ -179,8 +180,9 @@ fn one_of_moving_and_freezing_seals_the_ring() {
     assert_eq!(end_against_freeze(RecordKind::Moved), BTreeSet::from([(false, false), (true, false), (true, true)]));
 }
 
-/// Either the ring grew, and then the reader follows and freezes the larger ring; or growing fails. The outcomes hold
-/// whether the ring grew, and how many messages were read before the freeze.
+/// The writer replaces its ring by a larger one, while the reader freezes the ring. Shows that either the ring grew,
+/// and the reader follows and freezes the larger ring; or growing fails. The outcomes say whether the ring grew, and
+/// how many messages were read before the freeze.
 #[test]
 fn growing_and_freezing_agree() {
     let outcomes = outcomes(|| {
@@ -223,19 +225,20 @@ fn growing_and_freezing_agree() {
     assert_eq!(outcomes, BTreeSet::from([(false, 0), (false, 1), (true, 1), (true, 2), (true, 3)]));
 }
 
-/// The result of one side of a lane that moved away.
+/// What one side of a lane did and learned when it moved away from the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
-    /// This side put its mark into the ring that it writes. If `false`, the other side has frozen that ring.
+    /// Whether this side put its mark into the ring that it writes. If `false`, the other side had frozen that ring
+    /// before.
     marked: bool,
-    /// This side froze the ring that it reads. If `false`, it found the other side's mark there.
+    /// Whether this side froze the ring that it reads. If `false`, this side found the other side's mark there.
     froze: bool,
-    /// This side knew, after both steps, that the other side moves too.
+    /// Whether this side knew, after both steps, that the other side moves away too.
     knew: bool,
 }
 
-/// Moves both directions of one side away: puts a mark into the ring it writes and freezes the ring it reads. With
-/// `mark_first` the mark comes first.
+/// Moves one side away from its lane: puts a mark into the ring that it writes, and freezes the ring that it reads. If
+/// `mark_first` is set, puts the mark before it freezes the ring; otherwise after that.
 fn move_away(
     mark_first: bool,
     producer: &mut Producer<SharedTable<Fence>>,
@@ -264,7 +267,8 @@ fn move_away(
     }
 }
 
-/// Moves both sides of a lane at once, each after it has sent a message. Returns all outcomes.
+/// Moves both sides of a lane away at the same time, each after it has sent a message. Returns the outcomes of all
+/// interleavings.
 fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     outcomes(move || {
         let (to, fro) = (memory::<Fence>(4), memory::<Fence>(4));
@@ -295,8 +299,9 @@ fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     })
 }
 
-/// At least one of the two sides knows that both move: it finds the other's mark at the end of the ring that it reads.
-/// The two never both freeze: a side that is frozen before it could mark its ring finds the mark of the other side.
+/// Both sides of a lane move away at the same time. Shows that at least one of them learns that the other moves too,
+/// from the mark at the end of the ring that it reads. The two sides never both freeze: a side whose ring is frozen
+/// before it could put its mark there finds the mark of the other side.
 #[test]
 fn of_two_that_move_at_once_one_sees_the_other() {
     let both = Move { marked: true, froze: false, knew: true };
@@ -305,8 +310,8 @@ fn of_two_that_move_at_once_one_sees_the_other() {
     assert_eq!(both_move(true), BTreeSet::from([(both, both), (freezer, frozen), (frozen, freezer)]));
 }
 
-/// Shows why the mark must come before the freeze: in the other order, the model finds that neither side knows of the
-/// other.
+/// Both sides of a lane move away, and each freezes before it puts its mark. Shows that the model then finds a case in
+/// which neither side knows of the other, so that the mark must come first.
 #[test]
 #[should_panic(expected = "knew nothing of its moving")]
 fn freezing_before_marking_both_are_blind() {
@@ -323,8 +328,8 @@ fn freezing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(RecordKind::Frozen, true));
 }
 
-/// The destination claims while the source hands over and the reader abandons. Shows that the results of the three fit
-/// together, and that exactly one of claiming and abandoning wins.
+/// The destination claims an end, while the source hands it over and the reader abandons it. Shows that the results of
+/// the three steps fit together, and that exactly one of claiming and abandoning wins.
 #[test]
 fn one_of_claiming_and_abandoning_wins() {
     let outcomes = outcomes(|| {
@@ -358,20 +363,21 @@ fn one_of_claiming_and_abandoning_wins() {
     assert_eq!(outcomes, BTreeSet::from(expected));
 }
 
-/// Value of the sleep word: the reader sleeps on a socket.
+/// Value of the reader's sleep word in this model: the reader sleeps on a socket.
 const ON_SOCKET: u32 = 2;
 
-/// The sockets of the reader's two links: a reader that sleeps at one of them is woken only there.
+/// The sockets of the reader's two links, to the source and to the destination. A reader that sleeps on one of them is
+/// woken only there.
 #[derive(Default)]
 struct Sockets {
     source: Futex,
     destination: Futex,
-    /// Whether the source has died; a reader that sleeps at the source's socket sees this.
+    /// Whether the source has died. A reader that sleeps on the source's socket sees this.
     dead: AtomicBool,
 }
 
-/// The functions by which the two wakers take the sleeper: those that ship, or ones that also take sleepers they cannot
-/// wake.
+/// The functions with which the source and the destination take the sleeper in a model: those that ship, or wrong ones
+/// that also take a sleeper that the caller cannot wake.
 #[derive(Clone, Copy)]
 struct Takers {
     destination: fn(&Tracked32) -> u32,
@@ -381,8 +387,8 @@ struct Takers {
 const SHIPPED: Takers =
     Takers { destination: |word| take_sleeper_unless_relayed(word), source: |word| take_sleeper_if_relayed(word) };
 
-/// Receives as a blocking reader does while the writing end is in transit. Returns `None` if the end is lost because
-/// the source died.
+/// Receives as a blocking reader does while the writing end is in transit. Returns the number in the message; `None` if
+/// the end is lost because the source died before it handed the end over.
 fn receive_on_the_way<B: Barrier>(
     consumer: &mut Consumer<SharedTable<B>>,
     transfer: &Tracked32,
@@ -426,8 +432,8 @@ fn receive_on_the_way<B: Barrier>(
     }
 }
 
-/// Runs a transfer: the destination publishes `messages` messages, the source hands over, and the reader sleeps in
-/// between.
+/// Runs a transfer: the destination claims the end and publishes `messages` messages, the source hands the end over,
+/// and the reader sleeps whenever it finds no message. Shows that the reader receives all messages.
 fn sleep_on_the_way<B: Barrier + Send + Sync + 'static>(messages: u64, takers: Takers) {
     let memory = memory::<B>(4);
     let transfer = Arc::new(word32());
@@ -473,7 +479,8 @@ fn without_the_barrier_a_wake_up_is_lost_on_the_way() {
     check_within(FEWER, || sleep_on_the_way::<InOperations>(2, SHIPPED));
 }
 
-/// Shows why the destination must leave relayed sleepers alone, which it cannot wake.
+/// The destination also takes a relayed sleeper, which it cannot wake. Shows that the model then finds a reader that
+/// nothing wakes.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_destination_that_takes_every_sleeper_loses_one() {
@@ -481,7 +488,8 @@ fn a_destination_that_takes_every_sleeper_loses_one() {
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
-/// Shows why the source must take relayed sleepers only: the reader may already sleep at the destination's socket.
+/// The source also takes a sleeper that is not relayed. Shows that the model then finds a reader that nothing wakes:
+/// the reader may already sleep on the destination's socket.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_source_that_takes_every_sleeper_loses_one() {
@@ -489,7 +497,8 @@ fn a_source_that_takes_every_sleeper_loses_one() {
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
-/// A source that could not send the end goes on as the reader's peer, and wakes the reader.
+/// The source could not send the end, and cancels the transfer while the reader sleeps. Shows that the source wakes the
+/// reader, which then receives what the source sends.
 #[test]
 fn a_source_that_cancels_wakes_the_reader() {
     check(|| {
@@ -516,8 +525,9 @@ fn a_source_that_cancels_wakes_the_reader() {
     });
 }
 
-/// Runs a transfer whose source dies before it wakes anything: after the handover if `handed` is set, else before it.
-/// Either the reader gets everything, or the destination learns that it has nothing.
+/// Runs a transfer whose source dies before it wakes the reader: after it has handed the end over if `handed` is set,
+/// else before that. Shows that either the reader receives the destination's message, or the destination learns that
+/// the end was abandoned.
 fn death_on_the_way(handed: bool) {
     check_within(FEWER, move || {
         let memory = memory::<Fence>(4);

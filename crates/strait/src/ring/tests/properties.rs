@@ -20,18 +20,19 @@ fn plain(cells: usize) -> Plain {
     Arc::new(Table::new(cells, || AtomicU32::new(0), || AtomicU64::new(0)))
 }
 
-/// One step of either side. Lengths are taken modulo the longest payload of the ring.
+/// One step of a test, by the producer or by the consumer of a ring. Lengths of messages are in bytes, and are taken
+/// modulo the longest payload of the ring plus 1.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Send a batch: for each message, its length and the number of pieces in which it is written.
+    /// Sends a batch: for each message, its length and the number of pieces in which the payload is written.
     Send(Vec<(usize, usize)>),
-    /// Send one message without staging: its length, and the number of its parts (0 for one piece).
+    /// Sends one message without staging it first: its length, and the number of its parts (0 for a single slice).
     Push(usize, usize),
-    /// Send small messages in one packed record, with these lengths.
+    /// Sends small messages of these lengths in one packed record.
     Pack(Vec<usize>),
-    /// Stage a message of this length and discard it.
+    /// Stages a message of this length and discards it.
     Discard(usize),
-    /// Stage a message with the first length and commit it with the second, which is not greater.
+    /// Stages a message of the first length, shortens it to the second, which is not greater, and commits it.
     Shorten(usize, usize),
     Receive(usize),
     GiveCredit,
@@ -57,17 +58,17 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31) + at as u64 * 7) as u8).collect()
 }
 
-/// Both sides of a ring, and the queue to which they are compared.
+/// The producer and the consumer of a ring, with a queue that must always hold the same messages.
 struct Pair {
     producer: Producer<Plain>,
     consumer: Consumer<Plain>,
     queue: VecDeque<Vec<u8>>,
-    /// Rings to which the producer went on and which the consumer has not reached.
+    /// Rings in which the producer has continued and that the consumer has not reached yet.
     rings: VecDeque<Plain>,
     sent: u64,
-    /// Numbers of messages and of bytes received.
+    /// Number of messages received, and number of bytes in them.
     received: (u64, u64),
-    /// A survey, and the value of `received` when the survey began.
+    /// A survey (a count of queued messages), and the value of `received` when the survey began.
     survey: (Survey, (u64, u64)),
 }
 
@@ -128,7 +129,7 @@ impl Pair {
         }
     }
 
-    /// Checks that a survey counts what is queued, up to the end of the ring that the consumer reads.
+    /// Checks that a survey counts exactly the queued messages, up to the end of the ring that the consumer reads.
     fn look_ahead(&mut self) {
         if !self.consumer.can_go_on(&self.survey.0) {
             self.survey = (self.consumer.survey(), self.received);
@@ -225,7 +226,9 @@ impl Pair {
     }
 }
 
-/// Pushing a message goes on past the end of the ring, and sees the credit that the consumer gave meanwhile.
+/// Each message is received before the next is pushed, 200 times, in rings and with lengths of several sizes. Shows
+/// that the short way of sending (`push`) then always succeeds: it passes the end of the ring, and sees the credit
+/// given meanwhile.
 #[test]
 fn who_has_each_message_taken_stays_on_the_shortest_way() {
     for (cells, len) in [(4, 0), (4, 56), (4, 64), (4, 120), (8, 56), (8, 120), (64, 56), (64, 120), (64, 1000)] {
@@ -368,14 +371,14 @@ fn there_is_always_room_for_the_last_record() {
     assert_eq!(pair.producer.memory().cells(), 8);
 }
 
-/// A word that fails the test if it is loaded absurdly often, so that an endless loop fails at once.
+/// A word that fails the test if it is loaded more than [`MOST_LOADS`] times, so that an endless loop fails at once.
 #[derive(Default)]
 struct Worn {
     word: AtomicU64,
     loads: AtomicU32,
 }
 
-/// Most loads of one word. No correct run comes near this number.
+/// Limit of the number of loads of one word. No correct run comes near it.
 const MOST_LOADS: u32 = 10_000;
 
 impl Word<u64> for Worn {
@@ -403,7 +406,7 @@ fn wearing(cells: usize) -> Wearing {
     Arc::new(Table::new(cells, || AtomicU32::new(0), Worn::default))
 }
 
-/// Receives up to `most` messages. Returns how many it received, and what the consumer reports then.
+/// Receives up to `most` records. Returns how many were received, and what the consumer reports after them.
 fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<NextRecord, Corrupt>) {
     for taken in 0..most {
         match consumer.next_record() {
@@ -414,7 +417,7 @@ fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<Nex
     (most, consumer.next_record())
 }
 
-/// Returns the header of a message without bytes.
+/// Returns the header of a plain message without bytes, as a word.
 fn small() -> u64 {
     Header::new(RecordKind::Message, 0, 0).to_word()
 }

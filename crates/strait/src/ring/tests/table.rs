@@ -9,12 +9,12 @@ use crate::ring::{CELL, Memory, Word};
 
 const WORDS: usize = CELL / 8;
 
-/// The barrier between publishing and looking at the sleep word: present, or left out.
+/// The barrier between publishing and looking at the sleep word, in a model: either present or left out.
 pub(crate) trait Barrier {
     fn barrier();
 }
 
-/// No barrier: the atomic operations themselves are in order, as on hardware.
+/// No barrier: the order of the atomic operations themselves must be enough, as it is on hardware.
 #[derive(Debug)]
 pub(crate) struct InOperations;
 
@@ -22,7 +22,7 @@ impl Barrier for InOperations {
     fn barrier() {}
 }
 
-/// A fence as the barrier, which the model checker needs.
+/// A sequentially consistent fence as the barrier, which the model checker needs.
 #[derive(Debug)]
 pub(crate) struct Fence;
 

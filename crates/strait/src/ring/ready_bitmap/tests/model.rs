@@ -16,7 +16,7 @@ use crate::ring::{Word, announce};
 
 type Bitmap<B> = Arc<Table<Tracked32, Tracked64, B>>;
 
-/// Creates a notification area with only the words that these members need.
+/// Creates a notification area for a model, with only the words that the given members need.
 fn bitmap<B>(members: &[u32]) -> Bitmap<B> {
     Arc::new(Table::new(members, word32, word64))
 }
@@ -25,15 +25,16 @@ fn member(number: u32) -> MemberId {
     MemberId::new(number).unwrap()
 }
 
-/// What members have: for each notifier, a number that it raises before each notification.
+/// What the members have in a model. For each notifier there is one number, which the notifier raises before each of
+/// its notifications.
 type Things = Arc<Vec<AtomicU64>>;
 
 fn things(count: usize) -> Things {
     Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
 }
 
-/// Starts a notifier: for each member in turn, it publishes something and notifies. `then` is called with how the
-/// reader sleeps.
+/// Starts a notifier thread: for each of `members` in turn, it publishes something and calls `notify`, and then calls
+/// `then` with the result, which says how the reader sleeps.
 fn notifier<B: Barrier + Send + Sync + 'static>(
     bitmap: &Bitmap<B>,
     things: &Things,
@@ -52,8 +53,8 @@ fn notifier<B: Barrier + Send + Sync + 'static>(
     })
 }
 
-/// A reader that records which notifications it saw: a notification is seen if its member was collected after the
-/// notifier had published something for it.
+/// The reader of a model, which records which notifications it has seen. A notification is seen if its member was
+/// collected after the notifier had published something for it.
 struct Reader<B> {
     collector: Collector<Bitmap<B>>,
     things: Things,
@@ -85,8 +86,9 @@ impl<B: Barrier> Reader<B> {
     }
 }
 
-/// Runs two notifiers and a reader at once. Once both notifiers are done, the reader must find all that it has not
-/// collected.
+/// Runs two notifiers and a reader at the same time, under the model checker; `rings` are the members that each
+/// notifier notifies. Once both notifiers are done, the reader must find every notification that it had not collected
+/// before.
 fn no_notification_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
     let collected_meanwhile = outcomes_within(preemptions, move || {
         let bitmap = bitmap::<Fence>(&rings.concat());
@@ -131,19 +133,22 @@ fn no_notification_below_different_top_words_is_lost() {
     no_notification_is_lost(PREEMPTIONS, [&[7], &[700_000]], 9);
 }
 
-/// Several notifications by one thread, which the reader meets halfway.
+/// One thread notifies three times, and one of the members twice, while another thread notifies too and the reader
+/// collects. No notification is lost.
 #[test]
 fn no_notification_of_several_is_lost() {
     no_notification_is_lost(FEWER, [&[7, 70, 7], &[70]], 9);
 }
 
-/// The reader stops at its limit and goes on there.
+/// The reader may collect only one member in each call. No notification is lost, because each call continues where the
+/// last one stopped.
 #[test]
 fn no_notification_is_lost_at_the_limit() {
     no_notification_is_lost(FEWER, [&[7, 70], &[8]], 1);
 }
 
-/// Shows that a notification is found once its call has returned, wherever another notifier is in its own call.
+/// Notifies a member once while another notifier is at any point of its own call. Shows that the reader finds the
+/// member as soon as the first call has returned.
 fn a_notification_stands_alone(
     notify: fn(&Bitmap<Fence>, MemberId) -> u32,
     ours: &'static [u32],
@@ -169,7 +174,8 @@ fn a_notification_does_not_wait_for_another_ringer() {
     a_notification_stands_alone(notify, &[7], &[70]);
 }
 
-/// Shows that the model finds the delay if a notifier skips the words above a leaf's bit that is set already.
+/// Shows that the model finds a late notification if a notifier skips the upper levels of the bitmap when the leaf's
+/// bit is set already.
 #[test]
 #[should_panic(expected = "a notify waits for another notifier")]
 fn skipping_the_words_above_a_notification_is_late() {
@@ -180,7 +186,8 @@ fn skipping_the_words_above_a_notification_is_late() {
     a_notification_stands_alone(hasty, &[7], &[7]);
 }
 
-/// Shows that a reader that sleeps whenever it finds nothing gets everything.
+/// Runs one notifier for each item of `rings`, and a reader that sleeps whenever it finds nothing. Shows that every
+/// notification wakes the reader or is seen before it sleeps.
 fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], limit: usize) {
     let bitmap = bitmap::<B>(&rings.concat());
     let things = things(rings.len());

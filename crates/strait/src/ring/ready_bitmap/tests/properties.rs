@@ -16,8 +16,8 @@ use crate::ring::ready_bitmap::{
 };
 use crate::ring::tests::harness::{Barrier, InOperations};
 
-/// The words of a notification area as atomics: only those that some members need. Access to any other word fails the
-/// test.
+/// The words of a notification area in a test: only those that the given members need. Access to any other word fails
+/// the test.
 #[derive(Debug)]
 pub(super) struct Table<W32, W64, B> {
     words: Vec<(usize, W64)>,
@@ -80,7 +80,7 @@ fn plain(members: &[u32]) -> Plain {
     Arc::new(Table::new(members, || AtomicU32::new(0), || AtomicU64::new(0)))
 }
 
-/// All words of a notification area, with a count of the accesses.
+/// All words of a notification area in a test, with a count of the accesses to them.
 struct Counted {
     words: Vec<AtomicU64>,
     sleeping: AtomicU32,
@@ -229,7 +229,8 @@ proptest! {
     }
 }
 
-/// A member that is notified all the time does not keep the others from being collected.
+/// Six members are notified again before each collection of one member. Shows that five others, which were notified
+/// once, are still collected, within two circles through the bitmap.
 #[test]
 fn a_member_that_is_notified_all_the_time_comes_once_a_round() {
     let noisy = [0, 1, 2, 3, 64, 5000];
@@ -261,8 +262,8 @@ fn there_is_no_member_above_the_last() {
     assert!(MemberId::new(u32::MAX).is_none());
 }
 
-/// With real threads and real sleep: three notifiers count up what their members have, and the reader sleeps whenever
-/// it finds nothing, until it has seen everything.
+/// Three threads notify a reader that really sleeps (a parked thread) whenever it finds nothing. Shows that the reader
+/// sees everything that the notifiers have published.
 #[test]
 fn threads_notify_and_a_reader_sees_all_of_it() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };
@@ -314,7 +315,8 @@ fn threads_notify_and_a_reader_sees_all_of_it() {
     });
 }
 
-/// A round that begins during another one, while members join, looks at every member after its beginning.
+/// A round begins while another round is in progress, and members join meanwhile. Shows that the new round looks at
+/// every member after it has begun.
 #[test]
 fn a_round_looks_at_every_member_after_it_has_begun() {
     let mut round = Round::default();

@@ -12,7 +12,7 @@ use crate::ring::tests::harness::{
     Barrier, Fence, Futex, InOperations, Tracked32, Tracked64, check, outcomes, word32, word64,
 };
 
-/// The words of a data pipe, and a buffer in which the model checker watches every byte for races.
+/// A data pipe in a model: its words, and a buffer in which the model checker watches every byte for races.
 struct Pipe<B> {
     written: Tracked64,
     finished: Tracked32,
@@ -71,7 +71,8 @@ fn shape(capacity: usize) -> Shape {
     Shape::new(1, capacity as u64).unwrap()
 }
 
-/// Writes bytes that count up from 1, one at a time, and sleeps when there is no room.
+/// Runs the producer of a model: writes `count` bytes, which count up from 1, one at a time, and sleeps while there is
+/// no room.
 fn write_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2], count: u8) {
     let mut writing = Writing::at(shape(pipe.bytes.len()), 0).unwrap();
     for value in 1..=count {
@@ -94,7 +95,8 @@ fn write_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2], count: u8) {
     }
 }
 
-/// Reads until the end of the stream, and sleeps when there are no bytes. Returns the bytes.
+/// Runs the consumer of a model: reads until the end of the stream, and sleeps while there are no bytes. Returns the
+/// bytes read.
 fn read_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2]) -> Vec<u8> {
     let mut reading = Reading::at(shape(pipe.bytes.len()), 0).unwrap();
     let mut bytes = Vec::new();
@@ -143,14 +145,15 @@ fn all_bytes_arrive_in_order_and_then_the_end_however_often_both_sleep() {
     check(|| through::<Fence>(2, 2));
 }
 
-/// Shows that the model finds the lost wake-up if the barrier after publishing is missing.
+/// Shows that the model finds the lost wake-up if the barrier between publishing and looking for a sleeper is left out.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_barrier_a_wake_up_is_lost() {
     check(|| through::<InOperations>(1, 1));
 }
 
-/// A consumer that never sleeps misses no bytes: if it sees that the stream is finished, it finds all of it.
+/// A consumer that never sleeps looks for the end while the producer writes one byte and finishes the stream. Shows
+/// that the consumer does not see the end before it has read the byte.
 #[test]
 fn who_sees_the_end_has_seen_all() {
     let seen = outcomes(|| {
@@ -175,7 +178,8 @@ fn who_sees_the_end_has_seen_all() {
     assert_eq!(seen.len(), 2, "{seen:?}");
 }
 
-/// A producer that sleeps for room is woken by a consumer that abandons the stream.
+/// A producer sleeps because the pipe is full, and the consumer abandons the stream. Shows that the producer is woken
+/// and sees this.
 #[test]
 fn a_producer_that_sleeps_sees_that_the_consumer_is_gone() {
     check(|| {

@@ -36,7 +36,7 @@ impl Words for Table {
     }
 }
 
-/// Generates values of words that are likely to find mistakes.
+/// Generates values for shared words that are likely to reveal mistakes.
 fn nasty() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0u64..200, (LATEST - 100)..(LATEST + 100), (u64::MAX - 100)..u64::MAX]
 }
