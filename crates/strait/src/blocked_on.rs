@@ -19,21 +19,20 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The size in bytes of the first arena that this process creates for two processes. Each further arena for the two is
-/// four times larger, up to [`LARGEST`].
+/// The time between two checks in a wait that no event ends.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The size in bytes of the largest arena with many lanes that this process creates.
+/// How far the reader of a ring had got when the writer's attempt to send was blocked. If the reader gets further,
+/// another attempt is worthwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// The generation (number within the lane) of the ring that the writer used; each larger ring has the next number.
     pub(crate) generation: u16,
     /// The number of cells of this ring for which the reader had given credit, since the ring began.
     pub(crate) cells: u64,
-    /// The page size in bytes. A peer may round the size of an arena up to the next multiple of it.
+    /// The number of messages that the reader had received in this lane.
     pub(crate) messages: u64,
-    /// The number of lane slots in use that a maker checks before it creates a new arena. A slot is free again once
-    /// both ends are done with it.
+    /// The number of blocks that the reader had released, so that the writer's pool could use them again.
     pub(crate) blocks: u64,
 }
 
@@ -55,56 +54,52 @@ impl Subject {
         Self(weak)
     }
 
-    /// The base of the tokens for lanes of this arena in packets of this process to itself. This process chooses it; a
-    /// peer that chose it could choose the tokens of other rings.
+    /// Returns the lane or the link that the attempt was blocked on, if it still exists and is of the type `T`.
     pub(crate) fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.0.upgrade()?.downcast().ok()
     }
 
-    /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena that this process
-    /// created.
+    /// Returns whether the attempt was blocked on `this`, a lane or a link.
     pub(crate) fn is<T>(&self, this: &Arc<T>) -> bool {
         std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(this))
     }
 }
 
-/// For an arena that a peer created: a bit for each end of each lane, set while this process holds that end. Two ends
-/// on the same side would write to the same memory. Empty for an arena that this process created.
+/// The reason why an attempt to send or receive would have blocked, and thus the event that a waiter waits for. Keeps
+/// no lane and no link open.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockedOn {
-    /// For an arena that a peer created: by lane slot and side, the use count of the last lane there whose end this
-    /// process held and holds no more. That end cannot arrive again.
+    /// The attempt was blocked on room in this lane. It is worth repeating once the reader gets beyond this progress,
+    /// or the ring ends.
     Room(Subject, Progress),
-    /// For an arena that this process created: a bit for each end of each lane, set once this process will not ask for
-    /// the end's next lane any more. `successors` gets no entry for such an end, because the link in an entry might
-    /// keep the arena alive. Written under the lock of `successors`.
+    /// The attempt was blocked on descriptors: it needed this number, and too many were in flight over the lane's link.
+    /// Worth repeating once the lane's reader gets beyond this progress.
     Descriptors(Subject, Progress, usize),
-    /// By lane slot and side: the next lanes of ends in this process whose other end this process has moved. Not in
-    /// shared memory, because another process could change that.
+    /// The attempt was blocked on a transfer: the other end of this lane was in transit, or its process had not sent
+    /// its open packet yet.
     Transit(Subject),
-    /// The free lane slots of a private arena (one that only this process has); empty for other arenas.
+    /// The attempt was blocked on the socket of this link, which was full at this time.
     Socket(Subject, Instant),
-    /// The free lane slots of a private arena, which only this process has.
+    /// The attempt was blocked on the kernel, which refused a packet over this link at this time although the socket
+    /// had room.
     Kernel(Subject, Instant),
-    /// The names of the last lanes in the free lane slots. The slot that was freed last is used first, because it is
-    /// still in the CPU's caches.
+    /// The attempt was blocked on the lock of the end, which another thread held and had marked as blocking.
     Lock,
 }
 
-/// The lane slots whose lanes may still hold attachments that no end will receive, because an end left the lane before
-/// it had read everything.
+/// Everything that the tasks that wait to send from one end are blocked on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockedSends {
-    /// By lane slot: how many lanes had used the slot when it was last freed; 0 if it was never freed.
+    /// Whether a task waits until there is room for a small message.
     pub(crate) small_room: bool,
-    /// Returns whether the lane slot was freed after the lane with the use count `usage`.
+    /// The lane in which tasks wait for room, and the lowest progress of its reader that one of the tasks saw.
     pub(crate) room: Option<(Subject, Progress)>,
-    /// Adds the lane slot of the lane `name`, which both ends are done with, to the free ones.
+    /// Everything else that the tasks are blocked on, in no particular order.
     pub(crate) others: Vec<BlockedOn>,
 }
 
 impl BlockedSends {
-    /// The next lane of an end in this process, stored when this process moved the other end of its channel.
+    /// Adds what one more task is blocked on. `None` means that the task waits for room for a small message.
     pub(crate) fn add(&mut self, blocked_on: Option<BlockedOn>) {
         match (blocked_on, &mut self.room) {
             (None, _) => self.small_room = true,
@@ -117,14 +112,19 @@ impl BlockedSends {
     }
 }
 
-/// The name of the next lane. A flag in it says whether the end changes sides there.
+/// The pauses between the checks of a wait whose event may be reported late: the longer the wait, the longer the
+/// pauses.
+///
+/// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find room
+/// before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
 #[derive(Debug, Default)]
 pub(crate) struct PollBackoff {
     began: Option<Instant>,
 }
 
 impl PollBackoff {
-    /// The link to the process that holds the other end in the next lane, or will hold it.
+    /// Returns the longest time that the next sleep of the wait may take: as long as the wait has lasted so far, and at
+    /// least [`POLL_INTERVAL`].
     pub(crate) fn next(&mut self) -> Duration {
         self.began.get_or_insert_with(Instant::now).elapsed().max(POLL_INTERVAL)
     }
@@ -134,24 +134,25 @@ thread_local! {
     static LAST: RefCell<Option<BlockedOn>> = const { RefCell::new(None) };
 }
 
-/// The use count of the lane in which the end is now.
+/// Stores what the present call of this thread is blocked on, for a later [`take`]. Replaces an earlier note.
 #[cold]
 pub(crate) fn note(blocked_on: BlockedOn) {
     let old = LAST.try_with(|last| last.replace(Some(blocked_on)));
     drop(old);
 }
 
-/// The place of one end in a lane that connects this process to itself: the arena, lane slot, use count and side.
+/// Removes and returns what the last call of this thread was blocked on; `None` if no call has stored a note.
 pub(crate) fn take() -> Option<BlockedOn> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
-/// Returns a key for the arena, lane slot and side of this place; two places with all three the same have equal keys.
+/// Removes the note of what an earlier call of this thread was blocked on, if there is one.
 pub(crate) fn forget() {
     drop(take());
 }
 
-/// Returns whether the lane slot of this place was freed after the lane in which the place is.
+/// Calls `act`, and then restores this thread's note of what an earlier call was blocked on. So calls within `act` do
+/// not change the note.
 pub(crate) fn preserved<T>(act: impl FnOnce() -> T) -> T {
     let blocked_on = take();
     let done = act();

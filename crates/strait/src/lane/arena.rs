@@ -24,20 +24,21 @@ use crate::ring::{MAX_CELLS, MIN_CELLS};
 use crate::shm::{LaneMemory, Layout, Mapping, Shareable, Sizes};
 use crate::sync::unpoisoned;
 
-/// The size in bytes of the first arena that a maker creates. Each further arena is four times larger, up to
-/// [`LARGEST`].
+/// The size in bytes of the first arena that this process creates for two processes. Each further arena for the two is
+/// four times larger, up to [`LARGEST`].
 const FIRST: usize = 16 << 10;
 
-/// The size in bytes of the largest arena of many lanes.
+/// The size in bytes of the largest arena with many lanes that this process creates.
 const LARGEST: usize = 4 << 20;
 
 /// The number of bytes of an arena that are populated (backed with memory by the kernel) at a time.
 const PIECE: usize = 64 << 10;
 
-/// The page size in bytes, to which a peer may round up the size of shared memory.
+/// The page size in bytes. A peer may round the size of an arena up to the next multiple of it.
 const PAGE: usize = 4096;
 
-/// The number of lane slots in use that are checked for a free one before a new arena is created.
+/// The number of lane slots in use that a maker checks before it creates a new arena. A slot is free again once both
+/// ends are done with it.
 const LOOKS: usize = 16;
 
 /// The number of cells of each ring in an arena of many lanes. A larger ring gets an arena with one lane.
@@ -48,51 +49,54 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The base of the tokens for lanes whose two ends are both in this process. This process chooses it; a peer that
-    /// chose it could choose the tokens of other rings.
+    /// The base of the tokens for lanes of this arena in packets of this process to itself. This process chooses it; a
+    /// peer that chose it could choose the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
     layout: Layout,
     private: bool,
-    /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena of this process.
+    /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena that this process
+    /// created.
     _charge: Option<Charge>,
-    /// For arenas that a peer created: a bit for each end of the lanes, set while that end is in this process. Two ends
-    /// on the same side would write to the same memory.
+    /// For an arena that a peer created: a bit for each end of each lane, set while this process holds that end. Two
+    /// ends on the same side would write to the same memory. Empty for an arena that this process created.
     held: Box<[AtomicU32]>,
-    /// For arenas that a peer created: for a lane slot and side, the use count with which an end was in this process
-    /// last and is gone. That end cannot come again.
+    /// For an arena that a peer created: by lane slot and side, the use count of the last lane there whose end this
+    /// process held and holds no more. That end cannot arrive again.
     gone: Mutex<HashMap<(u32, usize), u32>>,
-    /// For arenas of this process: a bit for each end of the lanes, set once the end has gone or will never come. Such
-    /// an end gets no entry in `successors` any more, because the link in an entry might keep the arena alive. Written
-    /// under the lock of `successors`.
+    /// For an arena that this process created: a bit for each end of each lane, set once this process will not ask for
+    /// the end's next lane any more. `successors` gets no entry for such an end, because the link in an entry might
+    /// keep the arena alive. Written under the lock of `successors`.
     left: Box<[AtomicU32]>,
     /// By lane slot and side: the next lanes of ends whose other end this process has moved. The ends are in this
     /// process or in transit to it. Not in shared memory, because another process could change that.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
-    /// The free lane slots of a private arena, which no other process has.
+    /// The free lane slots of a private arena (one that only this process has); empty for other arenas.
     freed: Mutex<Freed>,
 }
 
-/// The free lane slots of a private arena, which no other process has.
+/// The free lane slots of a private arena, which only this process has.
 #[derive(Default)]
 struct Freed {
-    /// The names of free lanes. The last one freed is used first, because it is still in the caches.
+    /// The names of the last lanes in the free lane slots. The slot that was freed last is used first, because it is
+    /// still in the CPU's caches.
     names: Vec<Name>,
-    /// The lane slots in use in which one end has not read everything that the other end has sent or may still send.
+    /// The lane slots whose lanes may still hold attachments that no end will receive, because an end left the lane
+    /// before it had read everything.
     unread: HashSet<u32>,
-    /// For each lane slot, the number of its uses when it was last freed; 0 if it was never freed.
+    /// By lane slot: how many lanes had used the slot when it was last freed; 0 if it was never freed.
     uses: Vec<u32>,
 }
 
 impl Freed {
-    /// Returns whether the lane slot was freed after its use with the count `usage`.
+    /// Returns whether the lane slot was freed after the lane with the use count `usage`.
     fn was_given_back(&self, slot: u32, usage: u32) -> bool {
         self.uses.get(slot as usize).is_some_and(|uses| uses.wrapping_sub(usage).cast_signed() > 0)
     }
 
-    /// Adds the lane slot of the lane `name` to the free ones, for another use.
+    /// Adds the lane slot of the lane `name`, which both ends are done with, to the free ones.
     fn give_back(&mut self, name: Name) {
         let at = name.slot as usize;
         if self.uses.len() <= at {
@@ -107,16 +111,16 @@ impl Freed {
 /// channel.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
-    /// The name of the next lane, with a flag that says whether the end changes sides.
+    /// The name of the next lane. A flag in it says whether the end changes sides there.
     pub(crate) name: Name,
-    /// The link to the process that gets the other end of the next lane.
+    /// The link to the process that holds the other end in the next lane, or will hold it.
     pub(crate) link: InUse,
-    /// The use count of the lane slot in which the end is now.
+    /// The use count of the lane in which the end is now.
     usage: u32,
     _in_transit: Option<InTransit>,
 }
 
-/// The place of one end in a lane that connects this process to itself: arena, lane slot, use count and side.
+/// The place of one end in a lane that connects this process to itself: the arena, lane slot, use count and side.
 pub(crate) struct LaneSlot {
     arena: Arc<Arena>,
     slot: u32,
@@ -129,12 +133,13 @@ impl LaneSlot {
         Self { arena: arena.clone(), slot, usage, side }
     }
 
-    /// Returns a key for this lane slot and side; two values for the same lane slot and side have equal keys.
+    /// Returns a key for the arena, lane slot and side of this place; two places with all three the same have equal
+    /// keys.
     pub(crate) fn key(&self) -> (*const Arena, u32, usize) {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Returns whether this lane slot was freed after its use with this value's use count.
+    /// Returns whether the lane slot of this place was freed after the lane in which the place is.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
