@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::ring::{PACKABLE, Packing};
 use crate::wake::lock::Guard;
 
-/// A batch of messages that [`Channel::send_many`] stages and has not committed. Dropping the batch commits the
-/// messages that are complete, also if the caller's iterator panics.
+/// A batch of messages that [`send_many`](crate::Channel::send_many) stages and has not committed. Dropping the batch
+/// commits the messages that are complete, also if the caller's iterator panics.
 pub(super) struct Batch<'a, 'b> {
     pub(in crate::channel) end: &'a End,
     pub(in crate::channel) tx: &'a mut Guard<'b, Tx>,
