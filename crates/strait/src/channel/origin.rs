@@ -3,8 +3,8 @@
 //! A message stores the *number* of the link over which it came: one word, copied when the message is received.
 //! Messages that are never reported therefore cost nothing. Only a report looks the link up.
 //!
-//! Messages of a backlog have no certain sender. Such a message was queued at an end when that end was sent here: one
-//! process wrote the message and another brought it along, and either may have made it what it is.
+//! Messages of a backlog have no certain sender. Such a message was queued at an end when that end was sent to this
+//! process: one process wrote the message and another sent the end. Either of them may have made the message bad.
 
 use crate::deferred;
 use crate::error::Error;

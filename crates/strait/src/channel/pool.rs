@@ -2,8 +2,8 @@
 //!
 //! A large message costs page faults rather than copies. A block is a memfd that the sender creates, sends over the
 //! link once, and then refers to by number. A block holds one message at a time, and only its sender chooses which
-//! message goes where: there is no free list that both sides write. The receiver gives a block back by writing the
-//! number of the use into the block's first word; the sender reads that word when it next needs a block.
+//! message goes where: there is no free list that both sides write. The receiver returns a block by writing the number
+//! of the use into the block's first word; the sender reads that word when it next needs a block.
 //!
 //! ```text
 //! offset    0   u64   the last use that the receiver is done with
@@ -369,8 +369,8 @@ impl Pool {
         let wanted = queue.saturating_sub(self.queued) / len.max(1);
         let count = (lent / 4).min(wanted).min(MAX_PARTS).min(MOST_SHARED / stride).max(1);
         let Some(index) = self.free_shared() else { return Ok(None) };
-        // The parts of a block may not be longer in total than this, so a longer message does not fit into a shared
-        // block.
+        // The parts of a block may not be longer in total than [`MOST_SHARED`], so a longer message does not fit into a
+        // shared block.
         if stride > MOST_SHARED {
             return Ok(None);
         }
@@ -596,7 +596,7 @@ mod tests {
             assert!(pool.has_news());
             pool.collect();
             assert_eq!((pool.queued, pool.returned, pool.has_news()), (0, MANY as u64, false));
-            // Blocks that do not stay in the pool are gone, except for a shared block with parts that were never
+            // Blocks that the pool does not retain were dropped, except for a shared block with parts that were never
             // lent.
             if retain_limit == 0 {
                 let left = pool.blocks.iter().flatten().count() + pool.shared.iter().flatten().count();

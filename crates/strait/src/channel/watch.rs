@@ -1,9 +1,9 @@
 //! An end as a member of a wait set.
 //!
-//! The set polls an end under its locks. In a direction that has nothing, the end arms itself: it writes into the
-//! ring's sleep word on which link, and by which member number, it wants a notification. Then it polls once more. A
-//! peer that publishes something sends the notification. When a mark leads the end to another lane, or the other end
-//! is handed over, the next poll finds that, and arms the end anew.
+//! The wait set polls an end under the locks of that end. In a direction that has nothing, the end arms itself: it
+//! writes into the ring's sleep word on which link, and by which member id, it wants a notification. Then the wait set
+//! polls the end once more. A peer that publishes something sends the notification. When a mark leads the end to
+//! another lane, or the other end is handed over, the next poll finds that, and arms the end anew.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -141,7 +141,7 @@ impl End {
         if let Some(old) = old {
             old.take_out(false);
         }
-        // A thread that holds one of the end's locks checks after this fence whether the end is in a set.
+        // A thread that holds one of the end's locks checks after this fence whether the end is in a wait set.
         fence(Ordering::SeqCst);
         Ok(())
     }
@@ -276,8 +276,8 @@ impl End {
             Some(conditions) => {
                 let Queued { messages, bytes, peer_closed } = self.queued(rx)?;
                 if peer_closed && messages > 0 && conditions.wait_for_the_end() {
-                    // No peer will notify the set any more: the thread that receives the remaining messages has to do
-                    // so.
+                    // No peer will notify the wait set any more: the thread that receives the remaining messages has to
+                    // do so.
                     rx.receive_slowly();
                     self.notifies_each.store(true, Ordering::Relaxed);
                 }

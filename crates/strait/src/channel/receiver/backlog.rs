@@ -1,6 +1,6 @@
 //! The backlog: messages that an end took out of its rings before receiving them.
 //!
-//! An end that moves takes its unreceived messages along. The new holder receives those first.
+//! An end that moves takes its unreceived messages along. The process that gets the end receives those messages first.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Finding the next record of the ring, and waiting for it. Records that are no messages lead on: to a larger
-//! ring, or to the lane in which the other end went on.
+//! Finding the next record of the ring, and waiting for it. Some records are no messages, but lead to a larger ring, or
+//! to the lane in which the other end went on.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -126,7 +126,8 @@ impl End {
             match front {
                 Ok(NextRecord::Record(record)) if record.header.kind().is_message() => {
                     if !rx.open {
-                        // The process that wrote this message has its end for good, so the transfer is complete.
+                        // The process that wrote this message owns the other end now, so the transfer of that end is
+                        // complete.
                         rx.reopen();
                     }
                     return Ok(Some(record));
@@ -227,7 +228,7 @@ impl End {
         let next = self.marked(rx, record)?;
         rx.leave();
         rx.enter(next);
-        // An end that never sends follows here; otherwise it would keep lane after lane.
+        // An end that never sends follows the other end here; otherwise it would retain one lane after the other.
         if let Some(mut tx) = self.tx.try_lock() {
             self.catch_up(&mut tx);
         }
@@ -323,7 +324,7 @@ impl End {
         let prepended = prepended.map_err(|error| passing_or_end(rx, error))?;
         rx.cold().fetched = None;
         rx.consumer().advance(record);
-        // The survey of queued messages did not count these.
+        // The survey of queued messages did not count the prepended messages.
         rx.set_ahead(None);
         for unread in prepended {
             rx.push_backlog(unread);
@@ -415,8 +416,8 @@ impl End {
         rx.unmark_blocking_until(deadline);
         self.after_blocking();
         match waited {
-            // If the source of a transfer died, the lane knows what that means. Otherwise this end is over; that is
-            // noted when the remaining messages are looked for.
+            // If the source of a transfer died, the lane knows what became of the transfer. Otherwise this direction
+            // has ended; the caller notes that when it looks for the remaining messages.
             Err(_) if waiter.link.is_down() => Ok(()),
             // The message may wait behind a packet that this process could not take; that is then the reason why no
             // message is there.

@@ -154,7 +154,7 @@ impl End {
     pub(super) fn take_payload(&self, rx: &mut Rx, payload: &Payload, message: &mut Message) -> Result<(), Error> {
         let len = payload.len();
         if let Some(mapping) = payload.stays() {
-            // Memory that the user keeps no longer counts against the peer.
+            // Memory that the program keeps is no longer charged to the peer.
             mapping.release_charge();
             message.arrived.set_sealed(Sealed { mapping: mapping.clone(), len });
             return Ok(());
@@ -224,7 +224,7 @@ impl End {
     /// of line occupies its block until [`End::release`].
     pub(in crate::channel) fn detach(&self, rx: &mut Rx, record: Record, payload: &Payload) {
         self.count(payload);
-        // Memory that the user keeps no longer counts against the peer.
+        // Memory that the program keeps is no longer charged to the peer.
         match payload {
             Payload::Ring(_) | Payload::Own(_) => {}
             Payload::Sealed { mapping, .. } => mapping.release_charge(),

@@ -201,7 +201,7 @@ impl End {
     /// [`Error::BadPeer`], which ends the sending direction. After a temporary error the call can be repeated.
     pub(in crate::channel) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         let name = Name::from_words(tx.producer.memory().forward());
-        // Attempts were made in this lane, although nothing of them was committed: the lane counts as used.
+        // A lane counts as used once a message was committed in it. Messages that are only staged do not count.
         if tx.sequence > tx.uncommitted.0.into() {
             tx.lane.set_used();
         }
@@ -210,7 +210,7 @@ impl End {
             passing => passing,
         })?;
         self.enter_tx(tx, next);
-        // An end that never receives follows the marks here; otherwise it would keep lane after lane.
+        // An end that never receives follows the marks here; otherwise it would retain one lane after the other.
         if let Some(mut rx) = self.rx.try_lock() {
             let _ = self.next_of_open(&mut rx);
         }

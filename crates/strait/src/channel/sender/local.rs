@@ -23,8 +23,8 @@ impl End {
         let Some(ended) = self.commit_once(tx) else {
             own.inbox().committed(token, message);
             if tx.lane.has_other_left() {
-                // A process with this memory has marked the ring as closed, or as ended elsewhere, so nobody reads it
-                // here.
+                // A process with this memory has marked the ring as closed, or as ended elsewhere, so no end in this
+                // process reads the ring.
                 own.discard_received(token);
             }
             return None;

@@ -36,7 +36,8 @@ impl End {
             Ok(()) => tx.note_sent(),
             Err(_) => tx.producer.unstage_last(),
         }
-        // The source of a moved end may be gone as soon as the end has gone on; then this end follows it.
+        // The process that a moved end came from may exit as soon as that end has gone on; then this end follows the
+        // moved end.
         if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(RecordKind::Frozen)))) = (sent, tx.producer.ended()) {
             self.after_end(tx, ended, deadline)?;
             tx.moved = true;
@@ -133,7 +134,7 @@ impl End {
             }
             let source = lane.current_link().clone();
             match self.waiter(lane, &lane.out()).until(deadline, || !lane.is_pending(), || {}) {
-                // The lane knows what the death of the source means.
+                // If the source died, the lane knows what became of the transfer.
                 Err(_) if source.is_down() => {}
                 waited => waited?,
             }

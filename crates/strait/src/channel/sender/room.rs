@@ -152,7 +152,7 @@ impl End {
             return self.after_end(tx, ended, deadline);
         }
         match waited {
-            // The lane knows what the death of the source means.
+            // If the source died, the lane knows what became of the transfer.
             Err(_) if source_died && !lane.is_down() => {}
             waited => waited?,
         }

@@ -270,8 +270,8 @@ impl End {
                 (None, None) if !tx.lane.is_down() => return Ok(()),
                 (None, None) => match tx.producer.ended() {
                     Some(Ended(Some(RecordKind::Frozen))) => self.follow_frozen(tx)?,
-                    // The end is final. A peer that only claimed to be gone might otherwise go on as if nothing had
-                    // happened.
+                    // The direction ends for good. Otherwise a peer that only pretended to be dead could go on as if
+                    // nothing had happened.
                     _ => {
                         let reason = tx.lane.reason();
                         return Err(tx.end_with(reason));

@@ -1,4 +1,4 @@
-//! Closing an end: its unreceived messages are dropped, and the peer is told.
+//! Closing an end: its unreceived messages are dropped, and the peer is woken to learn of the close.
 
 use std::sync::Arc;
 
@@ -55,7 +55,8 @@ pub(crate) fn close(end: &Arc<End>) {
     if let Some(member) = end.take_member() {
         member.take_out(member.reports_its_end());
     }
-    // Other users of the end, such as a set that polls it, now find it closed. No later call closes it again.
+    // Other users of the end, such as a wait set that polls the end, now find the end closed. No later call closes it
+    // again.
     end.set_sent();
     close_all(end.clone());
     deferred::run();
@@ -81,9 +82,9 @@ impl End {
     /// `limit` by them. Returns the ends from these messages, for the caller to close. Also returns an error if this
     /// process lacked descriptors or memory, so that the close has to be tried again.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
-        // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a set, which do
-        // not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was leaked
-        // and will never be used again.
+        // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a wait set, which
+        // do not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was
+        // leaked and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         let failure = self.close_tx(&mut tx).err();
         let (ends, error) = self.close_rx(&mut rx, limit);
@@ -145,8 +146,8 @@ impl End {
                     }
                 }
                 Err(error) => match rx.lane.found_next().cloned() {
-                    // The sending direction has found the lane in which the other end is; this one has lost the way
-                    // there. No other thread reads there.
+                    // The sending direction has found the lane in which the other end is; the receiving direction
+                    // cannot find that lane by itself. No other thread reads in that lane.
                     Some(next) => {
                         *limit = limit.saturating_sub(CLOSE_MARK);
                         rx.leave();

@@ -1,9 +1,9 @@
 //! Messages that carry ends of channels.
 //!
 //! Within a process, ends are handed over as they are. For another process, each end is first [moved](super::moving)
-//! into a lane that the other process can use. All ends of the message, and those in unreceived messages of these
-//! ends, move before the one commit that sends the message. Ends that cannot be sent come back, and go on where they
-//! are.
+//! into a lane that the other process can use. All ends of the message, and those in unreceived messages of these ends,
+//! move before the one commit that sends the message. Ends that cannot be sent are returned to the caller, and go on in
+//! the lanes in which they are.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -65,11 +65,11 @@ impl End {
         tx.mark_blocking();
         let mut backoff = PollBackoff::default();
         let mut moves = 0;
-        // While an end is being sent, its wait set must not poll it. The set must also have forgotten the end before
-        // a receiver adds the end to another set.
+        // While an end is being sent, its wait set must not poll the end. The wait set must also have dropped the end
+        // before a receiver adds the end to another wait set.
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
         let sent = loop {
-            // Checked again whenever this end has followed the other one, which may turn out to be here.
+            // Checked again whenever this end has followed the other end, which may turn out to be in this process.
             let other_end = |handle: &Handle| handle.channel().is_some_and(|channel| channel.end.is_other_end_of(tx));
             if handles.iter().any(other_end) {
                 break Err(Error::OwnChannel);
@@ -89,7 +89,7 @@ impl End {
                         break Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
                     }
                 }
-                // The source of the moved end may be gone as soon as the end has gone on.
+                // The process that the moved end came from may exit as soon as that end has gone on.
                 Err(Error::PeerClosed) if tx.ended().is_none() && tx.has_frozen() => {
                     tx.discard();
                     if let Err(error) = self.follow_frozen(tx) {
@@ -272,7 +272,7 @@ impl End {
         if fit(tx) {
             return Ok(());
         }
-        // Room is made as for a message that is as long as both.
+        // Room is made as for a message that is as long as the table and the record together.
         let both = (table + record + CELL).min(longest_payload(self.options.ring_max_cells));
         self.stage_record(tx, Header::new(RecordKind::Message, both, 0), deadline)?;
         tx.discard();

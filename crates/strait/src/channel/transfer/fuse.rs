@@ -141,7 +141,7 @@ impl Channel {
 }
 
 fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Error> {
-    // A set must not poll an end that is being moved.
+    // A wait set must not poll an end that is being moved.
     let members = [one, other].map(|end| (end, end.take_member()));
     let mut backoff = PollBackoff::default();
     let fused = loop {

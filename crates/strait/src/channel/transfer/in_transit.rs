@@ -102,8 +102,8 @@ impl EndsInTransit {
                     if !link.is_local() {
                         self.links.push(link);
                     }
-                    // The next slot is followed also if another process was to get the end: the transfer may have
-                    // been cancelled, so that the end is still here.
+                    // The next slot is followed also if another process was to receive the end: the transfer may have
+                    // been cancelled, so that the end is still in this process.
                     self.add_slot(next, seen);
                 }
                 self.add_ends(left, seen);

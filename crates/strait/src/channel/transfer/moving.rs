@@ -17,8 +17,8 @@
 //! lane in which it has set its own. Then the end on side 0 has won. The other one goes to the winner's lane with
 //! what it has drained, and waits until the winner is handed over.
 //!
-//! Until it is handed over, an end is still here. If it cannot be sent, the transfer is *cancelled*, and the end goes
-//! on in the fresh lane.
+//! Until it is handed over, an end is still in its old process. If it cannot be sent, the transfer is *cancelled*, and
+//! the end goes on in the fresh lane.
 //!
 //! Between the check and the freeze, *b* may send something that cannot be taken out. Then the move is given up, and
 //! the end stays in this process: it receives from the ring of the old lane, and when that is empty, freezes it and
@@ -94,8 +94,8 @@ impl End {
         loop {
             self.follow_to_peer(&mut tx, &mut rx, along)?;
             if tx.ended().is_none() && tx.lane.is_down() {
-                // The other end may have gone on elsewhere right before. Otherwise it is gone, and the end travels
-                // with that knowledge.
+                // The other end may have gone on to another lane right before. Otherwise that end is closed or dead,
+                // and this end travels with that knowledge.
                 if let Some(Ended(Some(RecordKind::Frozen))) = tx.producer.ended() {
                     continue;
                 }
@@ -112,7 +112,7 @@ impl End {
                 Err(Error::PeerClosed) if !dest.is_down() => continue,
                 Err(error) => return Err(error),
             };
-            // If the other end is gone, it will not ask for the successor.
+            // An end that is closed or dead will not ask for the successor.
             if tx.ended().is_none() {
                 tx.lane.store_successor(&fresh, dest);
             }
@@ -139,12 +139,12 @@ impl End {
                 self.enter_tx(&mut tx, theirs);
                 continue;
             }
-            // The other end was gone before it came to the lane where it was to go on.
+            // The other end was closed or dead before it came to the lane in which it was to go on.
             if alone && rx.ended().is_none() {
                 rx.end_with(Error::PeerClosed);
             }
-            // If the other end is gone, no end reads in the fresh lane: messages sent there would be lost, with the
-            // ends in them.
+            // If the other end is closed or dead, no end reads in the fresh lane: messages sent there would be lost,
+            // with the ends in them.
             if let Some(error) = rx.ended() {
                 tx.end_with(error);
             }
@@ -355,7 +355,7 @@ impl End {
         if let Some(ring) = rx.ring_ahead(generation) {
             return Ok(ring);
         }
-        // The memory that was fetched for the next record is kept.
+        // The memory that was fetched for the next record is stored again afterwards.
         let of_front = rx.cold().fetched.take();
         let ring = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation));
         rx.cold().fetched = of_front;

@@ -5,8 +5,8 @@
 //! might get other bytes than this process has checked. And a process that gets a block can read and write the later
 //! messages that the block's owner puts there for another process.
 //!
-//! Sealed memory cannot change, and holds only this message. So it is passed on, by the descriptor that was kept when
-//! the memory was mapped.
+//! Sealed memory cannot change, and holds only this message. So it is passed on, by the descriptor that was retained
+//! when the memory was mapped.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ impl End {
     fn send_value_local(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
         let mut tx = self.lock_tx(deadline)?;
         for lanes in 1.. {
-            // The other end may have come back to this process.
+            // The other end may have moved back to this process.
             self.catch_up(&mut tx);
             if !self.is_local(&mut tx, deadline)? {
                 return Ok(false);
