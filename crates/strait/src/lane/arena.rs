@@ -49,7 +49,7 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The base of the tokens for lanes of this arena in packets of this process to itself. This process chooses it; a
+    /// The lowest token for rings of this arena in packets of this process to itself. This process chooses it; a
     /// peer that chose it could choose the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,

@@ -209,7 +209,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns the name of the lane; the default name for the first lane of a link, which has none.
+    /// Returns the name of the lane; [`Name::default`] for the first lane of a link, which has no name.
     pub(crate) fn name(&self) -> Name {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => Name { arena: arena.number(), slot: *slot, usage: *usage },
@@ -222,7 +222,7 @@ impl Lane {
         usize::from(self.side.load(Ordering::Relaxed) & 1)
     }
 
-    /// Returns the ring that this end writes.
+    /// Returns the ring that this end writes in this lane.
     pub(crate) fn out(&self) -> RingMemory {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.lane(*slot).expect("it was looked up").ring(self.side()),
@@ -230,7 +230,7 @@ impl Lane {
         }
     }
 
-    /// Returns the ring that this end reads; `None` if the lane is not open.
+    /// Returns the ring that this end reads in this lane; `None` if the lane is not open.
     pub(crate) fn inward(&self) -> Option<RingMemory> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.ring(1 - self.side())),
@@ -239,7 +239,7 @@ impl Lane {
     }
 
     /// Returns the token that names the ring that this end writes, in packets. The token depends on whether the other
-    /// end is in this process. So it may change when the transfer of the other end is cancelled.
+    /// end is in this process. So the token may change when the transfer of the other end is cancelled.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_local()),

@@ -38,7 +38,7 @@ const ON_SET: u32 = 3;
 /// The mask of the bits of a sleep word that say how its side sleeps. The bit [`transfer_word::RELAYED`] is not among
 /// them.
 const KIND: u32 = 3;
-/// The bit at which the member id begins in a sleep word. The bits below leave room for more ways to sleep.
+/// The lowest of the bits that hold the member id in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
 
 /// Returns the value that the sleep word of an armed member of a wait set has. `number` is the member id. `relayed`
@@ -111,7 +111,7 @@ pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     theirs != 0 && theirs != os::current_cpu() + 1
 }
 
-/// Calls `ready` up to `times` times, with a pause after each `false`. Returns whether `ready` returned `true`.
+/// Calls `ready` up to `times` times, and `pause` after each `false`. Returns whether `ready` returned `true`.
 #[inline]
 fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool {
     (0..times).any(|_| {
@@ -277,7 +277,7 @@ impl Waiter<'_> {
         if self.relayed { transfer_word::RELAYED } else { 0 }
     }
 
-    /// Returns the sleep word of this side, in shared memory.
+    /// Returns the sleep word, in shared memory, of this side of the channel for this wait.
     fn word(&self) -> &AtomicU32 {
         word_of(self.memory, self.direction)
     }

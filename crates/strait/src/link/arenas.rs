@@ -42,13 +42,13 @@ enum With {
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// How many more lookups of its only lane the announced arena is remembered for; then it is forgotten. `None`
-    /// (without limit) for an arena with several lanes.
+    /// The number of lookups of the arena's only lane after which this process forgets the arena. `None` (never) for an
+    /// arena with several lanes.
     lookups: Option<u8>,
 }
 
 impl Known {
-    /// Returns this announced arena, or `None` while its memory is not mapped.
+    /// Returns this arena, which a peer announced; `None` while its memory is not mapped.
     fn arena(&self) -> Option<&Arc<Arena>> {
         match &self.memory {
             ArenaMemory::Mapped(arena) => Some(arena),
@@ -125,7 +125,7 @@ impl Drop for Announcements {
     }
 }
 
-/// Drops these links one after the other, even if the call comes from the destructor of one of them.
+/// Drops these links one after the other, and never one from within the destructor of another.
 pub(super) fn let_go(links: Vec<Arc<Link>>) {
     if !links.is_empty() {
         InTurn::let_go(&GOING, links, || TO_LISTEN_TO.set(LISTENED_TO), drop);
@@ -199,8 +199,8 @@ pub(super) struct Arenas {
     makers: Mutex<HashMap<u64, Maker>>,
 }
 
-/// Value of the field `with` of an arena packet: the receiver of the packet and the process that sent it hold the ends
-/// of the arena's lanes. The field says which process holds the other ends.
+/// Value of the field `with` of an arena packet: the process that sent the packet holds the other ends of the arena's
+/// lanes.
 const WITH_MAKER: u64 = 0;
 /// Value of the field `with` of an arena packet: the receiver of the packet holds both ends of each lane.
 const WITH_YOURSELF: u64 = 1;

@@ -70,7 +70,7 @@ pub(crate) enum Until {
     Credit(u64),
 }
 
-/// An amount of descriptors and sealed memory in flight.
+/// An amount of what is in flight: numbers of descriptors, and bytes of sealed memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
     /// The number of descriptors in flight that users sent as handles. They count towards the limits of the end and of
@@ -209,7 +209,7 @@ const MESSAGE: usize = MAX_HANDLES + 1;
 /// in flight (`RLIMIT_NOFILE`), so that other peers can be served. At least [`MESSAGE`], at most
 /// [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
 fn most_in_flight() -> usize {
-    /// One call in this many reads the kernel's limit (`RLIMIT_NOFILE`) again.
+    /// One call of `most_in_flight` in this many reads the kernel's limit (`RLIMIT_NOFILE`) again.
     const LASTS: usize = 64;
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     static LOOKS: AtomicUsize = AtomicUsize::new(0);

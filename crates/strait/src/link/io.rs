@@ -331,7 +331,7 @@ impl Io for Local {
         Ok(())
     }
 
-    /// Returns at once whether the queue has a packet. Does not sleep.
+    /// Returns at once whether the queue of packets that this process sends to itself has one. Does not sleep.
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
         let readable = !crate::sync::unpoisoned(&self.0).is_empty();
         Ok(Readiness { readable, writable: true, hung_up: false })

@@ -269,8 +269,8 @@ impl Link {
         })
     }
 
-    /// Creates the link over a connected socket. `memory_limit` is the most bytes of memory that
-    /// this process maps for the link.
+    /// Creates the link over `socket`, a connected socket, and sends nothing. `memory_limit` is the most bytes of
+    /// memory that this process maps for the link.
     pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
@@ -554,8 +554,8 @@ impl Link {
         self.answer_notifications();
     }
 
-    /// Sleeps as a follower until the leader has received something or leaves, for at most `limit` (`None`: without a
-    /// limit).
+    /// Sleeps as a follower until the leader has received something or stops leading, for at most `limit` (`None`:
+    /// without a limit).
     fn follow<'a>(&self, leader: MutexGuard<'a, Leader>, limit: Option<Duration>) -> MutexGuard<'a, Leader> {
         self.followers.fetch_add(1, Ordering::Relaxed);
         let leader = match limit {

@@ -33,14 +33,14 @@ fn all() -> &'static Mutex<Vec<Weak<Link>>> {
     ALL.get()
 }
 
-/// Adds a new link to the list of all links to other processes.
+/// Adds a new link to the list of all links of this process to other processes.
 pub(super) fn note(link: &Arc<Link>) {
     let mut all = unpoisoned(all());
     all.retain(|link| link.strong_count() > 0);
     all.push(Arc::downgrade(link));
 }
 
-/// Returns all links to other processes that still exist.
+/// Returns all links of this process to other processes that still exist.
 pub(super) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
 }

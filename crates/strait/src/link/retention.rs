@@ -43,14 +43,15 @@ static IN_TRANSIT: AtomicUsize = AtomicUsize::new(0);
 /// The size of the last search for links that nothing reaches: the links that there were, and what is kept for ends in
 /// transit.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
-/// The credit for the next search: grows by [`CREDIT_EACH`] with each last use of a link that ends.
+/// The credit for the next search for links that nothing reaches. A search runs if the last one was no larger than this
+/// credit and [`CREDIT_FREE`] together.
 static CREDIT: AtomicUsize = AtomicUsize::new(0);
 
 /// The size of a search for unreachable links up to which the search is repeated whenever a link's last use ends. Each
 /// last use that ends adds [`CREDIT_EACH`] to that size, until the next search. So larger searches are rarer: a program
 /// may have any number of idle ends that have not followed the other end yet.
 const CREDIT_FREE: usize = 1024;
-/// The amount that each last use of a link that ends adds to the credit for the next search.
+/// How much the end of a link's last use adds to the credit for the next search for links that nothing reaches.
 const CREDIT_EACH: usize = 64;
 
 /// A counted use of a link, by a lane, a member of a wait set or a call. The link stays open until this value is
@@ -107,7 +108,7 @@ impl InTransit {
         })
     }
 
-    /// Adds one use of each of these links to this retention mark.
+    /// Adds one use of each of these links to this retention mark, and returns the mark.
     pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
         let counted = links.into_iter().filter(|link| !link.is_own());
         self.0.extend(counted.inspect(|link| {
@@ -239,7 +240,8 @@ impl Orphaned {
     }
 }
 
-/// Forgets these announcements, and drops the links that only they reached.
+/// Forgets these announcements, discards what is kept for ends in transit because of them, and drops the links that
+/// only they reached.
 pub(super) fn forget(announcements: Announcements) {
     let refers = announcements.has_references();
     announcements.nobody_comes();

@@ -32,7 +32,8 @@ impl SocketBlockedOn {
         }
     }
 
-    /// Returns the socket events for which a sender sleeps whose packet is blocked for this reason.
+    /// Returns the socket events (readable, or readable and writable) for which a sender sleeps whose packet is blocked
+    /// for this reason.
     fn interest(self) -> Interest {
         match self {
             Self::Room => Interest::Any,

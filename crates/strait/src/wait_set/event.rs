@@ -28,10 +28,10 @@ impl Interest {
 /// How often a wait set reports a channel that is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Every call of `wait` reports the channel, as long as the channel is ready.
+    /// The wait set reports the channel at every call of `wait`, as long as the channel is ready.
     #[default]
     Level,
-    /// One call of `wait` reports the channel, to one thread. After that no call reports the channel until
+    /// The wait set reports the channel once, to one thread. After that it does not report the channel until
     /// [`WaitSet::rearm`](crate::WaitSet::rearm).
     OneShot,
 }

@@ -29,7 +29,7 @@ const MOVED: u8 = 1;
 /// State of a member of a wait set: it has left the wait set.
 const OUT: u8 = 2;
 
-/// A member of a wait set: the registration of a channel or of a data pipe's end.
+/// A member of a wait set: the registration of a channel or of a data-pipe end with the set.
 #[derive(Debug)]
 pub(crate) struct Member {
     set: Weak<SharedSet>,
@@ -61,7 +61,7 @@ pub(crate) struct Member {
     other_links: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
-/// The result of a set's look at a queued member.
+/// The result of a look at a member of a wait set that was in the queue.
 pub(super) enum Examined {
     /// There is an event to report. If `again`, the member then goes back into the queue.
     Event {

@@ -81,7 +81,7 @@ impl Interrupts {
         }
     }
 
-    /// Ends the interruption of this end, so that later calls wait again.
+    /// Ends the interruption of waits on this end, so that later calls wait again.
     pub(crate) fn lower(&self) {
         self.raised.store(0, Ordering::SeqCst);
     }
@@ -108,10 +108,10 @@ impl<'a> Interruption<'a> {
         self.0.is_some_and(Interrupts::is_raised)
     }
 
-    /// Fails if the wait has been interrupted.
+    /// Checks whether the wait has been interrupted.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// [`Error::Interrupted`] if so.
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.has_come() { Err(Error::Interrupted) } else { Ok(()) }
     }
