@@ -439,7 +439,8 @@ impl Drop for Arena {
         if !self.private && !self.born.is_elsewhere() {
             // No lane of this arena is left in this process, so no thread will ask.
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_in_transit);
-            // This is what one end here sent to another end that never came, because its source broke the link.
+            // Discards what an end in this process sent to another end that never arrived, because that end's source
+            // broke the link.
             Link::discard_local(self.local_tokens());
         }
     }

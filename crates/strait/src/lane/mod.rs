@@ -1,8 +1,8 @@
 //! Lanes: the shared memory that carries one channel between the processes that hold its ends.
 //!
 //! A lane has two rings, one for each direction. [Arenas](arena) hold many lanes. When an end moves to another process,
-//! its channel goes on in a new lane. Each direction of an end follows the mark that says so when it comes to that
-//! mark. So for a while an end may write in one lane and read in another.
+//! its channel goes on in a new lane. A mark at the end of a ring names the new lane, and each direction of an end
+//! follows its mark when it comes to it. So for a while an end may write in one lane and read in another.
 //!
 //! A lane that was made for an end in transit is **pending** until that end has been handed over. Until then the end on
 //! the other side has the *source* (the process that sends the end) as its peer. It sees the channel closed if the
@@ -669,7 +669,7 @@ impl Lane {
         };
         let successor = match successor {
             Some(successor) if successor.name == name => successor,
-            // The end goes nowhere then, and is gone from the lanes that it would have gone through.
+            // The end goes on nowhere then, and is removed from the lanes in which it would have gone on.
             other => {
                 pass_by(other, self.side(), Done::ByUs);
                 return Err(Error::BadPeer("a mark with a lane that this process did not make"));
@@ -737,8 +737,8 @@ impl Drop for Lane {
         if self.link().is_elsewhere() {
             return;
         }
-        // No thread will ask any more for the next lane of this end. It goes nowhere; or, if a peer wrote into its
-        // transfer word or its marks, it went elsewhere. Done before the lane slot can be used for another lane.
+        // No thread will ask any more for the next lane of this end. The end goes on nowhere, or, if a peer wrote into
+        // the end's transfer word or marks, went on elsewhere. Done before the lane slot can be used for another lane.
         let successor = match &self.location {
             LaneLocation::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
                 arena.leave(*slot, self.side())

@@ -370,8 +370,8 @@ impl Waiter<'_> {
                 break;
             }
             self.interruption.check()?;
-            // A packet that comes while the word still says that this side sleeps is that of a waker that could not
-            // send it at once.
+            // A packet that arrives while the word still says that this side sleeps is a late wake packet: the waking
+            // thread could not send it at once.
             self.link.park(deadline, self.interruption, || self.word().load(Ordering::SeqCst) != how || ready())?;
             let down = self.link.is_down();
             if ready() {

@@ -2,9 +2,9 @@
 //! creates.
 //!
 //! An arena is announced once, over the links to the two processes that will use it, before any record names a lane in
-//! it. If neither of the two is this process, they may have no link to each other. Then each of them also gets one end
-//! of a new socket, the first time. No process has a special role in this, and the process that introduced two others
-//! may end at once.
+//! it. If neither of the two is this process, they may have no link to each other. Then each of the two also gets one
+//! end of a new socket with the first announcement. No process has a special role in this, and the process that
+//! introduced two others may end at once.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -88,7 +88,7 @@ pub(super) struct Announcements {
     introduced: HashMap<u64, Arc<Link>>,
 }
 
-/// The most links that one thread, while it drops a chain of links, first receives the remaining packets of. A link's
+/// The most links of one chain whose remaining packets this process receives before it drops the links. A link's
 /// announcements can hold further links, and those again, without end. The remaining packets matter only if there is
 /// another link to the same process.
 const LISTENED_TO: usize = 1024;
@@ -334,8 +334,7 @@ impl Link {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found;
         }
-        // Nothing may have been received from the other link yet. If that cannot be done now, it is not the peer's
-        // fault.
+        // Nothing may have been received from the other link yet. A failure to receive now is not the peer's fault.
         let mut failed = Self::hear_all();
         for link in self.siblings() {
             if Arc::ptr_eq(self, &link) {
@@ -471,7 +470,8 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
         if siblings && index == 1 {
             made.announced[1] = true;
         } else if link.is_local() {
-            // If this process moves an end, it stores for the other end where that goes on.
+            // This process announces nothing to itself: when it moves an end, it stores the next lane for the other
+            // end.
             made.announced[index] = true;
         } else {
             let with = match () {

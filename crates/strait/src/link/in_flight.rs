@@ -6,8 +6,8 @@
 //!
 //! An end learns only at its next send what the peer has taken, and it may never send again. Therefore each end with
 //! something in flight leaves a [record](InFlight) with the link. Another end that finds too much in flight looks
-//! through all records. A record with nothing left is not looked at again, so a look costs at most what may be in
-//! flight, however many ends there are.
+//! through all records. A record with nothing left is not looked at again. So the cost of a look is limited by what may
+//! be in flight, not by the number of ends.
 //!
 //! The messages of an end that is closed or sent elsewhere stay with the peer. So they are counted until the peer has
 //! taken them, and until then the lane is not [done](Lingering): the peer says in the words of the lane what it has
@@ -50,8 +50,8 @@ struct Lingering {
     is_ours: bool,
 }
 
-/// What one end has in flight: messages with handles or memory, and the cells of larger rings, which the consumer has
-/// not received.
+/// The things that one end has in flight: messages with handles or memory, and the cells of larger rings, which the
+/// consumer has not received.
 #[derive(Debug, Default)]
 struct Messages {
     queue: VecDeque<(Until, Amount)>,
@@ -417,7 +417,7 @@ mod tests {
         // The other end of lane 1 takes nothing more.
         lanes[1].done(1).store(1, Ordering::Release);
         assert!(link.may_send(2 * half, || false) && is_done(1));
-        // The other end of lane 2 has taken everything before the end goes.
+        // The other end of lane 2 has received everything before this end is closed.
         lanes[2].ring(0).taken().store(1, Ordering::Release);
         assert!(!go(2) && is_done(2));
         assert!(go(3) && !is_done(3));

@@ -162,7 +162,7 @@ impl Socket {
         let mut descriptors = Vec::new();
         let mut most = socket::SCM_MAX_FD;
         if refusing {
-            // Memory comes first, and room is made for nothing else.
+            // The memory is the first attachment; the receive has no room for any other.
             most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0)? {
                 ReceivedPacket::Empty => return Ok(Incoming::Empty),
                 ReceivedPacket::HungUp => return Ok(Incoming::HungUp),

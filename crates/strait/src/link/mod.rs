@@ -6,8 +6,9 @@
 //!
 //! A thread that needs something from the socket receives what is there into the [inbox](inbox::Inbox). Only one thread
 //! receives at a time, the **leader**, which may sleep in `poll` while it leads. The other threads that wait on the
-//! link **follow**: they sleep until the leader has received something. When the leader leaves, one of them leads. (If
-//! two threads received, one could take the packet that is to wake the other from `poll`, which would then sleep on.)
+//! link **follow**: they sleep until the leader has received something. When the leader stops leading, one of the
+//! followers leads. (If two threads received, one could take the packet that is to wake the other from `poll`, which
+//! would then sleep on.)
 
 mod arenas;
 mod in_flight;
@@ -591,7 +592,7 @@ impl Link {
         };
         let mut sender = credentials::of_next_packet(socket, closing::close_nobodys)?;
         if sender.is_none() {
-            // The first packet may come just now, and must not be taken before the kernel was asked for its sender.
+            // The first packet may arrive just now, and must not be taken before the kernel was asked for the sender.
             let found = self.io.wait(Interest::Readable, Deadline::NOW)?;
             if !found.hung_up {
                 if found.readable {
@@ -779,7 +780,7 @@ impl Link {
             }
             if self.try_lead() {
                 *unpoisoned(&self.leader) = Leader::Receiving;
-                // Another thread may have received it meanwhile, before it left.
+                // Another thread may have received the attachment before it stopped leading.
                 let mut found = find(&mut self.inbox());
                 let received = match found {
                     Some(_) => Ok(false),
@@ -844,7 +845,8 @@ impl Link {
                 }
                 leader = unpoisoned(&self.leader);
             } else {
-                // No limit but the deadline: the leader notifies when it has received something and when it leaves.
+                // No limit but the deadline: the leader notifies when it has received something and when it stops
+                // leading.
                 let left = deadline.remaining(Instant::now());
                 leader = self.follow(leader, left);
             }

@@ -26,8 +26,8 @@
 //! sleeps, unless a packet is in flight or a thread is just about to say so.
 //!
 //! If only one thread of one set with members here sleeps, the thread can sleep on the word of the area. Then it is
-//! woken without a packet: see [`ready_bitmap`]. Another thread that is about to sleep takes the word from it and wakes
-//! it, so that it looks again.
+//! woken without a packet: see [`ready_bitmap`]. A second thread that is about to sleep takes the word and wakes the
+//! first one, which looks again.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -113,7 +113,7 @@ impl Link {
                 let shareable = self.io().memory("strait-ready-bitmap", BYTES)?;
                 let memory = ReadyBitmapMemory::new(shareable.mapping.clone()).expect("of the size of a ready bitmap");
                 let collector = Mutex::new(Collector::new(memory.clone()));
-                // If two threads come here at once, one of them has created it for nothing.
+                // If two threads create the area at the same time, one of the two areas is dropped.
                 self.notifications.ours.get_or_init(|| Ours { memory, collector, unsent: Mutex::new(Some(shareable)) })
             }
         };

@@ -1,8 +1,8 @@
 //! The number of an attachment: to which message it belongs, and to which attempt to send that message.
 //!
 //! One message can need several packets on the socket. If there is no room for the last of them in time, the message
-//! fails, and the next message has the same sequence number. What the receiver has of the failed message must then not
-//! be taken for part of the next one.
+//! fails, and the next message has the same sequence number. The receiver must then not take attachments of the failed
+//! message for attachments of the next one.
 
 use std::ops::RangeInclusive;
 

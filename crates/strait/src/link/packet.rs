@@ -25,7 +25,7 @@
 //! | introduce | a socket to a process that the receiver may not know | number of the introduction |
 //! | arena | memory for lanes; its token is that of the arena | number · lanes, and cells of a ring << 32 · the process at the other end |
 //! | notification area | the memory on which the receiver notifies members of the sender's wait sets | |
-//! | retract | none: attachments that were sent for this direction and not taken yet are void | |
+//! | retract | none: attachments for this direction that are still in the receiver's inbox are void | |
 
 use super::AttachmentKey;
 use crate::error::Refusal;
@@ -33,8 +33,8 @@ use crate::error::Refusal;
 /// The size of every packet in bytes.
 pub(crate) const PACKET: usize = 48;
 
-/// The versions of the link protocol that this build speaks. Two processes use the lowest version that both speak;
-/// feature bits announce what later builds added to that version.
+/// The versions of the link protocol that this build speaks. Two processes can connect if they have a version in
+/// common. Packets are in the lowest version; feature bits announce what later builds added to that version.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 
 /// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. For a peer

@@ -1,12 +1,12 @@
 //! The peer table: which links lead to the same process.
 //!
-//! Two processes can have several links: they may be given several sockets, and any process that has reason to
-//! introduces them to each other. New things go over the oldest link that is up, so that links do not lead to ever more
+//! Two processes can have several links: a program may give them several sockets, and any process may introduce them to
+//! each other. New arenas and introductions go over the oldest link that is up, so that links do not cause ever more
 //! links.
 //!
-//! A process has a name, a random number that it sends first on each link. Two links lead to the same process if their
-//! peers send the same name *and* the kernel reports the same process id for both. A process that uses the name of
-//! another gains nothing by it.
+//! A process has a name, a random number in the handshake that it sends first on each link. Two links lead to the same
+//! process if their peers send the same name *and* the kernel reports the same process id for both. A process gains
+//! nothing by using the name of another process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,8 @@
 //!
 //! Each look at the packet gives this process copies of its descriptors, and closing those can take long. So a repeated
 //! look takes only the first descriptor, which is memory or a socket, and checks whether there is room now. The packet
-//! itself still holds what is closed then. So this is not the last close, and only the last close has an effect on
-//! memory and sockets.
+//! in the socket still holds the memory or socket, so closing the copy is not the last close. Only the last close has
+//! an effect on memory and sockets.
 
 use super::inbox::MemoryKey;
 use super::io::{Incoming, ReceivedAttachment};

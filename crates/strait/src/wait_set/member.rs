@@ -108,7 +108,7 @@ impl Member {
     /// Replaces what the tasks that wait to send from the member's end are blocked on.
     pub(super) fn set_blocked(&self, blocked: BlockedSends) {
         *unpoisoned(&self.blocked) = Some(blocked);
-        // These registrations served what was waited for before.
+        // These registrations served what the tasks were blocked on before.
         self.leave_other_links(self.set.upgrade().as_ref());
     }
 
@@ -212,7 +212,7 @@ impl Member {
                 Some(ready) => return Ok(ready),
                 None => return Ok(Ready::NOTHING),
             }
-            // A doorbell that came meanwhile calls for another look.
+            // A doorbell that arrived in the meantime calls for another look.
             if end.look(self)? == Ready::NOTHING {
                 return Ok(Ready::NOTHING);
             }

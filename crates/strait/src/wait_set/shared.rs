@@ -265,7 +265,7 @@ impl SharedSet {
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
         let mut passes = 0;
         if self.polling.load(Ordering::Relaxed) {
-            // A caller of `wait` is no driver, or a driver that does not come back.
+            // A thread that calls `wait` is no driver, or a driver that no longer polls.
             self.polling.store(false, Ordering::SeqCst);
         }
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
@@ -314,7 +314,7 @@ impl SharedSet {
             }
             let found = self.words.measure(|| self.sleep_and_drain(asleep, sleep, !deadline.is_now()))?;
             if deadline.has_passed() && (!found || enough) {
-                // There may be more of what was found, which makes nothing readable anew.
+                // More events may be left, which do not make the descriptor readable again.
                 if found && polled {
                     self.wake_one();
                 } else if retries && polled {

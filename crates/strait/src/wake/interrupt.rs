@@ -10,8 +10,8 @@
 //!   then dropped. So it stays readable for all leaders of all links that poll it, and none has to confirm that;
 //! * as **follower**: the thread is notified.
 //!
-//! A thread notes before where it sleeps, under a lock that it takes again when it wakes up. So no other thread touches
-//! a word on which the end does not sleep and which may belong to a wait set.
+//! Before a thread sleeps, it notes where, under a lock that it takes again when it wakes up. So no other thread
+//! touches a word on which the end does not sleep and which may belong to a wait set.
 //!
 //! All of this is done only for ends that have an interrupter.
 

@@ -1,7 +1,7 @@
 //! The lock of one direction of an end, between the threads of this process, with deadlines.
 //!
-//! In contrast to `std::sync::Mutex` a thread can wait for it until a deadline. A thread that holds the lock for longer
-//! than a copy takes marks it as blocking, so that a call that must not block fails at once.
+//! In contrast to `std::sync::Mutex` a thread can wait for this lock until a deadline. A thread that holds the lock for
+//! longer than a copy takes marks it as blocking, so that a call that must not block fails at once.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! How a call waits when it has to.
+//! The wait strategy: how a blocking call waits.
 
 /// The wait strategy of blocking calls on an end. Waking a thread takes the kernel microseconds; spinning uses a whole
 /// core.

@@ -1,11 +1,11 @@
-//! A set whose driver comes back by itself: the driver of a [reactor](crate::Reactor). After there was something, it
-//! polls for a while before it lets its runtime sleep.
+//! A wait set whose driver polls: the driver of a [reactor](crate::Reactor). After an event the driver polls for a
+//! while before it lets its runtime sleep.
 //!
 //! As long as the driver is **polling**, no thread has to wake it. Peers notify and send no packet, and a member that a
-//! thread of this process queues does not make the descriptor readable. So what comes while the driver polls costs no
+//! thread of this process queues does not make the descriptor readable. So an event while the driver polls costs no
 //! system call on either side. Before the driver sleeps it says that it no longer polls, and then looks once more: at
-//! the queue, at the notification areas and at the sockets. That look finds what came before; what comes after makes
-//! the descriptor readable.
+//! the queue, at the notification areas and at the sockets. That look finds everything that happened before; everything
+//! later makes the descriptor readable.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
