@@ -237,7 +237,7 @@ impl ReceivedExtras {
         self.0.take()
     }
 
-    /// Stores a value in the message again that [`ReceivedExtras::take_valued`] has taken out. `None` changes nothing.
+    /// Stores a value that [`ReceivedExtras::take_valued`] has taken out in the message again. `None` changes nothing.
     pub(crate) fn put_valued(&mut self, value: Option<Valued>) {
         self.0 = value.or_else(|| self.0.take());
     }

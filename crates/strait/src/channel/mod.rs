@@ -195,8 +195,8 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::NotASocket`]; [`Error::System`] naming the call that the kernel refuses; [`Error::NoDescriptors`],
-    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if the peer has hung up without having opened
-    /// its side.
+    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if the peer has closed the socket without having
+    /// opened its side.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Self, Error> {
         fork::arm()?;
         if !socket::is_seqpacket(&socket)? {
@@ -262,7 +262,8 @@ impl Channel {
         &self.end
     }
 
-    /// Creates the first channel of a link over which this process has sent its handshake.
+    /// Creates the first channel of a link over which this process has sent its handshake. Sends the open packet, with
+    /// the memory of the first ring, to the peer.
     fn first(link: InUse, options: &Options) -> Result<Self, Error> {
         if !options.accept_descriptors {
             link.refuse_descriptors();
@@ -322,7 +323,7 @@ impl Channel {
     /// one process.
     ///
     /// # Errors
-    /// As [`Channel::peer`].
+    /// The errors of [`Channel::peer`].
     pub fn peer_usage(&self) -> Result<Option<Usage>, Error> {
         let link = self.end.link_to_peer()?;
         let is_known = !link.is_local() && peer_of(&link)?.is_some();

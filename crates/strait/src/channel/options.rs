@@ -8,8 +8,8 @@ use crate::quota::{HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::{self, MAX_MESSAGE};
 use crate::wake::Wait;
 
-/// Options of one end of a channel: wait strategy and limits. Each end has its own; limits on sending count at the
-/// sending end.
+/// Options of one end of a channel: wait strategy and limits. Each end has its own options; limits on sending
+/// apply at the end that sends.
 ///
 /// | option | default |
 /// |---|---|
@@ -137,11 +137,11 @@ impl Options {
         self
     }
 
-    /// Sets how many descriptors this end may have in flight, at least 1; sending more blocks. If no descriptor is in
-    /// flight, one message is allowed however many descriptors it has. Default: 256.
+    /// Sets how many descriptors this end may have in flight, at least 1. A send that would exceed the limit blocks. If
+    /// no descriptor is in flight, one message is allowed however many descriptors it has. Default: 256.
     ///
-    /// The limit counts what the kernel has to carry: descriptors, regions, ends of data pipes and sealed memory,
-    /// also in messages that travel along with an end. Ends of channels need no descriptor, and within one process no
+    /// The limit counts what the kernel has to carry: descriptors, regions, ends of data pipes and sealed memory, also
+    /// in messages that travel in the backlog of an end. Ends of channels need no descriptor, and within one process no
     /// handle does. The kernel counts the descriptors of all processes of a user together, and refuses more than
     /// `RLIMIT_NOFILE`.
     #[must_use]
@@ -181,11 +181,11 @@ impl Options {
         self
     }
 
-    /// Sets whether the process at the other end may send descriptors in messages; the default is yes. If not, the
-    /// kernel drops them before this process gets them. Then no descriptor can come from a file system that the peer
-    /// itself serves (FUSE), whose close may block. The bytes of such a message arrive, and taking its handles fails
-    /// with [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, but not those with queued
-    /// messages that have descriptors or were sent out of line.
+    /// Sets whether the process at the other end may send descriptors in messages; the default is yes. If it may not,
+    /// the kernel drops received descriptors before this process gets them. Then no descriptor can come from a file
+    /// system that the peer itself serves (FUSE), whose close may block. The bytes of such a message arrive, and taking
+    /// its handles fails with [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, but not those
+    /// with queued messages that have descriptors or were sent out of line.
     ///
     /// The option holds for the whole link that a channel is created with ([`Channel::over`](crate::Channel::over), a
     /// child or a parent), and for links to processes that are introduced over that link.

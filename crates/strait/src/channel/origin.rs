@@ -92,7 +92,7 @@ pub enum Reported {
     /// channel.
     Within,
     /// The report closed no link, because the message was in the backlog of an end when that end was sent to this
-    /// process. One process wrote the message and another passed it on; nobody can tell which of them made it bad. The
-    /// callback names the process that sent the end. The caller should close the channel.
+    /// process. One process wrote the message and another sent the end; nobody can tell which of them made the message
+    /// bad. The callback names the process that sent the end. The caller should close the channel.
     Brought,
 }

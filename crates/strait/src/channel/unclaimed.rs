@@ -26,8 +26,8 @@ impl UnclaimedHandles {
         std::mem::take(&mut self.handles)
     }
 
-    /// Adds file descriptors that arrived from the peer with the account `payer`. All handles here are charged to that
-    /// account from now on.
+    /// Adds file descriptors that arrived from the peer with the account `payer`. That account pays for all handles of
+    /// this value from now on.
     pub(crate) fn add(&mut self, descriptors: Vec<OwnedFd>, payer: &Payer) {
         self.handles.extend(descriptors.into_iter().map(Handle::Fd));
         self.payer = payer.clone();

@@ -56,7 +56,7 @@ use crate::sync::unpoisoned;
 pub trait Value: Send + 'static {
     /// Returns the bytes and the handles of the message that replaces this value in another process.
     ///
-    /// The library calls this at most once, and only in a call that needs the bytes:
+    /// The library calls this function at most once, and only in a call that needs the bytes:
     /// - a call that sends the value to another process;
     /// - a call that sends away, or fuses, an end which has not received the value yet;
     /// - a call that asks a received message for bytes, or receives into a buffer or [in

@@ -24,7 +24,8 @@ use crate::wait_set::{Member, SharedSet};
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
-/// The state of a member of a wait set when it was last polled: a set of the bits readable, writable and moved.
+/// The state of a member of a wait set when it was last polled: a set of the bits readable, writable and moved. *Moved*
+/// means that the member was sent away in a message and has left the wait set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready(u8);
 
@@ -80,7 +81,7 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
 ///
 /// # Errors
 /// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report some
-/// condition. Also any error of adding a link to the member's set.
+/// condition. Also any error of adding a link to the member's wait set.
 fn await_others(member: &Arc<Member>, blocked: Option<&BlockedSends>) -> Result<bool, Error> {
     let mut looks_again = false;
     for blocked_on in blocked.iter().flat_map(|blocked| &blocked.others) {

@@ -33,7 +33,7 @@ pub(super) struct Rx {
     /// Whether the next message comes straight from the ring, on the fast path. If so, the lane is open, the other
     /// end is not in transit, there is no backlog, and the channel has not ended.
     pub(super) open: bool,
-    /// The origin of the messages in the ring: the process that sent them.
+    /// The origin of the messages in the ring: the link over which they are received.
     pub(super) origin: Origin,
     pub(super) consumer: Option<Consumer<RingMemory>>,
     pub(super) lane: Arc<Lane>,
@@ -148,7 +148,7 @@ impl Rx {
         self.consumer.is_some() && !self.over && !backlog
     }
 
-    /// Returns the origin of the messages in the ring: the process that sent them.
+    /// Returns the origin of the messages in the ring: the link over which they are received.
     pub(super) fn origin(&self) -> Origin {
         self.origin
     }
@@ -348,8 +348,8 @@ impl Rx {
         }
     }
 
-    /// Returns whether there is no message for certain: the next message has to come through the ring, and the ring is
-    /// empty. Costs two loads.
+    /// Returns whether it is certain that no message is there: the next message has to come through the ring, and the
+    /// ring is empty. Costs two loads.
     pub(super) fn is_plainly_empty(&self) -> bool {
         self.open && self.consumer.as_ref().is_some_and(Consumer::is_empty)
     }

@@ -237,8 +237,8 @@ impl End {
         self.advance(rx, record, true);
     }
 
-    /// Returns the block of a payload to the sender that [`End::detach`] left in use, and wakes the sender if it waits
-    /// for room.
+    /// Returns the block of a payload, which [`End::detach`] has left in use, to the sender, and wakes the sender if it
+    /// waits for room.
     pub(in crate::channel) fn release(&self, payload: &Payload) {
         if let Payload::Block { mapping, record, lane, .. } = payload {
             pool::give_back(mapping, record);

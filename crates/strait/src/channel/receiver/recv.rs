@@ -240,8 +240,8 @@ impl End {
         self.has_stumbled.load(Ordering::Relaxed) && self.has_stumbled.swap(false, Ordering::Relaxed)
     }
 
-    /// Receives the next message into `buffer`, if the message is plain: in the ring, and without handles. `None` if no
-    /// such message is there.
+    /// Receives the next message into `buffer`, if the message is plain: in the ring, and without handles. Returns its
+    /// length, or [`Error::BufferTooSmall`] if it is longer than `buffer`. `None` if no plain message is there.
     #[inline(always)]
     fn take_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
         let (consumer, record) = rx.plain()?;

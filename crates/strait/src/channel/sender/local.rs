@@ -33,7 +33,8 @@ impl End {
     }
 }
 
-/// Leaves handles or a value in the inbox of this process, for the reader of the message with the key `message`.
+/// Leaves handles or a value in the inbox of this process, for the reader of the message with the key `message` in the
+/// ring that `tx` writes.
 pub(in crate::channel) fn leave(tx: &mut Tx, message: AttachmentKey, left: Handles) {
     let is_in_transit = left.is_in_transit() && !tx.lane.is_other_here();
     let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);

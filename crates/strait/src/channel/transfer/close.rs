@@ -78,9 +78,9 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
-    /// Closes both directions of this end. Drops its unreceived messages until `limit` records are used up, and lowers
-    /// `limit` by them. Returns the ends from these messages, for the caller to close. Also returns an error if this
-    /// process lacked descriptors or memory, so that the close has to be tried again.
+    /// Closes both directions of this end. Drops its unreceived messages, at most `limit` records of them, and lowers
+    /// `limit` by the number dropped. Returns the ends from these messages, for the caller to close. Also returns an
+    /// error if this process lacked descriptors or memory, so that the close has to be tried again.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a wait set, which
         // do not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was
@@ -96,10 +96,10 @@ impl End {
         (ends, failure)
     }
 
-    /// Closes the receiving direction of this end: drops its unreceived messages until `limit` records are used up, and
-    /// ends the ring, so that the peer's sends fail from here on. Returns the channel ends and data-pipe ends from the
-    /// dropped messages, for the caller to close. Also returns an error if a failure left messages undropped or the
-    /// ring not ended.
+    /// Closes the receiving direction of this end: drops its unreceived messages, at most `limit` records of them, and
+    /// ends the ring, so that the peer's sends fail from here on. Lowers `limit` by the number of records dropped.
+    /// Returns the channel ends and data-pipe ends from the dropped messages, for the caller to close. Also returns an
+    /// error if a failure left messages undropped or the ring not ended.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         let mut ends: Vec<Handle> = Vec::new();
         let mut stopped = None;

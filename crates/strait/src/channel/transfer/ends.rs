@@ -414,8 +414,8 @@ impl End {
         here || theirs.is_opposite(ours)
     }
 
-    /// Returns the handles of a received message that has a handle table, the bytes `table`. If some of the message's
-    /// descriptors did not arrive, the result says that the handles are lost.
+    /// Returns the handles of a received message whose handle table is `table`. If some of the message's descriptors
+    /// did not arrive, the result says that the handles are lost.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,

@@ -441,7 +441,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     ends
 }
 
-/// Takes the messages of a prepended backlog back that was staged and is not sent after all. The ends in these messages
+/// Takes back the messages of a prepended backlog that was staged and is not sent after all. The ends in these messages
 /// stay in this process; their transfers are cancelled.
 fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
@@ -783,8 +783,8 @@ mod tests {
         }
     }
 
-    /// Shows the case of a process that died in a fuse: it had told two far ends of each other, but had not handed them
-    /// over. The first far end has abandoned the transfer; then the second one does not send to it, but sees *peer
+    /// Shows the case of a process that died in a fuse: it had announced two far ends to each other, but had not handed
+    /// them over. The first far end has abandoned the transfer; then the second one does not send to it, but sees *peer
     /// closed*.
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {

@@ -227,7 +227,8 @@ impl End {
     }
 
     /// Makes a fresh lane for a moving end, between the process of the other end (`peer`) and the process to which the
-    /// moving end goes (`dest`). `cells` is the size of each ring; by default it follows from the present rings.
+    /// moving end goes (`dest`). `cells` is the number of cells (of 64 bytes) of each ring; if it is `None`, the size
+    /// of the present rings decides.
     fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse, cells: Option<usize>) -> Result<Arc<Lane>, Error> {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });

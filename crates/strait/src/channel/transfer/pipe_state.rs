@@ -48,8 +48,8 @@ impl PipeState {
         Amounts::of(Resource::Memory, size).and(Resource::Mappings, 1)
     }
 
-    /// Maps the memory of the data pipe from the received descriptor, for `charge`. On an error returns the descriptor
-    /// with it.
+    /// Maps the memory of the data pipe from the received descriptor. The memory holds `charge` until it is unmapped.
+    /// On an error returns the descriptor with it.
     pub(crate) fn receive(&self, fd: OwnedFd, charge: Option<Charge>) -> Result<PipeMemory, (Error, OwnedFd)> {
         PipeMemory::received(fd, self.shape.capacity, charge)
     }

@@ -101,7 +101,7 @@ enum Item {
     Handle(Handle),
     /// A file descriptor that came from a peer and that the program has not taken out of the received message.
     Came(ReceivedFd),
-    /// Stands for the memory of a data-pipe end that is being sent; the end itself owns the memory.
+    /// A placeholder for the memory of a data-pipe end that is being sent; the end itself owns the memory.
     OfPipe,
     /// The memory of a received data-pipe end, to be combined with its channel end.
     Memory(PipeMemory),

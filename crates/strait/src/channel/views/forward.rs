@@ -50,7 +50,7 @@ impl Channel {
     /// [`Message::bytes`] instead.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]; and [`Error::HandlesLost`] if the message did not arrive whole.
+    /// The errors of [`Channel::send_by`]; and [`Error::HandlesLost`] if the message did not arrive whole.
     ///
     /// # Cost
     /// If the memory is passed on: the cost of a message with a descriptor. The message is copied if this process
@@ -83,7 +83,7 @@ impl InPlace<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`Channel::forward`].
+    /// The errors of [`Channel::forward`].
     pub fn forward(&mut self, channel: &Channel, deadline: impl Into<Deadline>) -> Result<(), Error> {
         self.check_fork()?;
         let deadline = deadline.into();

@@ -107,7 +107,7 @@ impl Channel {
     /// are sent once and must be read without a copy.
     ///
     /// # Errors
-    /// As [`Channel::send_by`].
+    /// The errors of [`Channel::send_by`].
     pub fn reserve_sealed(&self, len: usize) -> Result<SealedReservation<'_>, Error> {
         self.end.born.check()?;
         let limit = self.end.options.max_message;

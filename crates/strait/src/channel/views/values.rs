@@ -40,7 +40,7 @@ impl Channel {
 }
 
 impl End {
-    /// Sends a received message that is a value over this end, if the other end is in this process. Returns `None` if
+    /// Sends a message that is a value over this end, if the other end is in this process. Returns `None` if
     /// the other end is in another process. After an error or `None`, `message` is unchanged.
     pub(super) fn forward_value(&self, message: &mut Message, deadline: Deadline) -> Option<Result<(), Error>> {
         let mut value = message.arrived.take_valued();
