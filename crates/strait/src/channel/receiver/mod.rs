@@ -75,13 +75,13 @@ pub(super) struct RxCold {
     pub(super) rings: Vec<(u64, Arc<Mapping>)>,
     /// The charge, made in advance, for messages that a fuse will take out of the ring.
     prepaid: Option<Charge>,
-    /// The pending move of this end. Set from the time when this end has announced its fresh lane to the other end
-    /// until this end has taken out everything that the other end had sent before.
+    /// The pending move of this end, if any. Set from the time when a mark leads the other end to the fresh lane until
+    /// this end has taken out everything that the other end had sent before.
     pending_move: Option<PendingMove>,
 }
 
-/// A move that an end has announced to the other end, but not finished: the end still takes messages out of its old
-/// ring.
+/// A move that the other end knows of from a mark, and that is not finished: the moving end still takes messages out of
+/// its old ring.
 #[derive(Clone, Debug)]
 pub(super) struct PendingMove {
     /// The lane in which the moving end will go on.
@@ -95,7 +95,7 @@ pub(super) struct PendingMove {
 }
 
 impl PendingMove {
-    /// Returns whether the mark that announces this move to the other end is in the ring of `lane`.
+    /// Returns whether the mark that leads the other end to the fresh lane of this move is in the ring of `lane`.
     pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
         self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
     }
@@ -264,8 +264,7 @@ impl Rx {
         ended
     }
 
-    /// Returns the pending move of this end, if the end has announced a fresh lane to the other end and is not there
-    /// yet.
+    /// Returns the pending move of this end; `None` if the end is not being moved, or has reached its fresh lane.
     pub(super) fn pending_move(&self) -> Option<&PendingMove> {
         self.cold.as_ref()?.pending_move.as_ref()
     }

@@ -149,8 +149,8 @@ impl Tx {
         self.cold.as_ref().and_then(|cold| cold.ended)
     }
 
-    /// Returns the error that keeps this end from going on in the fresh lane of its pending move, which a mark in this
-    /// ring has announced to the other end. Such an end stays in this process. `None` if there is no such error.
+    /// Returns the error that keeps this end from going on in the fresh lane of its pending move, to which a mark in
+    /// this ring leads the other end. Such an end stays in this process. `None` if there is no such error.
     pub(super) fn delayed(&self) -> Option<Error> {
         self.cold.as_ref()?.delayed
     }

@@ -65,8 +65,8 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Channel::send_by`], for the first message that could not be sent. The messages before it were sent. The
-    /// messages after it are still in the iterator, if the iterator was passed by reference.
+    /// The errors of [`Channel::send_by`], for the first message that could not be sent. The messages before that one
+    /// were sent. The messages after it are still in the iterator, if the iterator was passed by reference.
     pub fn send_many<'a, I>(&self, messages: I, deadline: impl Into<Deadline>) -> Result<usize, SendManyError>
     where
         I: IntoIterator,

@@ -8,8 +8,8 @@
 //!    into the ring that they found. What they had written before is drained. If the second end cannot be held now,
 //!    the move of the first is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
-//! 3. **Prepend.** The messages that *b* has not received are staged for D, and those that *c* has not received for
-//!    A, as a record of its own ([`RecordKind::Prepended`]). The reader of that record adds these messages to its backlog,
+//! 3. **Prepend.** The messages that *b* has not received are staged for D, and those that *c* has not received for A,
+//!    as a record of its own ([`RecordKind::Prepended`]). The reader of that record adds these messages to its backlog,
 //!    and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
 //! 4. **Freeze** the rings that A and D write: they write on in N. A message that A published just before is brought
 //!    along, and the freeze is tried again. A gets no room for more, so the freeze succeeds after a few attempts.
@@ -783,9 +783,9 @@ mod tests {
         }
     }
 
-    /// Shows the case of a process that died in a fuse: it had announced two far ends to each other, but had not handed
-    /// them over. The first far end has abandoned the transfer; then the second one does not send to it, but sees *peer
-    /// closed*.
+    /// Shows the case of a process that died in a fuse: its marks had led two far ends to their common lane, but it had
+    /// not handed them over. The first far end has abandoned the transfer; then the second one does not send to it, but
+    /// sees *peer closed*.
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {
         let (held, other) = Channel::pair().unwrap();

@@ -1,8 +1,9 @@
 //! Ends that travel, are joined, and are closed.
 //!
 //! [`moving`] takes an end out of its lane, with the messages that it has not received. [`ends`] sends it, and
-//! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`in_transit`] finds the links held by ends
-//! that have not arrived yet. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if that failed.
+//! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`in_transit`] finds the links held by
+//! ends that have not arrived yet. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if that
+//! failed.
 
 mod close;
 mod deferred_close;

@@ -22,8 +22,8 @@
 //!
 //! Between the check and the freeze, *b* may send something that cannot be taken out. Then the move is given up, and
 //! the end stays in this process: it receives from the ring of the old lane, and when that is empty, freezes it and
-//! goes on in the fresh lane ([`PendingMove`]). Until then its sends, which have to go to the fresh lane, try to do that
-//! first, and fail as the move did. *b* regards the end as in transit meanwhile, so that *b* does not move itself.
+//! goes on in the fresh lane ([`PendingMove`]). Until then its sends, which have to go to the fresh lane, try to do
+//! that first, and fail as the move did. *b* regards the end as in transit meanwhile, so that *b* does not move itself.
 //!
 //! A model in the crate `strait-model` explores the protocol with crashes. `ring/tests/moving.rs` checks the orders
 //! of each single step under weak memory.
@@ -365,9 +365,9 @@ impl End {
         Ok(ring)
     }
 
-    /// Moves messages from the ring to the backlog until this end is in the lane that it has announced to the other
-    /// end. If both ends move at once, the other end may go first; then this end stops in the other end's lane. Stops
-    /// also when the channel has ended. Errors are temporary.
+    /// Moves messages from the ring to the backlog until the pending move is finished and this end is in its fresh
+    /// lane. If both ends move at once, the other end may go first; then this end stops in the fresh lane of the other
+    /// end. Stops also when the channel has ended. Errors are temporary.
     fn drain(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         while rx.pending_move().is_some() && rx.ended().is_none() {
             match self.take_next(rx) {
@@ -378,9 +378,8 @@ impl End {
         Ok(())
     }
 
-    /// Freezes the ring (ends it from the reading side), if the ring is empty, and goes on receiving in the lane that
-    /// this end has announced to the other end. Does nothing if no lane is announced, or if a message was published
-    /// meanwhile.
+    /// Freezes the ring (ends it from the reading side), if the ring is empty, and goes on receiving in the fresh lane
+    /// of the pending move. Does nothing if no move is pending, or if a message was published meanwhile.
     #[cold]
     pub(in crate::channel) fn go_on_with_pending_move(&self, rx: &mut Rx) {
         let Some(PendingMove { fresh, .. }) = rx.pending_move().cloned() else { return };
@@ -392,8 +391,9 @@ impl End {
         }
     }
 
-    /// Completes the move that this end has announced, and returns the fresh lane, in which this end goes on. If the
-    /// move was given up, cancels the transfer, because the end stays in this process.
+    /// Completes the pending move of this end, and returns the fresh lane, in which this end goes on. If the move was
+    /// given up, cancels the transfer, because the end stays in this process. Returns the present lane if no move is
+    /// pending.
     pub(in crate::channel) fn arrive(&self, rx: &mut Rx) -> Arc<Lane> {
         let Some(PendingMove { fresh, marked, stays }) = rx.pending_move().cloned() else { return rx.lane.clone() };
         rx.set_pending_move(None);
@@ -406,8 +406,8 @@ impl End {
         fresh
     }
 
-    /// Gives up the lane that this end has announced, because both ends move at once and the other one goes first.
-    /// Neither end goes on in the announced lane.
+    /// Gives up the fresh lane of the pending move, because both ends move at once and the other one goes first.
+    /// Neither end goes on in that fresh lane.
     pub(in crate::channel) fn give_way(&self, rx: &mut Rx) {
         if let Some(PendingMove { fresh, marked: Some(marked), .. }) = rx.pending_move().cloned() {
             unmake(&marked, &fresh);
@@ -448,8 +448,8 @@ impl End {
         Ok(())
     }
 
-    /// Completes a move that was given up, for a caller that holds the sending lock only: this end goes on in the lane
-    /// that it has announced to the other end.
+    /// Completes a pending move that was given up, for a caller that holds the sending lock only: this end goes on in
+    /// the fresh lane of that move, within this process.
     ///
     /// # Errors
     /// `error`, with which the move had failed, while another call holds the receiving lock.
@@ -464,8 +464,8 @@ impl End {
         tx.ended().map_or(Ok(()), Err)
     }
 
-    /// Brings an end whose move was given up to the lane that it has announced to the other end, so that the end can be
-    /// closed there. Does nothing if there is no such lane.
+    /// Brings an end whose move was given up to the fresh lane of that move, so that the end can be closed there. Does
+    /// nothing if no move is pending.
     pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
         let next = match rx.pending_move() {
             Some(_) => Some(self.arrive(rx)),
@@ -532,8 +532,8 @@ mod tests {
     use super::*;
     use crate::channel::Channel;
 
-    /// Brings an end into the state of a move that was given up: the end has announced its fresh lane, and this process
-    /// then lacked descriptors for the messages of the other end.
+    /// Brings an end into the state of a pending move that was given up: a mark leads the other end to the fresh lane,
+    /// and this process then lacked descriptors for the messages of the other end.
     fn delay(channel: &Channel) {
         let end = &channel.end;
         let (mut tx, mut rx) = (end.tx.lock(Deadline::NOW).unwrap(), end.rx.lock(Deadline::NOW).unwrap());
