@@ -49,8 +49,8 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The lowest token for rings of this arena in packets of this process to itself. This process chooses it; a
-    /// peer that chose it could choose the tokens of other rings.
+    /// The lowest token for rings of this arena in packets of this process to itself. This process chooses it; a peer
+    /// that chose it could choose the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Arena {
     /// the end's next lane any more. `successors` gets no entry for such an end, because the link in an entry might
     /// keep the arena alive. Written under the lock of `successors`.
     left: Box<[AtomicU32]>,
-    /// By lane slot and side: the next lanes of ends whose other end this process has moved. The ends are in this
+    /// The next lanes, by lane slot and side, of ends whose other end this process has moved. The ends are in this
     /// process or in transit to it. Not in shared memory, because another process could change that.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
     /// The free lane slots of a private arena (one that only this process has); empty for other arenas.
@@ -86,12 +86,12 @@ struct Freed {
     /// The lane slots whose lanes may still hold attachments that no end will receive, because an end left the lane
     /// before it had read everything.
     unread: HashSet<u32>,
-    /// By lane slot: how many lanes had used the slot when it was last freed; 0 if it was never freed.
+    /// The number of lanes, by lane slot, that had used the slot when it was last freed; 0 if it was never freed.
     uses: Vec<u32>,
 }
 
 impl Freed {
-    /// Returns whether the lane slot was freed after the lane with the use count `usage`.
+    /// Returns whether the lane slot `slot` was freed after the lane with the use count `usage` had used it.
     fn was_given_back(&self, slot: u32, usage: u32) -> bool {
         self.uses.get(slot as usize).is_some_and(|uses| uses.wrapping_sub(usage).cast_signed() > 0)
     }
@@ -139,7 +139,7 @@ impl LaneSlot {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Returns whether the lane slot of this place was freed after the lane in which the place is.
+    /// Returns whether the lane slot of this place was freed after the lane of this place had used it.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
@@ -393,7 +393,7 @@ impl Arena {
         if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
     }
 
-    /// Returns the range of the tokens for all lanes of this arena in packets of this process to itself.
+    /// Returns the range of the tokens for all rings of this arena in packets of this process to itself.
     pub(crate) fn local_tokens(&self) -> RangeInclusive<u128> {
         self.local_token..=self.local_token | LANES_OF_ONE
     }
@@ -452,8 +452,8 @@ fn next_number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the base of the tokens for all lanes of an arena in packets of this process to itself. This is the number of
-/// the arena, shifted left by [`LANE_BITS`].
+/// Returns the lowest token for the rings of an arena in packets of this process to itself. This is the number of the
+/// arena, shifted left by [`LANE_BITS`].
 fn local_token(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }

@@ -348,7 +348,8 @@ impl Lane {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Abandons the pending transfer into this lane, as the other end would if the source were dead. Only for tests.
+    /// Abandons the pending transfer into this lane, as this end does when it finds that the source is dead. Only for
+    /// tests.
     #[cfg(test)]
     pub(crate) fn give_up(&self) {
         assert_eq!(self.transfer_word().map(transfer_word::abandon), Some(Some(TransferState::Pending)));
@@ -549,7 +550,8 @@ impl Lane {
     }
 
     /// Returns whether this process holds the other end of this lane, which connects this process to itself. Returns
-    /// `false` while that end is still in transit, and `true` for a lane without an arena.
+    /// `false` while that end is still in transit. Always returns `true` for a lane without an arena, or in an arena
+    /// that this process created.
     pub(crate) fn is_other_here(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),

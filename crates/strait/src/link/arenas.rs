@@ -37,7 +37,7 @@ enum With {
     Other(Arc<Link>),
 }
 
-/// What this process knows of an arena that a peer announced: its memory, and the process that holds the other ends of
+/// An arena that a peer announced, as this process knows it: its memory, and the process that holds the other ends of
 /// its lanes.
 struct Known {
     memory: ArenaMemory,
@@ -80,8 +80,8 @@ struct Claim {
     layout: Layout,
 }
 
-/// What the peer of one link has announced over the link: arenas, and introductions to other processes. Announcements
-/// about a process that has died stay, because a message sent earlier may still refer to them.
+/// The announcements of the peer of one link: arenas, and introductions to other processes. Announcements about a
+/// process that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
 pub(super) struct Announcements {
     arenas: HashMap<u64, Known>,
@@ -306,8 +306,8 @@ impl Link {
     }
 
     /// Returns the lane `name`, which the peer has announced, for an end of this process on `side`. If `moved`, a mark
-    /// sent this end to that lane while the other end is still in transit from the peer. Otherwise the peer has sent
-    /// this end to this process. Fails with [`Error::BadPeer`] if there is no such lane, or this process has or had
+    /// from the peer sent this end to that lane, and the other end is still in transit. Otherwise the peer has sent
+    /// this end to this process. Fails with [`Error::BadPeer`] if there is no such lane, or if this process has or had
     /// that end already.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
         let (link, arena) = self.find_arena(name, true)?;

@@ -34,12 +34,11 @@ pub(crate) struct InFlight {
     /// received.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// Set once this process no longer holds the end (closed or sent away) while something that the end sent is in
-    /// flight.
+    /// The state of an end that was closed or sent away while something that it sent is in flight; `None` before that.
     lingering: Mutex<Option<Lingering>>,
 }
 
-/// What is needed to keep counting for an end that was closed or sent away while something that it sent is in flight.
+/// The state that counting needs for an end that was closed or sent away while something that it sent is in flight.
 #[derive(Debug)]
 struct Lingering {
     /// The ring that the closed end has read, if known. The other end writes there when it is done with the lane; from
@@ -126,7 +125,7 @@ impl InFlight {
     }
 
     /// Adds `amount` to this in-flight record, until the event `until`. Returns whether the caller must add the record
-    /// to the link's list, because it has its first descriptors.
+    /// to the link's list, because the list does not have it yet and `amount` has descriptors.
     fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
@@ -143,8 +142,8 @@ impl InFlight {
     }
 
     /// Removes from this in-flight record what the consumer says that it has received. Returns the number of
-    /// descriptors removed. If the consumer lies, the end finds out at its next send; until then the lie only lets the
-    /// consumer be sent more at once.
+    /// descriptors removed. If the consumer lies, the end finds out at its next send; until then this process only
+    /// sends more at once to that consumer.
     fn take_off(&self) -> usize {
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {

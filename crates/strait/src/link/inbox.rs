@@ -41,7 +41,7 @@ pub(crate) struct Handles {
     /// The number of packets that have brought handles of this message so far.
     parts: u64,
     /// Whether these handles belong to a message that this process is sending to itself and has not committed. The
-    /// sending thread takes them back if it cannot commit the message.
+    /// sending thread removes them again if it cannot commit the message.
     is_uncommitted: bool,
     /// The charge to the peer for the received handles; `None` for handles that this process sends to itself.
     charge: Option<Charge>,
@@ -202,8 +202,8 @@ impl Inbox {
         }
     }
 
-    /// Drops the memory of failed attempts to send the message of `key`: the numbers that `which` returns for it. Does
-    /// nothing if `key` belongs to a first attempt.
+    /// Drops memory of failed attempts to send the message of `key`, whose numbers are in the range that `which`
+    /// returns for the number in `key`. Does nothing if that number is of a first attempt.
     fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(AttachmentKey) -> RangeInclusive<AttachmentKey>) {
         let range = match key {
             MemoryKey::Sealed(token, message) if message.is_again() => {
@@ -297,7 +297,7 @@ impl Inbox {
         }
     }
 
-    /// Leaves the descriptor of memory that was mapped to the mapping, if the memory is a sealed payload, so that the
+    /// Gives the descriptor `attachment` of mapped memory to `mapping`, if the memory is a sealed payload, so that the
     /// payload can be sent on. Otherwise closes the descriptor.
     fn leave_descriptor(&self, key: MemoryKey, attachment: ReceivedAttachment, mapping: &Mapping) {
         if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }

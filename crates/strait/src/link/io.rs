@@ -94,7 +94,7 @@ impl ReceivedAttachment {
     }
 }
 
-/// What a link's socket, or the queue of a local link, has next: a packet, nothing or a hang-up.
+/// The next thing in a link's socket, or in the queue of a local link: a packet, nothing or a hang-up.
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,

@@ -104,7 +104,7 @@ enum Leader {
     Receiving,
 }
 
-/// What a peer said about itself in its handshake: its features and memory layout.
+/// The features and the memory layout of a peer, as the peer's handshake gives them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerParameters {
     /// The layout of the words in the shared memory that this peer creates.
@@ -166,7 +166,7 @@ pub(crate) struct Link {
     born: Instant,
     /// The process in which the link was created; a forked child must not use the link.
     home: Born,
-    /// When this process last asked the kernel whether the peer is alive, in nanoseconds since `born`.
+    /// The time of the last question to the kernel whether the peer is alive, in nanoseconds since `born`.
     probed: AtomicU64,
     idle_timer: IdleTimer,
 }
@@ -286,8 +286,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the link over `socket` to a process whose handshake was received before the link existed. `peer` and
-    /// `parameters` are what that handshake told.
+    /// Creates the link over `socket` to a process whose handshake was received before the link existed. `peer` is the
+    /// process as the kernel reported it, and `parameters` are from its handshake.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
@@ -618,8 +618,8 @@ impl Link {
     }
 
     /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` only if the
-    /// limit of one call was reached first, so that packets may be left. A permanent error ends the link. Only the
-    /// leader may call this.
+    /// limit on the packets of one call was reached first, so that packets may be left. A permanent error ends the
+    /// link. Only the leader may call this.
     fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.stuck.store(received.is_err(), Ordering::Relaxed);

@@ -183,7 +183,7 @@ impl Link {
     }
 
     /// Notifies the peer's member with the id `number`, after this process has published something for it. Returns
-    /// `false` if the peer could not be told in any way now; the caller then puts the member's sleep word back, to try
+    /// `false` if the kernel refused to notify the peer now; the caller then puts the member's sleep word back, to try
     /// again later.
     pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {

@@ -24,8 +24,8 @@ const MOST: u32 = 1024;
 /// The number of idle wake-ups that each wake-up with something to do adds to the link's budget.
 const EARNED: u32 = 8;
 
-/// How long this process ignores the peer of a link that has used up its budget of idle wake-ups. The budget grows by
-/// one in this time.
+/// The time for which this process ignores the peer of a link that has used up its budget of idle wake-ups. The budget
+/// grows by one in this time.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
 /// The fewest packets that one call receives from a link, if its budget of idle wake-ups is used up or nearly so.
