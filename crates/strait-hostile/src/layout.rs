@@ -1,4 +1,4 @@
-//! Where things stand in shared memory.
+//! The places of rings, records and words in shared memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::memory::Memory;
 use crate::record::{CELL, HEADER, cells_for, header, kind, kind_of, len_of};
 
-/// Bytes of a ring's control block.
+/// The size of a ring's control block in bytes.
 pub const CONTROL: usize = 128;
 
-/// Offsets in a control block.
+/// The offsets, in bytes, of the words of a control block.
 pub mod control {
     #![allow(missing_docs, reason = "as in docs/design.md")]
     pub const WAITING: usize = 0;
@@ -24,14 +24,15 @@ pub mod control {
     pub const FORWARD: usize = 88;
 }
 
-/// How a sleeper's word says that it sleeps on it.
+/// Value of a sleep word: the sleeper waits on the word itself, by futex.
 pub const ON_WORD: u32 = 1;
-/// On the socket.
+/// Value of a sleep word: the sleeper waits on the link's socket, so that a packet wakes it.
 pub const ON_SOCKET: u32 = 2;
-/// That a wait set has it for a member; its number is in the bits from 8 on.
+/// Value of the lower bits of a sleep word: the sleeper is a wait set, which has the channel as a member. The member
+/// id is in the bits from 8 on.
 pub const ON_SET: u32 = 3;
 
-/// What the transfer word says: pending, handed over, claimed, abandoned, cancelled.
+/// The values of a transfer word: pending, handed over, claimed, abandoned and cancelled.
 pub mod transfer {
     #![allow(missing_docs, reason = "as in docs/design.md")]
     pub const PENDING: u32 = 0;
@@ -41,32 +42,32 @@ pub mod transfer {
     pub const CANCELLED: u32 = 4;
 }
 
-/// Of a ready bitmap.
+/// The layout of a ready bitmap: sizes, and offsets in bytes.
 pub mod bitmap {
-    /// Bytes of it.
+    /// The size of a ready bitmap in bytes.
     pub const BYTES: usize = 33 * 4096;
-    /// Members that it has a bit for.
+    /// The number of members that a ready bitmap has a bit for.
     pub const MEMBERS: usize = 1 << 20;
-    /// Where the reader says that it sleeps.
+    /// Offset of the word in which the reader of a ready bitmap says that it sleeps.
     pub const SLEEPING: usize = 0;
-    /// Where the ringer says that it has sent packets.
+    /// Offset of the word in which the notifying process says that it has sent packets.
     pub const POSTED: usize = 4;
-    /// Where it says that it has the ready bitmap.
+    /// Offset of the word in which the notifying process says that it has received the ready bitmap.
     pub const KNOWN: usize = 8;
-    /// Where the four words at the top are.
+    /// Offset of the four words at the top level of a ready bitmap.
     pub const TOP: usize = 128;
-    /// Where the 256 words in the middle are.
+    /// Offset of the 256 words at the middle level of a ready bitmap.
     pub const MIDDLE: usize = 160;
-    /// Where the 16384 leaves are.
+    /// Offset of the 16,384 words at the lowest level of a ready bitmap, which have one bit for each member.
     pub const LEAVES: usize = 2208;
 }
 
-/// Bytes of a lane.
+/// Returns the size of a lane in bytes, if each of its two rings has `cells` cells.
 pub const fn lane_size(cells: usize) -> usize {
     2 * CONTROL + 2 * cells * CELL
 }
 
-/// A lane in some memory.
+/// A lane (two rings and their control blocks) at a place in a piece of shared memory.
 #[derive(Clone, Debug)]
 pub struct Lane {
     memory: Arc<Memory>,
@@ -75,12 +76,12 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The lane that begins there.
+    /// Returns the lane that begins `at` bytes into `memory` and has `cells` cells in each ring. Writes nothing.
     pub fn new(memory: &Arc<Memory>, at: usize, cells: usize) -> Self {
         Self { memory: memory.clone(), at, cells }
     }
 
-    /// The ring that this side writes.
+    /// Returns the ring that the end of this side (0 or 1) writes.
     pub fn ring(&self, side: usize) -> Ring {
         Ring {
             control: (self.memory.clone(), self.at + side * CONTROL),
@@ -89,23 +90,24 @@ impl Lane {
         }
     }
 
-    /// Whose the end is that the lane was made for.
+    /// Returns the transfer word, which says who owns the end that the lane was made for: one of the values in
+    /// [`transfer`].
     pub fn transfer(&self) -> &AtomicU32 {
         self.memory.word32(self.at + control::TRANSFER)
     }
 
-    /// Whether this side uses the lane no more.
+    /// Returns the word that is 1 once the end of this side (0 or 1) no longer uses the lane.
     pub fn done(&self, side: usize) -> &AtomicU32 {
         self.memory.word32(self.at + side * CONTROL + control::DONE)
     }
 
-    /// Whether its maker is moving an end into it.
+    /// Returns the word that is 1 while the maker of the lane moves an end into the lane.
     pub fn moving(&self) -> &AtomicU32 {
         self.memory.word32(self.at + control::MOVING)
     }
 }
 
-/// A ring: a control block, and cells.
+/// A ring: a control block and an array of cells, which can be in different pieces of memory.
 #[derive(Clone, Debug)]
 pub struct Ring {
     control: (Arc<Memory>, usize),
@@ -114,98 +116,102 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A word of the control block, at one of the offsets in [`control`].
+    /// Returns the 32-bit word of the control block at one of the offsets in [`control`].
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         self.control.0.word32(self.control.1 + offset)
     }
 
-    /// The same for double words.
+    /// Returns the 64-bit word of the control block at one of the offsets in [`control`].
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         self.control.0.word64(self.control.1 + offset)
     }
 
-    /// Cells taken.
+    /// Returns the word in which the consumer says how many cells it has freed since the ring was made.
     pub fn credit(&self) -> &AtomicU64 {
         self.word64(control::CREDIT)
     }
 
-    /// Messages taken.
+    /// Returns the word in which the consumer says how many messages it has received since the ring was made.
     pub fn taken(&self) -> &AtomicU64 {
         self.word64(control::TAKEN)
     }
 
-    /// How its reader sleeps.
+    /// Returns the sleep word of the ring's reader.
     pub fn sleeping(&self) -> &AtomicU32 {
         self.word32(control::SLEEPING)
     }
 
-    /// How its writer sleeps.
+    /// Returns the sleep word of the ring's writer, which sleeps for room.
     pub fn waiting(&self) -> &AtomicU32 {
         self.word32(control::WAITING)
     }
 
-    /// Where the writer goes on, once the ring is frozen.
+    /// Stores the name of the lane in which the writer goes on, as [`Name::to_words`](crate::record::Name::to_words)
+    /// returns it. The name counts once the ring is frozen.
     pub fn set_forward(&self, name: [u64; 2]) {
         self.word64(control::FORWARD).store(name[0], Ordering::SeqCst);
         self.word64(control::FORWARD + 8).store(name[1], Ordering::SeqCst);
     }
 
-    /// Cells.
+    /// Returns the number of cells.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The header in a cell; any number, taken modulo the cells.
+    /// Returns the header at the start of a cell. `cell` can be any number; it is taken modulo the number of cells.
     pub fn header(&self, cell: usize) -> &AtomicU64 {
         self.cells.0.word64(self.cells.1 + cell % self.count * CELL)
     }
 
-    /// Writes to the payload of the record in a cell.
+    /// Writes `bytes` to the payload of the record that begins in a cell, `offset` bytes behind the header. `cell` is
+    /// taken modulo the number of cells.
     pub fn write(&self, cell: usize, offset: usize, bytes: &[u8]) {
         self.cells.0.write(self.cells.1 + cell % self.count * CELL + HEADER + offset, bytes);
     }
 
-    /// Reads the payload of the record in a cell.
+    /// Reads the first `len` bytes of the payload of the record that begins in a cell. `cell` is taken modulo the
+    /// number of cells.
     pub fn read(&self, cell: usize, len: usize) -> Vec<u8> {
         self.cells.0.read(self.cells.1 + cell % self.count * CELL + HEADER, len)
     }
 
-    /// The same control block, with these cells.
+    /// Returns a ring with the control block of this ring and with all of `cells` as its array of cells.
     pub fn grown(&self, cells: &Arc<Memory>) -> Self {
         Self { control: self.control.clone(), cells: (cells.clone(), 0), count: cells.len() / CELL }
     }
 
-    /// The memory of its control block, and that of its cells.
+    /// Returns the memory of the control block and the memory of the cells, in this order.
     pub fn memories(&self) -> [&Arc<Memory>; 2] {
         [&self.control.0, &self.cells.0]
     }
 }
 
-/// Writes records, without a look at credit: who uses it knows how much room there is.
+/// Writes records to a ring. A writer does not check credit: its user has to know how much room the ring has.
 #[derive(Debug)]
 pub struct Writer {
-    /// The ring.
+    /// The ring that the writer writes.
     pub ring: Ring,
-    /// Where the next record goes; cells since the ring was made.
+    /// The position of the next record, in cells since the ring got its present cells.
     pub position: usize,
-    /// Messages written.
+    /// The number of messages written so far, which is the sequence number of the next message.
     pub sequence: u64,
-    /// Of the ring.
+    /// The generation of the ring's present cells: 0 at first, and one more with each larger array of cells.
     pub generation: u64,
 }
 
 impl Writer {
-    /// The writer of a new ring.
+    /// Returns the writer of a new, empty ring.
     pub fn new(ring: Ring) -> Self {
         Self { ring, position: 0, sequence: 0, generation: 0 }
     }
 
-    /// The cell where the next record goes.
+    /// Returns the index of the cell where the next record begins.
     pub fn cell(&self) -> usize {
         self.position % self.ring.count()
     }
 
-    /// Puts a record with any header, and goes on behind it as far as its payload is long.
+    /// Publishes a record with any header, right or wrong. The next record begins behind `payload`, whatever length
+    /// the header says.
     pub fn put(&mut self, header: u64, payload: &[u8]) {
         self.place(header, payload);
         self.ring.header(self.cell()).store(header, Ordering::SeqCst);
@@ -213,13 +219,15 @@ impl Writer {
         self.sequence += u64::from((kind::MESSAGE..=kind::SEALED).contains(&kind_of(header)));
     }
 
-    /// Writes what is behind the header of the next record, so that only the header is missing.
+    /// Writes the payload of the next record, and 0 as the header behind it. Only the record's own header is then
+    /// missing.
     pub fn place(&self, _header: u64, payload: &[u8]) {
         self.ring.header(self.position + cells_for(payload.len())).store(0, Ordering::SeqCst);
         self.ring.write(self.cell(), 0, payload);
     }
 
-    /// Skips to the start of the ring if a record of so many bytes does not fit before its end.
+    /// Writes a pad record up to the end of the ring, if a record with `len` bytes of payload does not fit before
+    /// that end.
     pub fn pad_for(&mut self, len: usize) {
         let left = self.ring.count() - self.cell();
         if cells_for(len) > left {
@@ -230,7 +238,8 @@ impl Writer {
         }
     }
 
-    /// Goes on in larger cells, whose memory was sent. To be called after the record of kind *next* was put.
+    /// Continues in larger cells, whose memory was sent to the reader before. To be called after the record of kind
+    /// *next* was put.
     pub fn go_on_in(&mut self, cells: &Arc<Memory>) {
         self.ring = self.ring.grown(cells);
         self.position = 0;
@@ -238,35 +247,36 @@ impl Writer {
     }
 }
 
-/// Reads records, and believes them: it is for an honest peer, or in a lane that only we disturb.
+/// Reads records from a ring and believes what they say. A reader is for honest peers, and for lanes that only this
+/// process disturbs.
 #[derive(Debug)]
 pub struct Reader {
-    /// The ring.
+    /// The ring that the reader reads.
     pub ring: Ring,
-    /// Where the next record is, in the present cells.
+    /// The position of the next record, in cells since the ring got its present cells.
     pub position: usize,
-    /// Cells taken since the ring was made.
+    /// The number of cells read since the ring was made.
     pub taken_cells: u64,
-    /// Messages taken.
+    /// The number of messages received since the ring was made.
     pub taken: u64,
 }
 
-/// A record.
+/// A copy of a record: its header and its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its header.
+    /// The header of the record: kind, length and number of handles.
     pub header: u64,
-    /// Its payload.
+    /// The payload of the record, as many bytes as the header says.
     pub payload: Vec<u8>,
 }
 
 impl Reader {
-    /// The reader of a new ring.
+    /// Returns the reader of a new, empty ring.
     pub fn new(ring: Ring) -> Self {
         Self { ring, position: 0, taken_cells: 0, taken: 0 }
     }
 
-    /// Takes the next record that is no pad.
+    /// Takes the next record and skips pads; `None` if no record was published.
     pub fn take(&mut self) -> Option<Record> {
         loop {
             let cell = self.position % self.ring.count();
@@ -285,13 +295,14 @@ impl Reader {
         }
     }
 
-    /// Goes on in larger cells.
+    /// Continues in larger cells, after a record of kind *next*.
     pub fn go_on_in(&mut self, cells: &Arc<Memory>) {
         self.ring = self.ring.grown(cells);
         self.position = 0;
     }
 
-    /// Tells the writer what was taken.
+    /// Stores the numbers of messages and cells read so far in the words that the ring's writer reads. Does not wake
+    /// the writer.
     pub fn give_credit(&self) {
         self.ring.taken().store(self.taken, Ordering::SeqCst);
         self.ring.credit().store(self.taken_cells, Ordering::SeqCst);

@@ -1,11 +1,12 @@
 //! A peer that speaks Strait's raw wire: for tests and fuzzers that attack the library.
 //!
-//! Nothing but [`world`] uses the code of the `strait` crate. The packets, the layout of shared memory and the order of steps
-//! are written down a second time, after `docs/design.md`: so an honest conversation between the two also shows that the
-//! document is right.
+//! Only [`world`] uses the code of the `strait` crate. The other modules implement the packets, the layout of shared
+//! memory and the order of steps a second time, from `docs/design.md`. So an honest conversation between this crate
+//! and the library also shows that the document is right.
 //!
-//! [`RawPeer`] is one end of a link and of its first channel. It does nothing by itself: it has no thread, sleeps only
-//! where a call says so, and uses no randomness. Two in one thread, or one and a `strait::Channel`, talk in a fixed order.
+//! [`RawPeer`] is one end of a link and of its first channel. It has no thread, sleeps only in calls whose
+//! documentation says so, and uses no randomness. Two raw peers in one thread, or a raw peer and a `strait::Channel`,
+//! therefore talk in a fixed order.
 //!
 //! ```no_run
 //! # fn socketpair() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) { unimplemented!() }
@@ -20,12 +21,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! * [`wire`]: packets, on the socket.
-//! * [`record`]: what stands in rings: headers, names of lanes, blocks, tables of handles.
-//! * [`layout`]: where it stands; every shared word by its name.
-//! * [`memory`]: memfds and mappings, of any size and with any seals.
-//! * [`handshake`]: the first packets.
-//! * [`peer`]: all of it together.
+//! * [`wire`]: packets on the socket.
+//! * [`record`]: the content of rings: headers, names of lanes, blocks, handle tables.
+//! * [`layout`]: the places of rings and records in shared memory, and every shared word by its name.
+//! * [`memory`]: memfds and their mappings, of any size and with any seals.
+//! * [`handshake`]: the first packets of a link.
+//! * [`peer`]: a whole peer, built from the modules above.
 //! * [`world`]: a victim that uses the library, and an attacker that draws its steps at random.
 
 pub mod handshake;

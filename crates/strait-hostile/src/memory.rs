@@ -1,4 +1,4 @@
-//! Memory that two sides have: memfds of any size, with any seals, and mappings of what is really there.
+//! Memory that two sides share: memfds of any size, with any seals, and mappings of their real size.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The seals that Strait asks of memory that both sides write.
+/// The seals that Strait requires of memory that both sides write: the size cannot change, and no seal can be added.
 pub const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Name of every memfd made here, by which a mapping of it can be told in `/proc/self/maps`.
+/// The name of every memfd that this crate makes. It marks their mappings in `/proc/self/maps`.
 pub const NAME: &str = "hostile";
 
-/// A mapping of a whole file, and the file. All access is by atomics, a byte or a word at a time.
+/// A memfd and a shared mapping of all of it. All access to the mapping is by atomics, a byte or a word at a time.
 #[derive(Debug)]
 pub struct Memory {
     base: NonNull<u8>,
@@ -22,23 +22,23 @@ pub struct Memory {
     fd: OwnedFd,
 }
 
-// SAFETY: an address range that is only accessed by atomics.
+// SAFETY: the mapping is an address range that is only accessed by atomics.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeroed memory of sealed size, as an honest peer makes it.
+    /// Creates zeroed memory of `len` bytes with a sealed size, as an honest peer makes it.
     pub fn create(len: usize) -> io::Result<Self> {
         Self::create_with(len, SIZE_SEALS)
     }
 
-    /// The same with these seals.
+    /// Creates zeroed memory of `len` bytes with the seals `seals`.
     pub fn create_with(len: usize, seals: SealFlags) -> io::Result<Self> {
         Self::map(file(len, seals)?)
     }
 
-    /// Maps what a descriptor stands for, for reading, and for writing if that is possible.
+    /// Maps all of the file behind `fd`, for reading, and for writing too if that is possible.
     pub fn map(fd: OwnedFd) -> io::Result<Self> {
         let len = usize::try_from(fstat(&fd)?.st_size).map_err(io::Error::other)?;
         let map = |protection| {
@@ -49,35 +49,35 @@ impl Memory {
         Ok(Self { base: NonNull::new(base.cast()).expect("a mapping"), len, fd })
     }
 
-    /// Bytes of it.
+    /// Returns the size of the mapping in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the mapping has 0 bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The file.
+    /// Returns the descriptor of the memfd.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "inside the mapping");
-        // SAFETY: inside the mapping.
+        // SAFETY: the result is inside the mapping, as asserted above.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// The word at `offset`.
+    /// Returns the 32-bit word `offset` bytes into the mapping. Panics if `offset` is not aligned or not inside.
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
-        // SAFETY: inside the mapping, which lives as long as `self`, and aligned; all access is atomic.
+        // SAFETY: the word is aligned and inside the mapping, which lives as long as `self`; all access is atomic.
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
     }
 
-    /// The double word at `offset`.
+    /// Returns the 64-bit word `offset` bytes into the mapping. Panics if `offset` is not aligned or not inside.
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
         // SAFETY: as for `word32`.
@@ -89,14 +89,14 @@ impl Memory {
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
     }
 
-    /// Writes bytes.
+    /// Writes `bytes` to the mapping, from `offset` on. Panics if they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         for (at, byte) in (offset..).zip(bytes) {
             self.byte(at).store(*byte, Ordering::Relaxed);
         }
     }
 
-    /// Reads bytes.
+    /// Reads `len` bytes of the mapping, from `offset` on. Panics if they are not all inside.
     pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         (offset..offset + len).map(|at| self.byte(at).load(Ordering::Relaxed)).collect()
     }
@@ -104,12 +104,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`; no borrow of it outlives `self`.
+        // SAFETY: `map` made the mapping; no borrow of it outlives `self`.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// A file of zeroes with these seals.
+/// Creates a memfd of `len` zero bytes with the seals `seals`.
 pub fn file(len: usize, seals: SealFlags) -> io::Result<OwnedFd> {
     let fd = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, len as u64)?;
@@ -119,7 +119,8 @@ pub fn file(len: usize, seals: SealFlags) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A file with this content that nobody can change any more.
+/// Creates a memfd with this content, sealed so that no process can change it any more. Its size is 1 byte if
+/// `content` is empty.
 pub fn immutable(content: &[u8]) -> io::Result<OwnedFd> {
     let fd = file(content.len().max(1), SealFlags::empty())?;
     let mut written = 0;

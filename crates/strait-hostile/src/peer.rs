@@ -1,4 +1,4 @@
-//! One end of a link, and of its first channel.
+//! One end of a link and of the link's first channel.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,99 +16,104 @@ use crate::memory::{self, Memory};
 use crate::record::{BLOCK_PAYLOAD, Block, CELL, Name, Table, WITH_TABLE, handles_of, header, kind, kind_of, words};
 use crate::wire::{self, Packet, kind as packet_kind};
 
-/// Cells of our ring, unless somebody wants others.
+/// The number of cells of this peer's ring, unless its maker asks for another.
 pub const CELLS: usize = 128;
 
-/// Speaks the wire, honestly as long as nobody asks for anything else. Every part of it can be used alone.
+/// One end of a link and of the link's first channel, which speaks the wire protocol. A raw peer is honest as long as
+/// its user asks for nothing else. Each of its parts can also be used alone.
 #[derive(Debug)]
 pub struct RawPeer {
-    /// The link.
+    /// The socket of the link.
     pub socket: OwnedFd,
     /// What names the ring that we write.
     pub token: u128,
-    /// Writes our ring.
+    /// Writes the ring of this peer.
     pub writer: Writer,
-    /// Reads theirs, once their open packet has come, by [`RawPeer::pump`].
+    /// Reads the ring of the other side; `None` until [`RawPeer::pump`] has received the other side's open packet.
     pub reader: Option<Reader>,
-    /// What names theirs.
+    /// The token that names, in packets, the ring of the other side; 0 until its open packet was received.
     pub their_token: u128,
-    /// Packets that came, but for those of the handshake and wake, and were not looked for yet.
+    /// The packets that were received and that no call has asked for yet. Packets of the kinds handshake, open, ready
+    /// bitmap and wake are not among them.
     pub arrived: VecDeque<(Packet, Vec<OwnedFd>)>,
-    /// Wake packets that came.
+    /// The number of wake packets received.
     pub woken: u64,
-    /// Where their wait sets are rung for, once they have sent it.
+    /// The ready bitmap in which this peer notifies the wait sets of the other side; `None` until the other side has
+    /// sent it.
     pub bitmap: Option<Arc<Memory>>,
-    /// Their blocks, by number.
+    /// The blocks of the other side, by their numbers.
     pub blocks: Vec<Option<Arc<Memory>>>,
     table: Option<Vec<u8>>,
     packed: VecDeque<Vec<u8>>,
-    /// Descriptors that came beside the memory of a message.
+    /// Descriptors that came in the same packet as the memory of the message that is being received.
     beside: Vec<OwnedFd>,
 }
 
-/// A message as it came.
+/// A message as the raw peer received it.
 #[derive(Debug)]
 pub struct Message {
-    /// Of the record that it came by.
+    /// The header of the record that brought the message; 0 for a message of a packed record.
     pub header: u64,
-    /// Its bytes.
+    /// The bytes of the message.
     pub bytes: Vec<u8>,
-    /// Descriptors that came with it.
+    /// The descriptors that came with the message, in the order of their packets.
     pub descriptors: Vec<OwnedFd>,
-    /// What its handles are, if a table said so.
+    /// The handle table of the message, as bytes; `None` if the message had none.
     pub table: Option<Vec<u8>>,
 }
 
-/// Lanes that we made.
+/// An arena that this peer made.
 #[derive(Clone, Debug)]
 pub struct Arena {
-    /// Their memory.
+    /// The memory of the arena's lanes.
     pub memory: Arc<Memory>,
-    /// What its lanes are named by in packets.
+    /// The token of the arena, from which the tokens of its rings are computed.
     pub token: u128,
-    /// What they are named by in records.
+    /// The number by which records name the arena.
     pub number: u64,
-    /// How many.
+    /// The number of lanes in the arena.
     pub lanes: u32,
-    /// Cells of each ring.
+    /// The number of cells of each ring.
     pub cells: usize,
 }
 
 impl Arena {
-    /// Memory for lanes, of which nobody was told yet.
+    /// Creates the memory of an arena. The arena is not announced to any process.
     pub fn new(number: u64, token: u128, lanes: u32, cells: usize) -> io::Result<Self> {
         let memory = Arc::new(Memory::create(lane_size(cells) * lanes as usize)?);
         Ok(Self { memory, token, number, lanes, cells })
     }
 
-    /// A lane.
+    /// Returns the lane in slot `slot`.
     pub fn lane(&self, slot: u32) -> Lane {
         Lane::new(&self.memory, slot as usize * lane_size(self.cells), self.cells)
     }
 
-    /// What it is called.
+    /// Returns the name that the lane in slot `slot` has in records, if the slot was not used before.
     pub fn name(&self, slot: u32) -> Name {
         Name::new(self.number, slot)
     }
 
-    /// What names in packets the ring that this side of the lane writes.
+    /// Returns the token that names, in packets, the ring that the end of side `side` writes in the lane in slot
+    /// `slot`.
     pub fn token(&self, slot: u32, side: usize) -> u128 {
         self.token.wrapping_add(u128::from(slot) << 1 | side as u128)
     }
 
-    /// The packet that tells of it.
+    /// Returns the packet that announces the arena. For `with` see [`Packet::arena`].
     pub fn packet(&self, with: u64) -> Packet {
         Packet::arena(self.token, self.number, self.lanes, self.cells as u32, with)
     }
 }
 
 impl RawPeer {
-    /// Greets and says open packet over a connected `SOCK_SEQPACKET` socket. Does not wait for theirs.
+    /// Starts a link over a connected `SOCK_SEQPACKET` socket: sends a handshake and an open packet. Does not wait
+    /// for those of the other side.
     pub fn meet(socket: OwnedFd) -> io::Result<Self> {
         Self::meet_as(socket, 0x5eed, CELLS)
     }
 
-    /// The same with this token, and a ring of so many cells.
+    /// Starts a link as [`RawPeer::meet`] does, with the token `token` and a ring of `cells` cells.
     pub fn meet_as(socket: OwnedFd, token: u128, cells: usize) -> io::Result<Self> {
         let peer = Self::silent(socket, token, cells)?;
         let [memory, _] = peer.writer.ring.memories();
@@ -117,7 +122,7 @@ impl RawPeer {
         Ok(peer)
     }
 
-    /// One that has said nothing, and does not by itself.
+    /// Returns a peer that has sent nothing, not even a handshake.
     pub fn silent(socket: OwnedFd, token: u128, cells: usize) -> io::Result<Self> {
         let memory = Arc::new(handshake::ring_memory(cells)?);
         Ok(Self {
@@ -136,12 +141,18 @@ impl RawPeer {
         })
     }
 
-    /// Sends a packet with these descriptors, which need not be as many as it says.
+    /// Sends a packet with these descriptors, which need not be as many as the packet says. Does not block.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket has no room.
     pub fn packet(&self, packet: &Packet, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.bytes(&packet.to_bytes(), descriptors)
     }
 
-    /// Sends any bytes.
+    /// Sends any bytes as one packet, with these descriptors. Does not block.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket has no room.
     pub fn bytes(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         match wire::send(&self.socket, bytes, descriptors)? {
             true => Ok(()),
@@ -149,7 +160,11 @@ impl RawPeer {
         }
     }
 
-    /// The same; waits for room, so that it is for when the other side is another process or thread.
+    /// Sends a packet with these descriptors, and waits up to `limit` for room in the socket. The other side must
+    /// therefore be another process or thread.
+    ///
+    /// # Errors
+    /// `TimedOut` if there was no room in time.
     pub fn packet_by(&self, packet: &Packet, descriptors: &[BorrowedFd<'_>], limit: Duration) -> io::Result<()> {
         let end = Instant::now() + limit;
         while !wire::send(&self.socket, &packet.to_bytes(), descriptors)? {
@@ -161,7 +176,7 @@ impl RawPeer {
         Ok(())
     }
 
-    /// Takes in every packet that has come.
+    /// Receives every packet that has arrived, and handles those of the kinds handshake, open, ready bitmap and wake.
     ///
     /// # Errors
     /// `UnexpectedEof` once the other side has hung up.
@@ -188,7 +203,7 @@ impl RawPeer {
             packet_kind::READY_BITMAP => {
                 let memory = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?;
                 let bitmap = Memory::map(memory)?;
-                // So that they sleep on its word.
+                // From now on the other side sleeps on the word of the ready bitmap.
                 bitmap.word32(bitmap::POSTED).store(1, Ordering::SeqCst);
                 bitmap.word32(bitmap::KNOWN).store(1, Ordering::SeqCst);
                 self.bitmap = Some(Arc::new(bitmap));
@@ -198,12 +213,14 @@ impl RawPeer {
         Ok(())
     }
 
-    /// Which side of the first lane we are, once their open packet has come.
+    /// Returns which side (0 or 1) of the first lane this peer is. Correct once the open packet of the other side was
+    /// received.
     pub fn side(&self) -> usize {
         usize::from(self.token > self.their_token)
     }
 
-    /// Takes the packet of this kind that belongs to this ring and has this first field.
+    /// Takes the first received packet of this kind, for the ring named by `token`, whose first field is `field`;
+    /// `None` if there is none. Receives nothing from the socket.
     pub fn take_packet(&mut self, kind: u32, token: u128, field: u64) -> Option<(Packet, Vec<OwnedFd>)> {
         let at = self
             .arrived
@@ -212,7 +229,7 @@ impl RawPeer {
         self.arrived.remove(at)
     }
 
-    /// Every piece of memory that both sides have.
+    /// Returns every piece of memory that both sides of the link have: rings, ready bitmap and blocks.
     pub fn shared(&self) -> Vec<Arc<Memory>> {
         let rings = [Some(&self.writer.ring), self.reader.as_ref().map(|reader| &reader.ring)];
         let mut shared: Vec<Arc<Memory>> =
@@ -223,19 +240,19 @@ impl RawPeer {
         shared
     }
 
-    /// Wakes the reader of our ring, if its word says that it sleeps.
+    /// Wakes the reader of this peer's ring, if its sleep word says that it sleeps.
     pub fn wake(&mut self) -> io::Result<()> {
         let ring = self.writer.ring.clone();
         self.wake_reader_of(&ring)
     }
 
-    /// The same of any ring that the peer reads.
+    /// Wakes the reader of `ring`, any ring that the other side reads, if its sleep word says that it sleeps.
     pub fn wake_reader_of(&mut self, ring: &Ring) -> io::Result<()> {
         let how = ring.sleeping().swap(0, Ordering::SeqCst);
         self.wake_as(ring.sleeping(), how)
     }
 
-    /// Wakes the writer of their ring, if its word says that it sleeps.
+    /// Wakes the writer of the other side's ring, if its sleep word says that it sleeps for room.
     pub fn wake_writer(&mut self) -> io::Result<()> {
         let Some(reader) = &self.reader else { return Ok(()) };
         let ring = reader.ring.clone();
@@ -257,7 +274,8 @@ impl RawPeer {
         }
     }
 
-    /// Rings for a member of their wait sets.
+    /// Notifies a member of the other side's wait sets: sets its bit in the ready bitmap, and wakes the other side if
+    /// it sleeps there. Does nothing without a ready bitmap.
     pub fn ring_for(&self, number: u32) -> io::Result<()> {
         let Some(bitmap) = &self.bitmap else { return Ok(()) };
         let number = number as usize;
@@ -275,14 +293,14 @@ impl RawPeer {
         }
     }
 
-    /// Sends a small message.
+    /// Sends a small message in the ring, and wakes the reader.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.pad_for(bytes.len());
         self.writer.put(header(kind::MESSAGE, bytes.len(), 0), bytes);
         self.wake()
     }
 
-    /// Sends a small message with descriptors.
+    /// Sends a small message in the ring with descriptors, and wakes the reader.
     pub fn send_with(&mut self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.writer.pad_for(bytes.len());
         self.packet(&Packet::handles(self.token, self.writer.sequence, 0, descriptors.len()), descriptors)?;
@@ -290,7 +308,7 @@ impl RawPeer {
         self.wake()
     }
 
-    /// Sends small messages as one record.
+    /// Sends small messages as one packed record, and wakes the reader.
     pub fn send_pack(&mut self, messages: &[&[u8]]) -> io::Result<()> {
         let mut payload = Vec::new();
         for message in messages {
@@ -304,7 +322,8 @@ impl RawPeer {
         self.wake()
     }
 
-    /// Sends a message in a new block.
+    /// Sends a message in a new block, which gets the number `id`, and wakes the reader. Returns the memory of the
+    /// block.
     pub fn send_block(&mut self, id: u64, bytes: &[u8]) -> io::Result<Arc<Memory>> {
         let memory = Arc::new(Memory::create(BLOCK_PAYLOAD + bytes.len())?);
         memory.write(BLOCK_PAYLOAD, bytes);
@@ -313,34 +332,35 @@ impl RawPeer {
         Ok(memory)
     }
 
-    /// Puts the record of a message in a block.
+    /// Puts the record of a message in a block, as `block` says it, and wakes the reader. Sends no memory.
     pub fn put_block(&mut self, block: Block) -> io::Result<()> {
         self.writer.pad_for(32);
         self.writer.put(header(kind::BLOCK, 32, 0), &block.to_bytes());
         self.wake()
     }
 
-    /// Sends a message in memory that cannot change.
+    /// Sends a message in sealed memory, and wakes the reader.
     pub fn send_sealed(&mut self, bytes: &[u8]) -> io::Result<()> {
         let file = memory::immutable(bytes)?;
         self.packet(&Packet::sealed(self.token, self.writer.sequence, 0), &[file.as_fd()])?;
         self.put_sealed(bytes.len() as u64)
     }
 
-    /// Puts the record of a message in memory that cannot change.
+    /// Puts the record of a sealed message, said to be `len` bytes long, and wakes the reader. Sends no memory.
     pub fn put_sealed(&mut self, len: u64) -> io::Result<()> {
         self.writer.pad_for(8);
         self.writer.put(header(kind::SEALED, 8, 0), &len.to_le_bytes());
         self.wake()
     }
 
-    /// Goes on in a larger ring.
+    /// Continues in a larger ring of `cells` cells, whose memory is new.
     pub fn grow(&mut self, cells: usize) -> io::Result<()> {
         let memory = Memory::create(cells * CELL)?;
         self.grow_into(Arc::new(memory))
     }
 
-    /// The same in this memory.
+    /// Continues in a ring whose cells are all of the memory `cells`: sends the memory, puts the record of kind
+    /// *next* and wakes the reader.
     pub fn grow_into(&mut self, cells: Arc<Memory>) -> io::Result<()> {
         let generation = self.writer.generation + 1;
         self.packet(&Packet::ring(self.token, generation), &[cells.fd()])?;
@@ -349,20 +369,22 @@ impl RawPeer {
         self.wake()
     }
 
-    /// Closes our direction.
+    /// Closes the direction of the channel that this peer writes, and wakes the reader.
     pub fn close(&mut self) -> io::Result<()> {
         self.writer.put(header(kind::CLOSED, 0, 0), &[]);
         self.wake()
     }
 
-    /// Makes lanes, and tells of them: lanes between us and the peer (`with` 0), or of the peer to itself (1).
+    /// Makes an arena and announces it. Its lanes lead from the other side to this peer (`with` 0), or from the other
+    /// side to itself (`with` 1).
     pub fn announce(&self, number: u64, lanes: u32, cells: usize, with: u64) -> io::Result<Arena> {
         let arena = Arena::new(number, u128::from(number) << 64, lanes, cells)?;
         self.packet(&arena.packet(with), &[arena.memory.fd()])?;
         Ok(arena)
     }
 
-    /// Sends a message with ends, as a table says; then hands them over.
+    /// Sends a message with `handles` handles, described by `table`; then sets the transfer words of `lanes` from
+    /// pending to handed over, and wakes the reader.
     pub fn send_ends(&mut self, bytes: &[u8], handles: usize, table: &Table, lanes: &[Lane]) -> io::Result<()> {
         self.put_table(bytes, handles, table)?;
         for lane in lanes {
@@ -376,7 +398,8 @@ impl RawPeer {
         self.wake()
     }
 
-    /// Puts a table, and the message whose handles it is about.
+    /// Puts a handle table and behind it the message with `handles` handles that the table describes. Does not wake
+    /// the reader.
     pub fn put_table(&mut self, bytes: &[u8], handles: usize, table: &Table) -> io::Result<()> {
         self.writer.pad_for(table.0.len());
         self.writer.put(header(kind::TABLE, table.0.len(), 0), &table.0);
@@ -385,7 +408,8 @@ impl RawPeer {
         Ok(())
     }
 
-    /// The same with a table too long for the ring.
+    /// Puts a message with `handles` handles, and its handle table in memory of its own, which a packet brings. Does
+    /// not wake the reader.
     pub fn put_long_table(&mut self, bytes: &[u8], handles: usize, table: &Table) -> io::Result<()> {
         let file = memory::immutable(&table.0)?;
         self.packet(&Packet::table(self.token, self.writer.sequence), &[file.as_fd()])?;
@@ -396,7 +420,7 @@ impl RawPeer {
         Ok(())
     }
 
-    /// The next record of their ring that is no pad.
+    /// Takes the next record of the other side's ring and skips pads; `None` if no record was published.
     pub fn record(&mut self) -> io::Result<Option<Record>> {
         if self.reader.is_none() {
             self.pump()?;
@@ -404,10 +428,11 @@ impl RawPeer {
         Ok(self.reader.as_mut().and_then(Reader::take))
     }
 
-    /// The next message, if it is there. Follows rings that grow; gives credit, and blocks back.
+    /// Receives the next message; `None` if no message is there. Follows a ring that grows, gives credit for each
+    /// message, and returns blocks to their sender.
     ///
     /// # Errors
-    /// `UnexpectedEof` once the other end is closed; `Unsupported` with what an end does that moves.
+    /// `UnexpectedEof` once the other end is closed; `Unsupported` for the records of an end that moves.
     pub fn try_recv(&mut self) -> io::Result<Option<Message>> {
         loop {
             if let Some(bytes) = self.packed.pop_front() {
@@ -463,7 +488,11 @@ impl RawPeer {
         }
     }
 
-    /// The same; looks again and again until there is one. For when the other side is another process or thread.
+    /// Receives the next message, and looks every 50 µs until one is there. The other side must therefore be another
+    /// process or thread.
+    ///
+    /// # Errors
+    /// As [`RawPeer::try_recv`]; `TimedOut` if no message came within `limit`.
     pub fn recv(&mut self, limit: Duration) -> io::Result<Message> {
         let end = Instant::now() + limit;
         loop {
@@ -477,7 +506,8 @@ impl RawPeer {
         }
     }
 
-    /// Tells the writer of their ring what was taken, and wakes it if it waits for that.
+    /// Tells the writer of the other side's ring how many messages and cells were read, and wakes it if it sleeps for
+    /// room.
     pub fn give_credit(&mut self) -> io::Result<()> {
         if let Some(reader) = &self.reader {
             reader.give_credit();
@@ -485,7 +515,8 @@ impl RawPeer {
         self.wake_writer()
     }
 
-    /// The memory that a packet brought; descriptors beside it belong to the message in flight.
+    /// Returns the memory that a packet brought for a record. The packet's other descriptors belong to the message
+    /// that is being received, and are stored for it.
     fn fetch(&mut self, kind: u32, token: u128, field: u64) -> io::Result<OwnedFd> {
         self.pump_if_open()?;
         let (_, mut descriptors) = self.take_packet(kind, token, field).ok_or(io::ErrorKind::NotFound)?;
@@ -527,7 +558,7 @@ impl RawPeer {
     }
 }
 
-/// Memory with none of the seals that Strait asks for.
+/// Creates memory of `len` bytes without any of the seals that Strait requires.
 pub fn unsealed(len: usize) -> io::Result<OwnedFd> {
     memory::file(len, SealFlags::empty())
 }

@@ -1,12 +1,12 @@
-//! What stands in rings.
+//! The content of rings: headers, names of lanes, blocks and handle tables.
 
-/// Bytes of a cell.
+/// The size of a cell in bytes.
 pub const CELL: usize = 64;
 
-/// Bytes of a record's header.
+/// The size of a record's header in bytes.
 pub const HEADER: usize = 8;
 
-/// Kinds of records.
+/// The kinds of records.
 pub mod kind {
     #![allow(missing_docs, reason = "as in docs/design.md")]
     pub const MESSAGE: u8 = 1;
@@ -20,91 +20,92 @@ pub mod kind {
     pub const PACK: u8 = 9;
     pub const TABLE: u8 = 10;
     pub const PREPENDED: u8 = 11;
-    /// One more than the last.
+    /// One more than the highest kind of record.
     pub const END: u8 = 12;
 }
 
-/// In a header: a table before it says what the handles are.
+/// Bit of a message's header: the record before the message is a handle table that describes its handles.
 pub const WITH_TABLE: u64 = 1 << 48;
 
-/// A header.
+/// Returns the header of a record with `len` bytes of payload and `handles` handles.
 pub const fn header(kind: u8, len: usize, handles: usize) -> u64 {
     (len as u32) as u64 | (kind as u64) << 32 | ((handles as u8) as u64) << 40
 }
 
-/// The kind that a header says.
+/// Returns the kind of record that a header says.
 pub const fn kind_of(header: u64) -> u8 {
     (header >> 32) as u8
 }
 
-/// The bytes of payload that a header says.
+/// Returns the number of bytes of payload that a header says.
 pub const fn len_of(header: u64) -> usize {
     header as u32 as usize
 }
 
-/// The handles that a header says.
+/// Returns the number of handles that a header says.
 pub const fn handles_of(header: u64) -> usize {
     (header >> 40) as u8 as usize
 }
 
-/// Cells that a record takes.
+/// Returns the number of cells of a record with `len` bytes of payload.
 pub const fn cells_for(len: usize) -> usize {
     (HEADER + len).div_ceil(CELL)
 }
 
-/// What a lane is called.
+/// The name of a lane in records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// Number of its arena.
+    /// The number of the arena in which the lane is.
     pub arena: u64,
-    /// Place in there.
+    /// The index of the lane's slot in the arena.
     pub slot: u32,
-    /// How often the place was used before.
+    /// How often the slot was used before.
     pub usage: u32,
 }
 
 impl Name {
-    /// A place of an arena that was not used before.
+    /// Returns the name of a lane in a slot that was not used before.
     pub fn new(arena: u64, slot: u32) -> Self {
         Self { arena, slot, usage: 0 }
     }
 
-    /// As two words.
+    /// Returns the name as two words: the number of the arena; then the slot, and above it the number of earlier
+    /// uses.
     pub fn to_words(self) -> [u64; 2] {
         [self.arena, u64::from(self.slot) | u64::from(self.usage) << 32]
     }
 
-    /// As it stands in records.
+    /// Returns the name as it stands in records.
     pub fn to_bytes(self) -> [u8; 16] {
         let [low, high] = self.to_words();
         (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     }
 
-    /// What bytes say.
+    /// Returns the name that these bytes of a record stand for.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let word = u128::from_le_bytes(bytes);
         Self { arena: word as u64, slot: (word >> 64) as u32, usage: (word >> 96) as u32 }
     }
 }
 
-/// What the record of a message in a block says.
+/// The payload of the record of a message that lies in a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Number of the block.
+    /// The number of the block.
     pub id: u64,
-    /// Which use of it this is, from 1.
+    /// The number of this use of the block, counted from 1.
     pub usage: u64,
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub len: u64,
-    /// 1 if there will be no other use.
+    /// 1 if the block will have no other use, else 0.
     pub once: u64,
 }
 
-/// Where a block's message begins.
+/// The offset, in bytes, at which the message begins in a block.
 pub const BLOCK_PAYLOAD: usize = 4096;
 
 impl Block {
-    /// As it stands in records.
+    /// Returns the payload as it stands in records.
     pub fn to_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for (place, word) in bytes.chunks_exact_mut(8).zip([self.id, self.usage, self.len, self.once]) {
@@ -113,7 +114,7 @@ impl Block {
         bytes
     }
 
-    /// What bytes say.
+    /// Reads the payload of a record; `None` if it does not have exactly four whole words.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let words = words(bytes);
         let [id, usage, len, once] = words[..].try_into().ok()?;
@@ -121,29 +122,29 @@ impl Block {
     }
 }
 
-/// Bytes as words; what is no whole word is left out.
+/// Returns the bytes as little-endian words of 8 bytes; an incomplete last word is left out.
 pub fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
 }
 
-/// What the handles of a message are: built piece by piece, right or wrong.
+/// A handle table, which says what the handles of a message are. It is built piece by piece, right or wrong.
 ///
-/// First the kinds of the message's own handles; then for each end among them [`Table::end`], then for each message
-/// that this one has not received [`Table::message`].
+/// The order is: the kinds of the message's own handles; then [`Table::end`] for each end among them; then a message
+/// in the table ([`Table::message`]) for each message of the ends' backlogs.
 #[derive(Clone, Debug, Default)]
 pub struct Table(pub Vec<u8>);
 
-/// A handle that is a descriptor.
+/// Kind of handle in a table: a file descriptor.
 pub const DESCRIPTOR: u8 = 0;
 
-/// A handle that is an end.
+/// Kind of handle in a table: a channel end.
 pub const AN_END: u8 = 1;
 
-/// A handle that is a region; the table says its size behind it.
+/// Kind of handle in a table: a region. The region's size follows in the table.
 pub const A_REGION: u8 = 2;
 
 impl Table {
-    /// A table that begins with these kinds of handles.
+    /// Returns a table that begins with handles of these kinds, of which there can be none.
     pub fn of(kinds: &[u8]) -> Self {
         Self::default().kinds(kinds)
     }
@@ -154,14 +155,15 @@ impl Table {
         self
     }
 
-    /// A table of a message with one region, said to have this size.
+    /// Returns the table of a message with one region, which the table says to be `len` bytes long.
     pub fn of_region(len: u64) -> Self {
         let mut table = Self::of(&[A_REGION]);
         table.0.extend(len.to_le_bytes());
         table
     }
 
-    /// An end, and how many messages of it follow.
+    /// Adds an end: the name of its lane, its side, its flags, and the number of backlog messages (`messages`) that
+    /// follow for it.
     pub fn end(mut self, name: Name, side: u8, flags: u8, messages: u32) -> Self {
         self.0.extend(name.to_bytes());
         self.0.extend([side, flags]);
@@ -169,7 +171,8 @@ impl Table {
         self
     }
 
-    /// A message that an end has not received, with its bytes in the table.
+    /// Adds a backlog message, one that an end had not received before it moved, with its bytes in the table. The
+    /// table says that `lost` handles were sent with the message and lost; `kinds` are those of its other handles.
     pub fn message(mut self, bytes: &[u8], lost: u32, kinds: &[u8]) -> Self {
         self.0.push(0);
         self.0.extend((bytes.len() as u64).to_le_bytes());
@@ -178,7 +181,8 @@ impl Table {
         self.kinds(kinds)
     }
 
-    /// A message whose bytes come as memory; it says how many there are.
+    /// Adds a backlog message whose bytes come as memory; the table says that there are `len` of them. `lost` and
+    /// `kinds` are as for [`Table::message`].
     pub fn message_in_memory(mut self, len: u64, lost: u32, kinds: &[u8]) -> Self {
         self.0.push(1);
         self.0.extend(len.to_le_bytes());

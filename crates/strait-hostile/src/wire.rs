@@ -1,4 +1,4 @@
-//! Packets: 48 bytes, little-endian. Any of their words can be anything.
+//! Packets: 48 bytes, little-endian. Each of their words can have any value.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,13 +10,13 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-/// Bytes of every packet.
+/// The size of every packet in bytes.
 pub const PACKET: usize = 48;
 
-/// Most descriptors that the kernel lets through in one packet.
+/// The largest number of descriptors that the kernel allows in one packet.
 pub const MOST_DESCRIPTORS: usize = 253;
 
-/// Kinds of packets.
+/// The kinds of packets.
 pub mod kind {
     #![allow(missing_docs, reason = "as in docs/design.md")]
     pub const OPEN: u32 = 1;
@@ -34,76 +34,81 @@ pub mod kind {
     pub const REFUSE: u32 = 13;
     pub const CONNECT: u32 = 14;
     pub const ACCEPT: u32 = 15;
-    /// One more than the last.
+    /// One more than the highest kind of packet.
     pub const END: u32 = 16;
 }
 
-/// A packet, as it is on the wire.
+/// A packet with the fields that it has on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// One of [`kind`].
+    /// The kind of the packet, one of [`kind`] if the packet is valid.
     pub kind: u32,
-    /// How many descriptors it says it comes with.
+    /// The number of descriptors that the packet claims to bring; others can be attached.
     pub descriptors: u32,
-    /// The direction of a lane that it belongs to, an arena's name, or a process's.
+    /// The token of the packet, by kind: of one direction of a lane (a ring), of an arena, or the random name of a
+    /// process.
     pub token: u128,
-    /// By kind.
+    /// Three words whose meaning depends on the kind of the packet.
     pub fields: [u64; 3],
 }
 
 impl Packet {
-    /// Wakes whoever sleeps on the socket.
+    /// Returns a packet that wakes the thread that sleeps on the socket.
     pub fn wake() -> Self {
         Self { kind: kind::WAKE, ..Self::default() }
     }
 
-    /// Larger cells for a ring.
+    /// Returns a packet that brings larger cells for the ring named by `token`.
     pub fn ring(token: u128, generation: u64) -> Self {
         Self { kind: kind::RING, descriptors: 1, token, fields: [generation, 0, 0] }
     }
 
-    /// Part of the descriptors of a message.
+    /// Returns a packet that brings `count` descriptors of the message `sequence` of the ring named by `token`.
+    /// `part` is the packet's second field.
     pub fn handles(token: u128, sequence: u64, part: u64, count: usize) -> Self {
         Self { kind: kind::HANDLES, descriptors: count as u32, token, fields: [sequence, part, 0] }
     }
 
-    /// A block, and so many descriptors of its first message.
+    /// Returns a packet that brings the memory of block `id` and `handles` descriptors of its first message, whose
+    /// number is `sequence`.
     pub fn block(token: u128, id: u64, sequence: u64, handles: usize) -> Self {
         Self { kind: kind::BLOCK, descriptors: handles as u32 + 1, token, fields: [id, sequence, 0] }
     }
 
-    /// A sealed message, and so many descriptors of it.
+    /// Returns a packet that brings the sealed memory of the message `sequence` and `handles` descriptors of that
+    /// message.
     pub fn sealed(token: u128, sequence: u64, handles: usize) -> Self {
         Self { kind: kind::SEALED, descriptors: handles as u32 + 1, token, fields: [sequence, 0, 0] }
     }
 
-    /// A table too long for a ring.
+    /// Returns a packet that brings, as memory, a handle table that is too long for the ring.
     pub fn table(token: u128, sequence: u64) -> Self {
         Self { kind: kind::TABLE, descriptors: 1, token, fields: [sequence, 0, 0] }
     }
 
-    /// A link to another process.
+    /// Returns a packet that brings a socket to another process, the introduction with this number.
     pub fn introduce(number: u64) -> Self {
         Self { kind: kind::INTRODUCE, descriptors: 1, token: 0, fields: [number, 0, 0] }
     }
 
-    /// Memory with lanes; `with` is 0 for us, 1 for the receiver itself, else 2 and the number of an introduction.
+    /// Returns a packet that brings an arena, memory for lanes. `with` says who has the other ends: 0 the sender of
+    /// the packet, 1 the receiver itself, otherwise 2 plus the number of an introduction.
     pub fn arena(token: u128, number: u64, lanes: u32, cells: u32, with: u64) -> Self {
         let size = u64::from(lanes) | u64::from(cells) << 32;
         Self { kind: kind::ARENA, descriptors: 1, token, fields: [number, size, with] }
     }
 
-    /// What came for this direction will not be asked for.
+    /// Returns a packet that says that the attachments sent for the ring named by `token` will not be used.
     pub fn retract(token: u128) -> Self {
         Self { kind: kind::RETRACT, token, ..Self::default() }
     }
 
-    /// Where the receiver is to ring.
+    /// Returns a packet that brings the ready bitmap in which the receiver of the packet has to notify.
     pub fn bitmap() -> Self {
         Self { kind: kind::READY_BITMAP, descriptors: 1, ..Self::default() }
     }
 
-    /// As it is on the wire.
+    /// Returns the packet as it is on the wire, little-endian.
     pub fn to_bytes(&self) -> [u8; PACKET] {
         let mut bytes = [0; PACKET];
         bytes[0..4].copy_from_slice(&self.kind.to_le_bytes());
@@ -115,7 +120,7 @@ impl Packet {
         bytes
     }
 
-    /// What these bytes say, whatever that is.
+    /// Returns the packet that these bytes stand for. Any bytes are a packet; nothing is checked.
     pub fn from_bytes(bytes: &[u8; PACKET]) -> Self {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         Self {
@@ -127,7 +132,8 @@ impl Packet {
     }
 }
 
-/// Sends bytes, and any descriptors beside them, without blocking. False if there is no room for it.
+/// Sends `bytes` with any descriptors attached, without blocking. Returns false, and sends nothing, if the socket has
+/// no room.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<bool> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -141,10 +147,11 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
     }
 }
 
-/// Receives a packet, without blocking; `None` if there is none.
+/// Receives a packet and its descriptors, without blocking; `None` if no packet is there.
 ///
 /// # Errors
-/// `UnexpectedEof` once the other side has hung up and all was received; `InvalidData` for what is no packet.
+/// `UnexpectedEof` once the other side has hung up and all was received; `InvalidData` for bytes that are not as long
+/// as a packet.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Packet, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut bytes = [0; PACKET];
