@@ -31,23 +31,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Statx, StatxFlags};
 
-/// Types of the file systems that are in memory.
+/// The file system types, as `/proc/self/mountinfo` names them, whose files are in memory.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "devtmpfs"];
 
-/// Major number of `/dev/null` and similar devices; `ENDLESS` has the minor numbers of those on which a close never
-/// waits.
+/// Major device number of `/dev/null` and similar devices. `ENDLESS` has the minor numbers of those devices whose
+/// closing never waits.
 const MEMORY_DEVICES: u32 = 1;
 const ENDLESS: [u32; 3] = [3, 5, 7];
 
-/// Number of bytes of memory that are freed in place: this takes some 20 µs, and for a whole packet of descriptors
-/// milliseconds.
+/// Number of bytes, included, up to which a file in memory is closed by the thread that drops it. Freeing so much takes
+/// some 20 µs; for all descriptors of a packet together, milliseconds.
 const AT_ONCE: u64 = 256 << 10;
 
-/// Size in bytes of the unit in which `stx_blocks` counts.
+/// Size in bytes of the unit in which the kernel's `stx_blocks` counts a file's blocks.
 const BLOCK: u64 = 512;
 
-/// Returns whether closing the descriptor is known to take no time; `false` if that is not known. Asks no file system,
-/// which could wait as well.
+/// Returns whether closing `fd` is known to take little time and to wait for nothing; returns `false` if that is not
+/// known. Asks no file system, because asking could wait as well.
 pub(crate) fn is_harmless(fd: BorrowedFd<'_>) -> bool {
     // The kernel knows these properties without asking the file system.
     let Some(known) = ask(fd, StatxFlags::TYPE | StatxFlags::MNT_ID) else { return false };
@@ -65,23 +65,24 @@ fn ask(fd: BorrowedFd<'_>, what: StatxFlags) -> Option<Statx> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, what).ok()
 }
 
-/// Returns the number of the mount that a file is on.
+/// Returns the kernel's number of the mount that a file is on; `None` if the kernel did not report it.
 fn mount_of(known: &Statx) -> Option<u64> {
     (known.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(known.stx_mnt_id)
 }
 
-/// Returns whether a file in memory has at most [`AT_ONCE`] bytes in use.
+/// Returns whether the file `fd`, which is in memory, has at most [`AT_ONCE`] bytes in use; `false` also if the kernel
+/// does not tell.
 fn has_little(fd: BorrowedFd<'_>) -> bool {
     ask(fd, StatxFlags::BLOCKS).is_some_and(|known| known.stx_blocks <= AT_ONCE / BLOCK)
 }
 
-/// Returns whether a mount is the kernel's internal one that contains all memfds.
+/// Returns whether the mount with number `mount` is the kernel's internal mount that contains all memfds.
 fn is_mount_of_memory(mount: u64) -> bool {
     mount == mount_of_memory()
 }
 
-/// Looks up the number of the mount that contains all memfds, unless it is known already. A process does so when it
-/// makes a link, because a sandbox may refuse the call later.
+/// Asks the kernel for the number of the mount that contains all memfds, unless this process knows it. A process calls
+/// this when it makes a link, because a sandbox may refuse the system calls later.
 pub(crate) fn look_up() {
     mount_of_memory();
 }
@@ -97,7 +98,8 @@ fn mount_of_memory() -> u64 {
     KNOWN.load(Ordering::Relaxed)
 }
 
-/// Returns whether a mount belongs to this process's namespace, so that it stays, and has a file system in memory.
+/// Returns whether the mount with number `mount` is in this process's mount namespace, so that it stays mounted, and
+/// has a file system in memory.
 fn is_in_memory(mount: u64) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
     let number = mount.to_string();

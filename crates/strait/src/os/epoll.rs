@@ -17,37 +17,39 @@ pub(crate) fn create() -> Result<OwnedFd, Error> {
     call("epoll_create1", || epoll::create(epoll::CreateFlags::CLOEXEC)).named("epoll_create1")
 }
 
-/// Adds a descriptor to an epoll instance: watches it for reading and for a hang-up. Events carry `number`.
+/// Makes the epoll instance watch `fd` for reading and for a hang-up. Events of this descriptor carry `number`. Fails
+/// if the instance watches the descriptor already.
 pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags)).named("epoll_ctl")
 }
 
-/// Changes for what a descriptor in an epoll instance is watched: reading, a hang-up and, if `for_room` is set, room to
-/// write. Returns whether this succeeded.
+/// Changes what the epoll instance watches `fd` for: reading, a hang-up and, if `for_room` is set, room to write.
+/// Events of this descriptor then carry `number`. Returns whether the change succeeded.
 pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool) -> bool {
     let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     flags.set(epoll::EventFlags::OUT, for_room);
     call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), epoll::EventData::new_u64(number), flags)).is_ok()
 }
 
-/// Adds a descriptor to an epoll instance that may watch it already: watches it for reading. Returns whether it is
-/// watched now.
+/// Makes the epoll instance watch `fd` for reading; changes nothing if the instance watches the descriptor already.
+/// Returns whether the instance watches the descriptor now.
 pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
     let flags = epoll::EventFlags::IN;
     matches!(epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags), Ok(()) | Err(Errno::EXIST))
 }
 
-/// Removes a descriptor from an epoll instance. Does nothing if the descriptor is not in it.
+/// Makes the epoll instance no longer watch `fd`. Does nothing if the instance does not watch the descriptor.
 pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
     let _ = call("epoll_ctl(DEL)", || epoll::delete(epoll, fd));
 }
 
-/// Room for the events that one call of [`wait`] finds: at most 64.
+/// Buffer for the events that one call of [`wait`] returns: at most 64.
 pub(crate) type Found = [std::mem::MaybeUninit<epoll::Event>; 64];
 
-/// Sleeps until a watched descriptor is ready, for at most `limit`. Returns the numbers of the ready descriptors: none
-/// if the time is over or a signal ended the sleep.
+/// Sleeps until a descriptor that the epoll instance watches is ready, for at most `limit` (without end if it is
+/// `None`). Returns the numbers that the events of the ready descriptors carry: none if the time has passed or a signal
+/// ended the sleep.
 pub(crate) fn wait<'a>(
     epoll: &OwnedFd,
     found: &'a mut Found,
@@ -63,13 +65,14 @@ pub(crate) fn wait<'a>(
     Ok(found.iter().map(|event| event.data.u64()))
 }
 
-/// Creates a timer: a descriptor that becomes readable once, after the time given to [`set_timer`].
+/// Creates a timer: a descriptor that becomes readable once, when the time given to [`set_timer`] has passed.
 pub(crate) fn timer() -> Result<OwnedFd, Error> {
     time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
         .named("timerfd_create")
 }
 
-/// Makes a timer become readable after `after`, and not before. Returns `false` if the kernel refused.
+/// Makes the timer readable once `after` has passed from now, and not readable until then. Returns `false` if the
+/// kernel refused.
 pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let it_value = Timespec { tv_nsec: after.subsec_nanos().max(1).into(), tv_sec: after.as_secs() as i64 };
@@ -77,18 +80,18 @@ pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
     time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).is_ok()
 }
 
-/// Creates a wake fd (an eventfd) for the threads of this process.
+/// Creates a wake fd: an eventfd that only threads of this process use.
 pub(crate) fn wake_fd() -> Result<OwnedFd, Error> {
     call("eventfd", || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).named("eventfd")
 }
 
-/// Makes a wake fd readable.
+/// Makes the wake fd `fd` readable, so that a sleep in `poll` or `epoll` that watches it ends.
 pub(crate) fn signal(fd: &OwnedFd) {
     // Only a full counter refuses the write, and then the wake fd is readable anyway.
     let _ = call("write", || rustix::io::write(fd, &1u64.to_ne_bytes()));
 }
 
-/// Makes a wake fd or a timer no longer readable.
+/// Makes the wake fd or timer `fd` not readable, until it is signalled again or its time has passed again.
 pub(crate) fn reset(fd: &OwnedFd) {
     let mut count = [0; 8];
     let _ = call("read", || rustix::io::read(fd, &mut count));

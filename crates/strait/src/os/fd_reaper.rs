@@ -18,20 +18,20 @@ use crate::os::process::background;
 use crate::os::socket::SharedBytes;
 use crate::sync::unpoisoned;
 
-/// Most threads that close descriptors at the same time.
+/// The greatest number of threads that close descriptors at the same time.
 const MOST_THREADS: usize = 16;
 
-/// Stack size in bytes of a thread that closes descriptors.
+/// Stack size in bytes of each thread that closes descriptors.
 const STACK: usize = 64 << 10;
 
-/// A descriptor that waits for a thread to close it.
+/// A descriptor that waits until a thread of the fd reaper closes it.
 struct Waiting {
-    /// The descriptor. It is closed before its charge is released.
+    /// The descriptor to close. It is closed before its charge is released, because fields are dropped in their order.
     _fd: OwnedFd,
     _charge: Box<dyn Send>,
 }
 
-/// The waiting descriptors of one account.
+/// The descriptors of one account that wait to be closed, and whether a thread works on them.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -39,7 +39,8 @@ struct Queue {
 }
 
 struct Closers {
-    /// The queues, by number of the account. Accounts without waiting descriptors and without a thread have no entry.
+    /// The queues of descriptors, by the number of the account that is charged for them. An account has no entry while
+    /// it has neither a waiting descriptor nor a thread.
     queues: BTreeMap<usize, Queue>,
     threads: usize,
 }
@@ -48,7 +49,8 @@ static CLOSERS: PerProcess<Mutex<Closers>> =
     PerProcess::new(|| Mutex::new(Closers { queues: BTreeMap::new(), threads: 0 }));
 
 impl Closers {
-    /// Adds a descriptor to the queue of `account`. Returns whether the caller must start a thread for the queue.
+    /// Adds the descriptor in `waiting` to the queue of `account`. Returns whether the caller must start a thread for
+    /// the queue, which is then counted already.
     fn add(&mut self, account: usize, waiting: Waiting) -> bool {
         let queue = self.queues.entry(account).or_default();
         queue.waiting.push_back(waiting);
@@ -60,8 +62,8 @@ impl Closers {
         starts
     }
 
-    /// Returns an account with waiting descriptors and without a thread, and counts a thread for it. Returns `None` if
-    /// there is no such account, or if there are [`MOST_THREADS`] already.
+    /// Returns an account that has waiting descriptors and no thread, and counts a thread for the account, which the
+    /// caller must start. Returns `None` if there is no such account, or if [`MOST_THREADS`] threads run.
     fn without_thread(&mut self) -> Option<usize> {
         if self.threads >= MOST_THREADS {
             return None;
@@ -72,8 +74,9 @@ impl Closers {
         Some(*account)
     }
 
-    /// Returns the descriptor that the thread of `account` closes next: of an account without a thread if there is one,
-    /// which then becomes `account`; else of its own. If this returns `None`, the thread must end.
+    /// Returns the descriptor that the calling thread must close next. If another account has waiting descriptors and
+    /// no thread, the thread changes to that account and stores it in `account`; otherwise it stays with its own.
+    /// Returns `None` if nothing is left to close; the thread must then end.
     fn next(&mut self, account: &mut usize) -> Option<Waiting> {
         let others = self.queues.range(*account + 1..).chain(self.queues.range(..*account));
         let waits = others.filter(|(_, queue)| !queue.has_thread).map(|(other, _)| *other).next();
@@ -91,7 +94,7 @@ impl Closers {
         next
     }
 
-    /// Records that no thread is busy with `account` any more.
+    /// Records that no thread works on the queue of `account` any more.
     fn leave(&mut self, account: usize) {
         if let Some(queue) = self.queues.get_mut(&account) {
             queue.has_thread = false;
@@ -102,15 +105,16 @@ impl Closers {
     }
 }
 
-/// Makes a thread close a descriptor and then drop the charge for it. Returns `false` if no thread could be started:
-/// then [`start_again`] is to be called later.
+/// Makes a thread of the fd reaper close `fd` and then drop `charge`. Returns `false` if a thread was needed and could
+/// not be started: the descriptor waits, and the caller must call [`start_again`] later.
 #[must_use]
 pub(crate) fn close(fd: OwnedFd, account: usize, charge: Box<dyn Send>) -> bool {
     let starts = unpoisoned(CLOSERS.get()).add(account, Waiting { _fd: fd, _charge: charge });
     !starts || start(account)
 }
 
-/// Starts the thread of an account. Returns `false` if no thread could be started.
+/// Starts the thread that works on the queue of `account`, for which a thread is counted already. Returns `false` if
+/// the thread could not be started.
 fn start(account: usize) -> bool {
     let started = background::start(c"strait-close", STACK, move || run(account));
     if !started {
@@ -121,7 +125,8 @@ fn start(account: usize) -> bool {
     started
 }
 
-/// Starts threads for accounts with waiting descriptors that have none. Returns `false` if one could not be started.
+/// Starts threads for all accounts with waiting descriptors and without a thread, up to [`MOST_THREADS`] in all.
+/// Returns `false` if a thread could not be started.
 #[must_use]
 pub(crate) fn start_again() -> bool {
     let next = || unpoisoned(CLOSERS.get()).without_thread();
@@ -143,24 +148,25 @@ fn run(mut account: usize) {
     }
 }
 
-/// How long [`PacketRemoval::comes_back`] waits for a thread that has almost nothing to do, on a loaded machine.
+/// How long [`PacketRemoval::comes_back`] waits for the thread that removes a packet: long enough on a loaded machine
+/// for a thread that has almost nothing to do.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A packet that a thread removes from a socket, whereby the kernel drops the packet's descriptors. The kernel copies
-/// the bytes before it drops the descriptors. So the removal can be seen even while the thread waits until they are
-/// dropped.
+/// The removal of one packet from a socket by a thread. The kernel drops the packet's descriptors with it, which may
+/// block the thread. But the kernel copies the packet's bytes before that, so that the removal can be seen while the
+/// thread still blocks.
 pub(crate) struct PacketRemoval {
-    /// The bytes of the packet, once it is removed; before that, the complement of its first bytes as they were looked
-    /// at.
+    /// The bytes of the packet once the packet is removed. Before that, the complement of the bytes that the caller has
+    /// seen in the packet, so that the two differ.
     bytes: SharedBytes,
-    /// Whether the packet was removed; `None` until the thread has come back.
+    /// Whether the packet was removed; `None` while the thread is still in the system call.
     over: Mutex<Option<bool>>,
     turn: Condvar,
 }
 
 impl PacketRemoval {
-    /// Makes a thread remove the packet at the head of a socket's queue. `shown` are the bytes of the packet as they were
-    /// looked at.
+    /// Starts a thread that removes the packet at the head of the socket's queue. `shown` are the packet's bytes, which
+    /// the caller has seen without removing the packet.
     ///
     /// # Errors
     /// [`Error::System`] if no thread could be started.
@@ -181,10 +187,10 @@ impl PacketRemoval {
         }
     }
 
-    /// Waits until the packet is removed. `shown` are its bytes as they were looked at. Returns `false` if removing it
-    /// failed.
+    /// Waits until the packet is removed, even if the thread still blocks. `shown` are the packet's bytes, as given to
+    /// [`PacketRemoval::begin`]. Returns `false` if the packet could not be removed.
     pub(crate) fn wait(&self, shown: &[u8]) -> bool {
-        /// About the time that the removal takes if nothing blocks. After this time the copied bytes are looked at.
+        /// Time between two looks at the copied bytes: about as long as the removal takes if nothing blocks.
         const MOMENT: Duration = Duration::from_millis(1);
         let mut over = unpoisoned(&self.over);
         loop {
@@ -196,7 +202,7 @@ impl PacketRemoval {
         }
     }
 
-    /// Returns whether the thread comes back within [`TIMEOUT`].
+    /// Returns whether the thread has finished the removal, or finishes it within [`TIMEOUT`], for which this waits.
     pub(crate) fn comes_back(&self) -> bool {
         let over = self.turn.wait_timeout_while(unpoisoned(&self.over), TIMEOUT, |over| over.is_none());
         over.unwrap_or_else(PoisonError::into_inner).0.is_some()

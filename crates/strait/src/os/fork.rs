@@ -16,17 +16,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::error::Error;
 use crate::os::memory;
 
-/// Number of a process that has no ancestor with objects of this library.
+/// Number of a process that is not a forked child of a process with objects of this library.
 const FIRST: u32 = 1;
 
-/// The page that is cleared in a child. It holds the number of this process; 0 in a child that has created nothing yet.
+/// The page that the kernel clears in a forked child (null until it is created). The page holds the number of this
+/// process; 0 in a child that has not created an object yet.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// The highest number of this process and its ancestors. It is raised before the number is used, so that a child never
-/// has the number of an ancestor.
+/// The highest number that this process or an ancestor has had. It is raised before the new number is used, so that a
+/// child never has the number of an ancestor.
 static LATEST: AtomicU32 = AtomicU32::new(FIRST);
 
-/// Creates the page, before the first object of the process, and gives the process a number of its own.
+/// Gives this process a number of its own, unless it has one, and creates the page for it. Must be called before the
+/// process creates its first object.
 ///
 /// # Errors
 /// The errors of the system calls that create the page.
@@ -54,39 +56,40 @@ fn page() -> Option<&'static AtomicU32> {
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the number of this process; 0 in a forked child that has created nothing yet.
+/// Returns the number of this process; 0 in a forked child that has not created an object yet.
 #[inline]
 fn current() -> u32 {
     page().map_or(FIRST, |page| page.load(Ordering::Relaxed))
 }
 
-/// The process in which an object was made, as distinct from its forked children.
+/// Number of the process in which an object was made. It differs from that of the process's forked children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Born(u32);
 
 impl Born {
-    /// Returns the identity of this process.
+    /// Returns the number of the current process, as an object made now must store it.
     pub(crate) fn here() -> Self {
         // Without a page the library creates no object that a child could take for its own.
         let _ = arm();
         Self(current())
     }
 
-    /// Returns whether this is the identity of another process: of an ancestor of the current one.
+    /// Returns whether the object was made in another process: in an ancestor of the current process, which was forked
+    /// from it.
     #[inline]
     pub(crate) fn is_elsewhere(self) -> bool {
         self.0 != current()
     }
 
-    /// Fails with [`Error::Forked`] if the current process is another one.
+    /// Fails with [`Error::Forked`] if the object was made in another process than the current one, an ancestor.
     #[inline]
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
     }
 }
 
-/// State of a process as a whole. A forked child gets a state of its own on first use, and leaves its parent's state
-/// untouched: another thread may have been changing it during the fork.
+/// A value that each process has once. A forked child gets a value of its own on first use, and leaves its parent's
+/// value untouched: another thread of the parent may have been changing it during the fork.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     state: AtomicPtr<ProcessState<T>>,
@@ -100,12 +103,12 @@ struct ProcessState<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// Creates state whose value `make` creates, once in each process that uses it.
+    /// Creates a per-process value without making it yet: in each process the first use calls `make`.
     pub const fn new(make: fn() -> T) -> Self {
         Self { state: AtomicPtr::new(ptr::null_mut()), make }
     }
 
-    /// Returns the state of this process.
+    /// Returns the value of this process, and makes it at the first use in this process.
     #[inline]
     pub fn get(&'static self) -> &'static T {
         match self.current_state() {
@@ -141,7 +144,7 @@ impl<T: Send + Sync> PerProcess<T> {
 mod tests {
     use super::*;
 
-    /// Runs `is_so` in a forked child of this process and returns its result.
+    /// Runs `is_so` in a forked child of this process, and returns the result that it had there.
     fn holds_in_a_child(is_so: impl FnOnce() -> bool) -> bool {
         let mut status = 0;
         // SAFETY: the child ends without returning; the status is a valid place to write to.

@@ -10,12 +10,12 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{call, failed};
 use crate::error::Error;
 
-/// The threads that may sleep on a word.
+/// Whose threads may sleep on a word: only this process's, or those of all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Threads of this process only.
+    /// Only threads of this process may sleep on the word.
     Private,
-    /// Threads of every process that has the memory mapped.
+    /// Threads of every process that has the memory of the word mapped may sleep on the word.
     Shared,
 }
 
@@ -28,8 +28,8 @@ impl Scope {
     }
 }
 
-/// Sleeps while `word` is `expected`, for at most `limit`. May return at any time without a reason; the caller must
-/// look at the word again. Fails only if the kernel refuses futexes.
+/// Sleeps while `word` has the value `expected`, for at most `limit` (without end if it is `None`). May return at any
+/// time without a reason; the caller must load the word again. Fails only if the kernel refuses futexes.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<Duration>) -> Result<(), Error> {
     let limit = limit
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
@@ -39,15 +39,16 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<
     }
 }
 
-/// Most words on which a thread can sleep at once.
+/// The greatest number of words on which a thread can sleep at once.
 pub(crate) const MOST_WORDS: usize = 17;
 
-/// A word to sleep on: the word, its expected value, and which other threads may sleep on it.
+/// A word on which a thread sleeps, the value that ends no sleep, and whose threads may sleep on the word.
 pub(crate) type Expected<'a> = (&'a AtomicU32, u32, Scope);
 
-/// Sleeps while all these words (at most [`MOST_WORDS`]) have their expected values, for at most `limit`. May return at
-/// any time without a reason. If a waker ended the sleep, returns the index of the word by which it did; that word need
-/// not have changed. Fails if the kernel (before Linux 5.16) or a filter refuses the call.
+/// Sleeps while all the given words, at most [`MOST_WORDS`], have their expected values, for at most `limit`. May
+/// return at any time without a reason. If a waker ended the sleep, returns the index of the word on which it woke the
+/// thread; that word need not have changed. Returns `None` in all other cases. Fails if the kernel (before Linux 5.16)
+/// or a filter refuses the call.
 pub(crate) fn wait_for_any<'a>(
     words: impl IntoIterator<Item = Expected<'a>>,
     limit: Duration,
@@ -87,8 +88,8 @@ pub(crate) fn wake_all(word: &AtomicU32, scope: Scope) {
     let _ = call("futex(WAKE)", || futex::wake(word, scope.flags(), i32::MAX as u32));
 }
 
-/// Wakes one thread that sleeps on `word`. Returns `false` if there was none, or if the kernel refused. A refusal is no
-/// error, because a sleeper looks again after a bounded time.
+/// Wakes one thread that sleeps on `word`. Returns `false` if no thread slept there, or if the kernel refused. A
+/// refusal is no error, because a sleeper looks again after a bounded time.
 pub(crate) fn wake_one(word: &AtomicU32, scope: Scope) -> bool {
     call("futex(WAKE)", || futex::wake(word, scope.flags(), 1)).is_ok_and(|woken| woken > 0)
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-/// An action to be done at a step.
+/// An action that a fuzzer has this thread run at a step.
 type Action = Box<dyn FnOnce()>;
 
 thread_local! {
@@ -11,20 +11,21 @@ thread_local! {
     static TOKENS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Has this thread call `action` once, right before an access to shared memory: after `steps` further accesses, and so in
-/// the middle of a call.
+/// Makes this thread call `action` once: right before the access to shared memory that follows `steps` further
+/// accesses, and so in the middle of a call.
 pub fn at_step(steps: u32, action: impl FnOnce() + 'static) {
     STEPS_LEFT.set(steps.saturating_add(1));
     ACTION.set(Some(Box::new(action)));
 }
 
-/// Cancels the action of [`at_step`]. Returns whether it was still to be done.
+/// Cancels the action that [`at_step`] has set for this thread. Returns whether the action had not run yet.
 pub fn no_more_steps() -> bool {
     STEPS_LEFT.set(0);
     ACTION.take().is_some()
 }
 
-/// Counts an access to shared memory, and does the action of [`at_step`] if its step has come.
+/// Counts an access of this thread to shared memory, and runs the action that [`at_step`] has set if its access has
+/// come.
 #[inline]
 pub(crate) fn step() {
     let left = STEPS_LEFT.get();
@@ -38,12 +39,14 @@ pub(crate) fn step() {
     }
 }
 
-/// Makes the tokens that this thread creates from now on the same in every run; `from` is the number of the first.
+/// Makes the tokens that this thread creates from now on the same in every run: they are computed from the numbers
+/// `from`, `from` + 1 and so on.
 pub fn number_tokens(from: u64) {
     TOKENS.set(Some(from));
 }
 
-/// Returns the next token, if [`number_tokens`] was called on this thread.
+/// Returns the next token of this thread if [`number_tokens`] was called on it; otherwise `None`, and the token must be
+/// random.
 pub(crate) fn token() -> Option<u128> {
     let number = TOKENS.get()?;
     TOKENS.set(Some(number + 1));

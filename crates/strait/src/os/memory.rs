@@ -12,14 +12,15 @@ use super::process::signals;
 use super::{Named, call, failed, last_errno};
 use crate::error::Error;
 
-/// `f_type` of tmpfs in `statfs(2)`: the file system of every memfd without huge pages.
+/// The number by which `statfs(2)` names tmpfs, the file system of every memfd without huge pages.
 pub(super) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// How often sealing against writes is tried again after EBUSY. It failed so once in about half a million tries with no
-/// writable mapping left, because of a transient reference to a page.
+/// How often sealing a memfd against writes is tried again after `EBUSY`. The first attempt failed once in about half a
+/// million times although no writable mapping was left, because the kernel held a page for a moment.
 const SEAL_TRIES: usize = 8;
 
-/// Returns the seals that keep access to a mapping of a file from faulting: neither its size nor its seals can change.
+/// Returns the seals without which an access to a mapping of a file could fault: neither the size nor the seals of the
+/// file can then change.
 fn size_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
@@ -40,7 +41,7 @@ pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
 }
 
 /// Fails with EFBIG if a file of `len` bytes would exceed `RLIMIT_FSIZE`. Without this check, growing a file over that
-/// limit, or writing behind it, would kill this process with SIGXFSZ. `what` is the call named in the error.
+/// limit, or writing behind it, would kill this process with SIGXFSZ. The error names the system call `what`.
 pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<(), Error> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     match limit {
@@ -49,21 +50,22 @@ pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<()
     }
 }
 
-/// Seals the size of a memfd, for memory that both sides write.
+/// Seals the size of the memfd `fd`, whose contents both sides will write. No further seal can be added.
 pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(fd, size_seals())).named("fcntl(F_ADD_SEALS)")
 }
 
-/// Seals a memfd against every change. Fails if a writable mapping of it is left.
+/// Seals the memfd `fd` against every change. Fails if a process still has the memfd mapped for writing.
 pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
     try_to_seal(&fd).named("fcntl(F_ADD_SEALS)")
 }
 
-/// Seals against every change a memfd made by [`memfd`] that was mapped while it was filled. Returns the sealed memfd.
+/// Seals the memfd `fd` of `len` bytes against every change, and returns a memfd that is sealed. This process must have
+/// made `fd` with [`memfd`] and have mapped it only to fill it.
 ///
-/// The result is a sealed copy if another process still has the original mapped. This happens if another thread forks a
-/// child between `mmap` and `madvise(MADV_DONTFORK)`: the child has the mapping until it executes a program, which may
-/// be never.
+/// The result is a sealed copy, with the name `name`, if another process still has the original mapped. This happens if
+/// another thread forks a child between `mmap` and `madvise(MADV_DONTFORK)`: the child has the mapping until it
+/// executes a program, which may be never.
 pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Error> {
     match try_to_seal(&fd) {
         Err(Errno::BUSY) => {}
@@ -102,20 +104,20 @@ fn try_to_seal(fd: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Properties of a descriptor that a peer sent, as checked by [`check_memfd`].
+/// Properties of a memfd that a peer sent, which [`check_memfd`] has read from the kernel.
 pub(crate) struct Checked {
-    /// The real size in bytes, which no longer changes.
+    /// The real size of the memfd in bytes, which no longer changes.
     pub(crate) len: usize,
-    /// Whether the memory is sealed against writes, so that no process can change it.
+    /// Whether the memfd is sealed against writes, so that no process can change its contents.
     pub(crate) immutable: bool,
-    /// Whether this process can map the memory for reading.
+    /// Whether this process can map the memfd for reading.
     pub(crate) readable: bool,
-    /// Whether this process can map the memory for writing.
+    /// Whether this process can map the memfd for writing, and so write to it.
     pub(crate) writable: bool,
 }
 
-/// Checks that `fd` is a memfd whose size is sealed; access to a mapping of any other file could fault or stall.
-/// Returns `None` if `fd` is not such a memfd. An error comes from the kernel and says nothing about the descriptor.
+/// Returns the properties of `fd` if it is a memfd whose size is sealed; otherwise `None`. Access to a mapping of any
+/// other file could fault or stall. An error comes from the kernel and says nothing about the descriptor.
 pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> {
     let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
         // Files of this kind have no seals.
@@ -138,8 +140,8 @@ pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> 
     Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable, readable, writable }))
 }
 
-/// Writes all of `bytes` to a file, from byte `offset` on. To fill a fresh memfd in this way takes about half the time
-/// of filling it through a mapping, which faults once for each page.
+/// Writes all of `bytes` to the file `fd`, from byte `offset` on. Filling a fresh memfd in this way takes about half
+/// the time of filling it through a mapping, which faults once for each page.
 pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
     while !bytes.is_empty() {
         match call("pwrite", || rustix::io::pwrite(&fd, bytes, offset)) {
@@ -154,8 +156,8 @@ pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Resu
     Ok(())
 }
 
-/// Writes to any file from memory that may change at the same time. Returns how many bytes the file took in one call.
-/// Raises no signal.
+/// Writes `len` bytes of memory, which may change at the same time, to the file `to` in one system call. Returns how
+/// many bytes the file has accepted; fails with [`Error::WouldBlock`] if it accepts none now. Raises no signal.
 ///
 /// # Safety
 /// `len` bytes from `from` on are mapped for reading.
@@ -175,7 +177,8 @@ pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize)
     }
 }
 
-/// Reads from any file into `into`, in one call. Returns the number of bytes read; 0 at the end of the file.
+/// Reads from the file `from` into `into`, in one system call. Returns the number of bytes read, 0 at the end of the
+/// file; fails with [`Error::WouldBlock`] if there is nothing to read now.
 pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
     loop {
         match call("read", || rustix::io::read(from, &mut *into).map(|(read, _)| read.len())) {
@@ -186,18 +189,18 @@ pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> R
     }
 }
 
-/// The source of the bytes of a mapping.
+/// The memory that a mapping shows.
 pub(crate) enum Source<'a> {
-    /// Fresh zeroed memory of this process.
+    /// The mapping shows fresh zeroed memory, which no other process can map.
     Anonymous,
-    /// A memfd, shared, for reading and writing.
+    /// The mapping shows a memfd, for reading and writing, and shares its changes with other processes.
     Shared(BorrowedFd<'a>),
-    /// A memfd that is sealed against writes, for reading. The mapping is private: kernels before 6.7 refuse a shared
-    /// one if the descriptor was opened for writing.
+    /// The mapping shows a memfd that is sealed against writes, for reading. The mapping is private: kernels before 6.7
+    /// refuse a shared one if the descriptor was opened for writing.
     Sealed(BorrowedFd<'a>),
 }
 
-/// Maps `len` bytes. A forked child does not inherit the mapping.
+/// Maps `len` bytes of `source`, and returns the address of the first. A forked child does not inherit the mapping.
 pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> {
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
     let map = || {
@@ -230,15 +233,16 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
 }
 
-/// Allocates `len` bytes of a mapping, from byte `offset` on, in one call (`MADV_POPULATE_WRITE`, Linux 5.14). If the
-/// kernel refuses this, pages are allocated one by one when they are used.
+/// Allocates now the pages of the `len` bytes from byte `offset` on of the mapping at `base`, in one call
+/// (`MADV_POPULATE_WRITE`, Linux 5.14). If the kernel refuses, pages are allocated one by one at their first use.
 pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
     // SAFETY: populating a mapping has no visible effect on its contents.
     let populate = || unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
     let _ = call("madvise(MADV_POPULATE_WRITE)", populate);
 }
 
-/// Maps one page that holds zeroes in every process except the one that made it (`MADV_WIPEONFORK`, Linux 4.14).
+/// Maps one page of zeroes, which the kernel clears again in each forked child (`MADV_WIPEONFORK`, Linux 4.14). So only
+/// the process that made the page sees what was written to it. Returns the address of the page.
 pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     let len = rustix::param::page_size();
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
@@ -251,7 +255,7 @@ pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
 }
 
-/// Returns whether a descriptor is open.
+/// Returns whether the descriptor number of `fd` is open in this process.
 pub(crate) fn is_open(fd: impl AsFd) -> bool {
     call("fcntl(F_GETFD)", || rustix::io::fcntl_getfd(fd)).is_ok()
 }

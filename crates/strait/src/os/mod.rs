@@ -30,8 +30,8 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// Makes the system call `make`. All system calls go through this function, so that a test can make each of them
-/// [fail](crate::os::fault).
+/// Runs `make`, which makes the system call named `_name`. All system calls go through this function, so that a test
+/// can make each of them [fail](crate::os::fault).
 #[inline(always)]
 fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     #[cfg(feature = "fault-points")]
@@ -41,13 +41,14 @@ fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Resu
     make()
 }
 
-/// Converts the result of a function of `libc` that returns a negative number on failure and sets `errno`.
+/// Converts the result of a function of `libc` that returns a negative number on failure and sets `errno`: returns the
+/// number, or the error.
 fn done(returned: isize) -> Result<isize, Errno> {
     let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     if returned < 0 { Err(errno()) } else { Ok(returned) }
 }
 
-/// Adds the name of the call to the error of a failed system call.
+/// Converts the error number of a failed system call to an [`Error`] that names the call.
 pub(crate) trait Named<T> {
     fn named(self, call: &'static str) -> Result<T, Error>;
 }
@@ -101,7 +102,7 @@ pub(crate) fn wipe<T: Wipe + ?Sized>(secret: &mut T) {
     std::hint::black_box(secret);
 }
 
-/// A value that can be overwritten with zeroes.
+/// A secret that can be overwritten with zeroes.
 pub(crate) trait Wipe {
     fn wipe(&mut self);
 }

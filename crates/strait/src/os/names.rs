@@ -25,22 +25,23 @@ use crate::error::Error;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// Number of pending connections that the kernel holds for a listener; the kernel may be configured to hold fewer.
+/// Number of pending connections that the kernel is asked to hold for a listener. A system can be configured to hold
+/// fewer.
 const BACKLOG: i32 = 4096;
 
-/// The conditions under which a directory may be used.
+/// The condition that a directory of names must meet before this process uses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Demand {
-    /// The directory belongs to this user, and no other user has any access.
+    /// `Private`: the directory belongs to this user, and no other user has any access to it.
     Private,
-    /// The directory is owned by root, this user or `owner`, and no other user can write to it.
+    /// `Trusted`: the directory is owned by root, this user or `owner`, and no other user can write to it.
     Trusted {
-        /// The uid of another user that may own the directory.
+        /// The uid of the further user that may own the directory.
         owner: u32,
     },
 }
 
-/// An open directory that met its [`Demand`].
+/// An open directory that has met its condition, a [`Demand`].
 #[derive(Debug)]
 pub(crate) struct Directory(OwnedFd);
 
@@ -49,21 +50,22 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The uid under which a user namespace shows all users that it does not map.
+/// The uid that the kernel shows, in a user namespace, for all users that the namespace does not map.
 const UNMAPPED: u32 = 65534;
 
-/// Returns whether this uid stands for one user. In a namespace that does not map all users, 65534 stands for all
-/// others.
+/// Returns whether `uid` stands for a single user. In a user namespace that does not map all users, 65534 stands for
+/// all those that it does not map; every other uid is one user.
 pub(crate) fn is_one_user(uid: u32) -> bool {
     let all = ["0", "0", "4294967295"];
     uid != UNMAPPED || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(all))
 }
 
-/// The reason for which a directory that another user owns is refused.
+/// The reason, as errors name it, for which a directory that belongs to another user is refused.
 const OTHER_OWNER: &str = "it belongs to another user: chown it, or use a directory of this user";
 
 impl Directory {
-    /// Opens a directory and checks that it meets `demand`; `None` if it does not exist.
+    /// Opens the directory `path` and checks that it meets `demand`. Returns `None` if the path does not exist; fails
+    /// with [`Error::UnsafeDirectory`] if the directory does not meet the condition.
     pub(crate) fn open(path: &Path, demand: Demand) -> Result<Option<Self>, Error> {
         // `O_PATH` would not permit reading the names in it.
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
@@ -77,8 +79,8 @@ impl Directory {
         }
     }
 
-    /// Creates a directory for this user alone, unless it exists. Returns `false` if its parent directory does not
-    /// exist.
+    /// Creates the directory `path` for this user alone; does nothing if it exists already, whoever owns it. Returns
+    /// `false`, and creates nothing, if the parent directory does not exist.
     pub(crate) fn make(path: &Path) -> Result<bool, Error> {
         match call("mkdir", || rustix::fs::mkdir(path, Mode::RWXU)) {
             Ok(()) | Err(Errno::EXIST) => Ok(true),
@@ -105,13 +107,13 @@ impl Directory {
         }
     }
 
-    /// Locks a name: no other process can take it until the guard is dropped, or this process ends. Waits while another
-    /// process has the lock.
+    /// Locks the listener name `name`: no other process can take the name until the returned guard is dropped, or this
+    /// process ends. Waits while another process holds the lock.
     ///
     /// The lock is on a file that only the owner of the directory can open, because a process that can open a file can
     /// lock it. Locks of this kind belong to a process, so a child that inherits the open file does not hold the lock.
     fn lock(&self, name: &str) -> Result<Locked<'_>, Error> {
-        /// A lock within this process: threads of one process share a lock of the kernel.
+        /// A mutex for the threads of this process, which the kernel's lock does not keep apart.
         static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
         let turn = unpoisoned(TURN.get());
         let name = format!(".{name}.lock");
@@ -133,13 +135,15 @@ impl Directory {
         call("open", || rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)).named("open")
     }
 
-    /// Returns the address of a name in this directory. It is short even if the directory's own path is long.
+    /// Returns the socket address of the name `name` in this directory. The address is short even if the path of the
+    /// directory is long.
     fn address(&self, name: &str) -> Result<SocketAddrUnix, Error> {
         SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd())).map_err(|_| Error::BadName)
     }
 
-    /// Listens under `name`, with permissions `mode`. Takes over a name under which no process listens any more.
-    /// Returns the socket and the file that stands for the name.
+    /// Creates a listening socket under the name `name`, with the permissions `mode`. Replaces a socket of that name on
+    /// which no process listens any more; fails with [`Error::NameTaken`] if one listens. Returns the listening socket,
+    /// and the identity of the file that stands for the name.
     pub(crate) fn listen(&self, name: &str, mode: u32) -> Result<(OwnedFd, FileId), Error> {
         let locked = self.lock(name)?;
         match self.look(name)? {
@@ -182,21 +186,22 @@ impl Directory {
         }
     }
 
-    /// Returns which file has this name.
+    /// Returns the identity of the file that has the name `name` now.
     fn file_id(&self, name: &str) -> Result<FileId, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
         Ok(FileId::of(&stat))
     }
 
-    /// Removes the name of a listener, if it still stands for the file `place`. While the listener's socket listens, no
-    /// other process takes the name, so this needs no lock.
+    /// Removes the listener name `name` if it still stands for the file `file_id`; otherwise does nothing. While the
+    /// listener's socket listens, no other process takes the name, so this needs no lock.
     pub(crate) fn unlink(&self, name: &str, file_id: FileId) {
         if self.file_id(name).is_ok_and(|there| there == file_id) {
             let _ = call("unlink(name)", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty()));
         }
     }
 
-    /// Returns the file with this name; `None` if there is none.
+    /// Opens the file with the name `name` in this directory, to ask about it, without following a link. Returns `None`
+    /// if there is no such file.
     pub(crate) fn look(&self, name: &str) -> Result<Option<Found>, Error> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match call("open", || rustix::fs::openat(&self.0, name, flags, Mode::empty())) {
@@ -208,7 +213,7 @@ impl Directory {
         Ok(Some(Found { file, stat }))
     }
 
-    /// Returns the names in the directory, sorted, without those that begin with a dot or are not UTF-8.
+    /// Returns the names of all files in the directory, sorted, without names that begin with a dot or are not UTF-8.
     pub(crate) fn names(&self) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0).named("getdents")? {
@@ -223,17 +228,18 @@ impl Directory {
     }
 }
 
-/// The lock of a name, until it is dropped.
+/// The lock of a listener name in a directory. Dropping this value releases the lock.
 struct Locked<'a> {
     directory: &'a Directory,
-    /// Name of the file that is locked.
+    /// Name of the lock file: the locked name with a dot before it and `.lock` behind it.
     name: String,
     _file: OwnedFd,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Drop for Locked<'_> {
-    /// Removes the file while it is still locked. Processes that wait for the lock then look for a new file.
+    /// Removes the lock file while it is still locked. Processes that wait for the lock then see that the file has
+    /// gone, and lock a new one.
     fn drop(&mut self) {
         let _ = call("unlink(lock)", || rustix::fs::unlinkat(&self.directory.0, &self.name, AtFlags::empty()));
     }
@@ -252,7 +258,8 @@ impl FileId {
     }
 }
 
-/// The file that was found under a name. It stays the same file, whatever happens to the name.
+/// A file that was found under a name, held open. It stays the same file even if the name is removed or given to
+/// another one.
 pub(crate) struct Found {
     file: OwnedFd,
     stat: Stat,
@@ -263,18 +270,18 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Socket
     }
 
-    /// Returns the uid of the file's owner.
+    /// Returns the uid of the owner of the file that was found.
     pub(crate) fn owner(&self) -> u32 {
         self.stat.st_uid
     }
 
-    /// Returns when the file's inode last changed, which for a socket is when it was made.
+    /// Returns the time when the file's inode last changed, in whole seconds: for a socket, when it was made.
     pub(crate) fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.stat.st_ctime).unwrap_or(0))
     }
 
-    /// Returns whether a process listens there. A file that is no socket of this user counts as live, because it must
-    /// not be replaced.
+    /// Returns whether a process listens on the socket that was found. A file that is no socket of this user also
+    /// counts as live, because it must not be replaced. Fails if this process lacks the resources to ask.
     fn is_live(&self) -> Result<bool, Error> {
         if !self.is_socket() || self.owner() != own_user() {
             return Ok(true);
@@ -288,8 +295,8 @@ impl Found {
         }
     }
 
-    /// Connects to the socket. Blocks until the deadline while the listener's queue is full. Fails with
-    /// [`Error::NobodyThere`] if no process listens.
+    /// Connects to the listening socket that was found. Blocks until `deadline` while the listener's queue is full.
+    /// Fails with [`Error::NobodyThere`] if no process listens there.
     pub(crate) fn connect(&self, deadline: Deadline) -> Result<OwnedFd, Error> {
         let flags = if deadline.is_now() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
         let socket = seqpacket(flags)?;
@@ -319,12 +326,13 @@ impl Found {
     }
 }
 
-/// Creates a Unix socket of type `SOCK_SEQPACKET`.
+/// Creates an unconnected Unix socket of type `SOCK_SEQPACKET`.
 fn seqpacket(flags: SocketFlags) -> Result<OwnedFd, Error> {
     call("socket", || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)).named("socket")
 }
 
-/// Takes one connection out of a listening socket's queue; `None` if the queue is empty.
+/// Accepts one connection from the queue of the listening socket. Returns the connected socket; `None` if the queue is
+/// empty.
 pub(crate) fn accept(listening: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error> {
     loop {
         return match call("accept", || net::accept_with(listening, SocketFlags::CLOEXEC)) {
@@ -337,8 +345,8 @@ pub(crate) fn accept(listening: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error
     }
 }
 
-/// Makes `accept` on this socket never block. The flag belongs to the open file, so no other process may have the
-/// socket.
+/// Sets `O_NONBLOCK` on the listening socket, so that [`accept`] never blocks. The flag belongs to the open file, so no
+/// other process may share the socket.
 pub(crate) fn set_nonblocking(listening: BorrowedFd<'_>) -> Result<(), Error> {
     let flags = rustix::fs::fcntl_getfl(listening).named("fcntl(F_GETFL)")?;
     rustix::fs::fcntl_setfl(listening, flags | OFlags::NONBLOCK).named("fcntl(F_SETFL)")
@@ -351,7 +359,7 @@ pub(crate) fn is_listening(fd: BorrowedFd<'_>) -> bool {
         && sockopt::socket_acceptconn(fd) == Ok(true)
 }
 
-/// Returns the path of a listening socket, if it has one.
+/// Returns the path to which the listening socket is bound; `None` if it has no path.
 pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
     let address = SocketAddrUnix::try_from(net::getsockname(fd).ok()?).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(address.path()?.to_bytes())))

@@ -13,25 +13,25 @@ use super::memory::TMPFS_MAGIC;
 use super::{Named, call, failed};
 use crate::error::Error;
 
-/// Properties of a memfd, as the kernel reports them.
+/// Properties of a memfd, or of another file on a tmpfs, as the kernel reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Size of the memfd in bytes.
+    /// Size of the file in bytes.
     pub(crate) len: u64,
-    /// Whether the size is sealed and can no longer change.
+    /// Whether the size of the file is sealed and can no longer change.
     pub(crate) fixed: bool,
-    /// Whether the memory is sealed against writes, so that no process can write to it, not even through an existing
+    /// Whether the file is sealed against writes, so that no process can write to it, not even through an existing
     /// mapping.
     pub(crate) immutable: bool,
-    /// Whether this descriptor can be read and mapped for reading.
+    /// Whether the file can be read, and mapped for reading, through this descriptor.
     pub(crate) readable: bool,
-    /// Whether this descriptor can be written to and mapped for writing.
+    /// Whether the file can be written to, and mapped for writing, through this descriptor.
     pub(crate) writable: bool,
-    /// Whether seals can be added through this descriptor.
+    /// Whether seals can be added to the file through this descriptor.
     pub(crate) sealable: bool,
 }
 
-/// Returns the properties of a descriptor; `None` if it is neither a memfd nor another file on a tmpfs that has seals.
+/// Returns the properties of the file `fd`; `None` if it is neither a memfd nor another file on a tmpfs that has seals.
 pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
     let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
         Err(Errno::INVAL | Errno::BADF) => return Ok(None),
@@ -56,29 +56,30 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
     }))
 }
 
-/// Makes a memfd private to its user: only that user can open it anew through `/proc`. By default the kernel lets every
-/// process do so that has a descriptor for it.
+/// Makes the memfd private to its owner, the user who made it: only that user can open it anew through `/proc`. By
+/// default the kernel lets every process do so that has a descriptor for the memfd.
 pub(crate) fn own_alone(fd: impl AsFd) -> Result<(), Error> {
     call("fchmod", || fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)).named("fchmod")
 }
 
-/// Seals the size of a memfd. Other seals can still be added.
+/// Seals the size of the memfd, so that it can no longer change. Other seals can still be added.
 pub(crate) fn fix_size(fd: impl AsFd) -> Result<(), Error> {
     let seals = SealFlags::SHRINK | SealFlags::GROW;
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)).named("fcntl(F_ADD_SEALS)")
 }
 
-/// Seals a memfd against new writers: existing mappings can still write, no new writable mapping can be made, and
-/// `write` fails.
+/// Seals the memfd against new writers: no new writable mapping can be made, and `write` fails. Existing mappings can
+/// still write.
 pub(crate) fn admit_no_writer(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)).named("fcntl(F_ADD_SEALS)")
 }
 
-/// How long [`seal`] waits for writable mappings to go. A child has all mappings of its parent between `fork` and
-/// `exec`, also those that the parent has removed meanwhile.
+/// How long [`seal`] waits until no process has the memfd mapped for writing. A child process has, between `fork` and
+/// `exec`, all mappings of its parent, also those that the parent has removed meanwhile.
 const STILL_MAPPED: Duration = Duration::from_millis(100);
 
-/// Seals a memfd against every change. Waits at most [`STILL_MAPPED`] until no process has it mapped for writing.
+/// Seals the memfd against every change: size, contents and seals. Waits up to [`STILL_MAPPED`] (100 ms) until no
+/// process has it mapped for writing.
 ///
 /// # Errors
 /// [`Error::StillMapped`] if the memfd is mapped for writing for all of this time.
@@ -95,8 +96,8 @@ pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     }
 }
 
-/// Opens the same memory with a descriptor that cannot be written to. Does not wait until another process ends a lease
-/// on it, which could take as long as `fs.lease-break-time` says.
+/// Returns a new descriptor, for reading only, of the memory `fd`. If another process has a lease on the memory, this
+/// fails at once; to wait for the end of the lease could take as long as `fs.lease-break-time` says.
 pub(crate) fn reopen_for_reading(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -104,28 +105,28 @@ pub(crate) fn reopen_for_reading(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     call("open(/proc/self/fd)", open).named("open(/proc/self/fd)")
 }
 
-/// Returns another descriptor for the same open file.
+/// Returns another descriptor, closed on `exec`, for the same open file as `fd`.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(fd, 0)).named("fcntl(F_DUPFD_CLOEXEC)")
 }
 
-/// Returns whether `error` may come from a write through a read-only descriptor or to sealed memory. The kernel returns
-/// the same errors in other cases: for a write to an open file that another process has set to append, and for a call
-/// that a sandbox refuses.
+/// Returns whether `error` is one that the kernel returns for a write through a read-only descriptor or to sealed
+/// memory. The kernel returns the same errors in other cases: for a write to an open file that another process has set
+/// to append, and for a call that a sandbox refuses.
 pub(crate) fn is_refusal(error: Error) -> bool {
     let codes = [Errno::BADF, Errno::PERM, Errno::ACCESS, Errno::NOSYS].map(Errno::raw_os_error);
     matches!(error, Error::System { code, .. } if codes.contains(&code))
 }
 
-/// Returns the name with which a memfd was created; `None` if it cannot be read from `/proc`.
+/// Returns the name with which the memfd `fd` was created; `None` if the name cannot be read from `/proc`.
 pub(crate) fn name(fd: BorrowedFd<'_>) -> Option<String> {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
     let name = target.to_str()?.strip_prefix("/memfd:")?;
     Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
 }
 
-/// Fills `out` from a file, from byte `offset` on. The file must be long enough and unable to shrink; otherwise this
-/// fails with `EIO`.
+/// Fills `out` from the file `fd`, from byte `offset` on. The file must be long enough and unable to shrink; otherwise
+/// this fails with `EIO`.
 pub(crate) fn read_at(fd: impl AsFd, out: &mut [u8], offset: u64) -> Result<(), Error> {
     let mut done = 0;
     while done < out.len() {
@@ -139,21 +140,23 @@ pub(crate) fn read_at(fd: impl AsFd, out: &mut [u8], offset: u64) -> Result<(), 
     Ok(())
 }
 
-/// The way in which memory is mapped.
+/// The way in which a region is mapped: for what access, and whether changes are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Memory shared with other processes, for reading and writing.
+    /// `Write`: the mapping is for reading and writing, and is shared with other processes.
     Write,
-    /// Memory shared with other processes, for reading.
+    /// `Read`: the mapping is for reading, and other processes may write to the memory at the same time.
     Read,
-    /// Immutable memory, for reading. The mapping is private: kernels before 6.7 refuse a shared one of a sealed memfd
-    /// whose descriptor was opened for writing.
+    /// `Immutable`: the mapping is for reading memory that is sealed against writes. The mapping is private: kernels
+    /// before 6.7 refuse a shared mapping of a sealed memfd whose descriptor was opened for writing.
     Immutable,
-    /// Immutable memory, for reading and writing, with each page copied for this process when it is first written to.
+    /// `Copy`: the mapping is for reading and writing a private copy of memory that is sealed against writes. The
+    /// kernel copies each page when this process first writes to it.
     Copy,
 }
 
-/// Maps `len` bytes of a file whose size is sealed, from byte `offset` on. A forked child inherits the mapping.
+/// Maps `len` bytes of the file `fd`, whose size is sealed, from byte `offset` on, in the way `how`. Returns the
+/// address of the first. A forked child inherits the mapping.
 pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, how: How) -> Result<NonNull<u8>, Error> {
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
     let (protection, flags) = match how {
@@ -180,8 +183,9 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
 }
 
-/// Asks the kernel to back a mapping with huge pages, now and for pages to come. The kernel may have none, or not use
-/// them for shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`). Affects speed only.
+/// Asks the kernel to back the `len` mapped bytes from `base` on with huge pages, now and for pages to come. The kernel
+/// may have none, or not use them for shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`). Affects
+/// speed only.
 pub(crate) fn prefer_huge_pages(base: NonNull<u8>, len: usize) {
     // SAFETY: advice on pages changes nothing that can be seen.
     let advise = || unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage) };

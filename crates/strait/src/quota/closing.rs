@@ -14,20 +14,21 @@ use crate::os::fd_reaper::{self, PacketRemoval};
 use crate::os::fork::Born;
 use crate::os::{close, socket};
 
-/// Closes a descriptor that came from this peer. Does not block: if closing might, a thread closes the descriptor,
-/// which is charged to the peer until then.
+/// Closes a descriptor that came from the peer `payer`, without blocking. If closing the descriptor might block, a
+/// thread closes it; until then, it is charged to the peer.
 pub(crate) fn close(fd: OwnedFd, payer: &Payer) {
     if !close::is_harmless(fd.as_fd()) {
         close_elsewhere(fd, payer);
     }
 }
 
-/// Closes a descriptor that came from a process of which nothing is known. Does not block.
+/// Closes a descriptor that came from a process without an account, without blocking. No peer is charged for it.
 pub(crate) fn close_nobodys(fd: OwnedFd) {
     close(fd, &Payer::default());
 }
 
-/// Makes a thread close a descriptor, whether or not closing might block. It is charged to the peer until then.
+/// Makes a thread close a descriptor that came from the peer `payer`, whether or not closing might block. Until it is
+/// closed, the descriptor is charged to the peer.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     if !fd_reaper::close(fd, payer.number(), Box::new(payer.charge_pending_close())) {
         deferred::try_later("closing", start_again);
@@ -40,8 +41,8 @@ fn start_again() {
     }
 }
 
-/// A socket of a process that was not accepted yet. If unread packets may be in it, dropping this value makes a thread
-/// close the socket.
+/// A socket to a process that was not accepted yet. If unread packets may be in the socket when this value is dropped,
+/// a thread closes the socket, because closing may then block.
 pub(crate) struct Unread {
     socket: Option<OwnedFd>,
     born: Born,
@@ -74,12 +75,12 @@ impl Drop for Unread {
     }
 }
 
-/// Removes the packet at the head of a socket's queue, with descriptors that were not opened in this process. `shown`
-/// are its bytes as they were looked at. A thread does this, because dropping the descriptors can take long. Each peer
-/// has one such thread at a time.
+/// Removes the packet at the head of a socket's queue, whose descriptors were not opened in this process. `shown` are
+/// the packet's bytes, which the caller has seen without removing the packet. A thread removes it, because dropping the
+/// descriptors can take long; each peer has one such thread at a time.
 ///
 /// # Errors
-/// [`Error::BadPeer`] if the thread for the peer's last such packet has not come back; [`Error::PeerClosed`] if the
+/// [`Error::BadPeer`] if the thread for the peer's previous such packet still blocks; [`Error::PeerClosed`] if the
 /// packet could not be removed; [`Error::System`] if no thread could be started.
 pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) -> Result<(), Error> {
     // A link has a peer that is charged; without one there is no such link.
@@ -93,7 +94,8 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
     if taking.wait(shown) { Ok(()) } else { Err(Error::PeerClosed) }
 }
 
-/// A descriptor that a peer sent and that has no owner yet. Dropping this value closes it, without blocking.
+/// A descriptor that a peer sent and that the program has not taken. Dropping this value closes the descriptor, without
+/// blocking.
 #[derive(Debug)]
 pub(crate) struct ReceivedFd {
     fd: Option<OwnedFd>,
@@ -105,7 +107,7 @@ impl ReceivedFd {
         Self { fd: Some(fd), payer: payer.clone() }
     }
 
-    /// Takes the descriptor: from now on the caller owns it.
+    /// Returns the descriptor. From now on the caller owns it and must close it.
     pub(crate) fn into_fd(mut self) -> OwnedFd {
         self.fd.take().expect("taken once")
     }

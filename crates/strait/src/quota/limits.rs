@@ -6,7 +6,7 @@ use super::KINDS;
 use crate::error::Resource;
 
 impl Resource {
-    /// All resources that have limits.
+    /// The resources that have limits, in the order of their indices.
     pub const ALL: [Self; KINDS] = [
         Self::Memory,
         Self::Mappings,
@@ -49,8 +49,8 @@ const DEFAULT: Limits = Limits {
     user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20, 256 << 30],
 };
 
-/// The limits that apply now: for a peer, and for a user. Each is an atomic, so no lock can be held by a thread of a
-/// forked child's parent.
+/// The limits of this process that apply now: for one peer process, and for all processes of one user. Each is an
+/// atomic, not guarded by a lock: in a forked child, a thread of the parent could hold a lock for ever.
 static LIMITS: [[AtomicU64; KINDS]; 2] = [atomic(DEFAULT.peer), atomic(DEFAULT.user)];
 
 const fn atomic(limits: [u64; KINDS]) -> [AtomicU64; KINDS] {
@@ -73,19 +73,19 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the default limits.
+    /// Returns the default limits of every resource, as in the table of [`Limits`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the most of a resource that this process holds for one peer process.
+    /// Sets the greatest amount of `resource` that this process holds for one peer process.
     #[must_use]
     pub fn peer(mut self, resource: Resource, most: u64) -> Self {
         self.peer[resource.index()] = most;
         self
     }
 
-    /// Sets the most of a resource that this process holds for all peer processes of one user together.
+    /// Sets the greatest amount of `resource` that this process holds for all peer processes of one user together.
     #[must_use]
     pub fn user(mut self, resource: Resource, most: u64) -> Self {
         self.user[resource.index()] = most;
@@ -93,15 +93,15 @@ impl Limits {
     }
 }
 
-/// Sets the limits of this process, at any time. They apply to requests from now on; what is held already stays. A
-/// forked child has the limits of its parent.
+/// Sets the limits of this process; possible at any time. The limits apply to what peers ask for from now on; this
+/// process keeps what it already holds. A forked child has the limits of its parent.
 pub fn set_limits(limits: Limits) {
     for (places, limits) in LIMITS.iter().zip([limits.peer, limits.user]) {
         places.iter().zip(limits).for_each(|(place, limit)| place.store(limit, Ordering::Relaxed));
     }
 }
 
-/// Returns the limits that apply now.
+/// Returns the limits of this process that apply now.
 pub fn limits() -> Limits {
     let [peer, user] = LIMITS.each_ref().map(|places| places.each_ref().map(|place| place.load(Ordering::Relaxed)));
     Limits { peer, user }

@@ -37,25 +37,25 @@ use crate::os::fork::{Born, PerProcess};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// The largest number of handles that one message can carry. No option can raise it.
+/// The greatest number of handles that one message can carry: 64. No option can raise it.
 pub const MAX_HANDLES: usize = 64;
 
-/// Default number of descriptors that one end may have in flight. The kernel counts them for the user, and a peer that
-/// does not receive must not use them all up.
+/// Default of the greatest number of descriptors that one end may have in flight. The kernel counts descriptors in
+/// flight for the user, and a peer that does not receive must not use them all up.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
-/// Number of descriptors that all ends of one link together may have in flight, if `RLIMIT_NOFILE` is at least four
-/// times that.
+/// The greatest number of descriptors that all ends of one link together may have in flight (4,096), if `RLIMIT_NOFILE`
+/// is at least four times that.
 pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 
-/// Number of kinds of resources.
+/// Number of kinds of resources that have limits.
 const KINDS: usize = 7;
 
-/// The uid of peers that the kernel does not know; also the uid that it shows for users that this user namespace does
-/// not map.
+/// The uid that stands for peers whom the kernel does not identify. The kernel also shows it for users that this user
+/// namespace does not map.
 const NOBODY: u32 = 65534;
 
-/// An amount of each kind of resource.
+/// An amount for each kind of resource, in the unit of that resource (bytes, or a count).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts([u64; KINDS]);
 
@@ -79,10 +79,10 @@ impl Amounts {
     }
 }
 
-/// A user with peer processes.
+/// A user of this machine, and what this process holds for all peer processes of that user.
 struct User {
     uid: Option<u32>,
-    /// Amounts held for all processes of the user. A charge to any account of the user happens under this lock.
+    /// The amounts held for all processes of the user. Every charge to an account of the user happens under this lock.
     state: Mutex<OfUser>,
     reached: [AtomicU64; KINDS],
 }
@@ -90,26 +90,28 @@ struct User {
 #[derive(Default)]
 struct OfUser {
     held: [u64; KINDS],
-    /// Number of accounts of the user, each for one peer process.
+    /// Number of accounts of this user's peer processes; each account is for one process.
     processes: u64,
 }
 
-/// The account of a peer process: what this process holds for it, and how often a limit stopped it.
+/// The account of one peer process: what this process holds for it, and how often a limit stopped it.
 pub(crate) struct Account {
     born: Born,
     peer: Option<Peer>,
     user: Arc<User>,
-    /// Amounts held for the peer process. Written only under the user's lock.
+    /// The amounts that this process holds for the peer process. Written only while the lock of the user's state is
+    /// held.
     held: [AtomicU64; KINDS],
     reached: [AtomicU64; KINDS],
-    /// Number of idle wake-ups by the peer. `pauses` counts those that were too many.
+    /// Number of idle wake-ups that the peer has caused. The field `pauses` counts how many of these were over its
+    /// budget.
     idle_wake_ups: AtomicU64,
     pauses: AtomicU64,
-    /// Number of the peer's descriptors that wait to be closed.
+    /// Number of descriptors that the peer sent and that still wait to be closed.
     pending_close: AtomicU64,
-    /// The last packet of the peer that a thread had to remove from a socket.
+    /// The last packet that a thread had to remove from a socket for this peer; `None` if there was none.
     taking: Mutex<Option<Arc<PacketRemoval>>>,
-    /// The protocol violations of the peer that were reported already: each is reported only once.
+    /// The protocol violations of the peer that were reported to the program: each is reported only once.
     reported: Mutex<Vec<&'static str>>,
 }
 
@@ -119,10 +121,10 @@ impl fmt::Debug for Account {
     }
 }
 
-/// All accounts of this process, by user and by peer process.
+/// All accounts of this process: by user, and by peer process.
 struct Accounts {
     users: BTreeMap<Option<u32>, Weak<User>>,
-    /// Accounts by process number and uid.
+    /// The accounts by number (pid) and uid of the peer process.
     processes: BTreeMap<(u32, u32), Weak<Account>>,
 }
 
@@ -130,7 +132,8 @@ static ACCOUNTS: PerProcess<Mutex<Accounts>> =
     PerProcess::new(|| Mutex::new(Accounts { users: BTreeMap::new(), processes: BTreeMap::new() }));
 
 impl Account {
-    /// Returns the account of a process to which a link leads, and opens it if there is none.
+    /// Returns the account of the peer process `peer`, and opens an account if the process has none. A peer whose pid
+    /// the kernel does not report gets an account of its own each time.
     fn open(peer: Option<Peer>) -> Arc<Self> {
         let mut accounts = unpoisoned(ACCOUNTS.get());
         let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
@@ -165,8 +168,8 @@ impl Account {
         account
     }
 
-    /// Charges `amounts`, all or nothing. With `anyway`, charges them even if a limit is exceeded. The error is the
-    /// resource whose limit was reached.
+    /// Charges `amounts` to this account, all or nothing. If `anyway` is set, charges them even if a limit is exceeded.
+    /// Otherwise the error is the resource whose limit would be exceeded.
     fn charge(&self, amounts: &Amounts, limits: &Limits, anyway: bool) -> Result<(), Resource> {
         let mut user = unpoisoned(&self.user.state);
         for (resource, amount) in amounts.each() {
@@ -214,21 +217,22 @@ impl Drop for Account {
     }
 }
 
-/// The ledger of a link, to which everything is charged that comes over the link.
+/// The ledger of a link: everything that this process holds because of the link is charged to it.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// Most bytes of memory that this link may have mapped; `None` for a link that charges nothing, such as that of
-    /// this process to itself.
+    /// The greatest number of bytes of the peer's memory that may be mapped because of this link. `None` for a link
+    /// that charges nothing, such as the link of this process to itself.
     memory: Option<u64>,
     mapped: AtomicU64,
     account: OnceLock<Arc<Account>>,
-    /// The charge for the link's own descriptor, if another peer introduced the two processes.
+    /// The charge for the link's own descriptor against the peer that introduced the two processes; unset if no peer
+    /// did.
     introduced: OnceLock<Held>,
 }
 
 impl Ledger {
-    /// Creates the ledger of a link that may have `memory` bytes of memory mapped; `None` for a link that charges
-    /// nothing.
+    /// Creates the ledger of a link because of which at most `memory` bytes of the peer's memory may be mapped; with
+    /// `None`, the link charges nothing.
     pub(crate) fn new(memory: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             memory: memory.map(|bytes| bytes as u64),
@@ -238,27 +242,32 @@ impl Ledger {
         })
     }
 
-    /// Returns the most bytes of memory that the link may have mapped; `None` if the link charges nothing.
+    /// Returns the greatest number of bytes of the peer's memory that may be mapped because of this link; `None` if the
+    /// link charges nothing.
     pub(crate) fn memory(&self) -> Option<usize> {
         self.memory.map(|bytes| bytes as usize)
     }
 
-    /// Records which process the peer is, as the kernel reports it.
+    /// Records that the link leads to the process `peer`, as the kernel identifies it: charges go to its account. Does
+    /// nothing if the link has an account already.
     pub(crate) fn belongs_to(&self, peer: Peer) {
         self.account.get_or_init(|| Account::open(Some(peer)));
     }
 
-    /// Records that another peer, the introducer, is charged for the link itself.
+    /// Records that another peer has introduced the two processes of the link, and that `charge`, the charge for the
+    /// link itself, goes to that peer.
     pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
         let _ = self.introduced.set(charge.map_or_else(Held::nothing, Charge::into_held));
     }
 
-    /// Returns the peer that introduced the two processes and is charged for the link itself; `None` if there is none.
+    /// Returns the peer that introduced the two processes of the link and is charged for the link itself; `None` if no
+    /// peer did.
     pub(crate) fn introducer(&self) -> Option<Payer> {
         self.introduced.get().map(|held| held.payer.clone())
     }
 
-    /// Returns the peer to charge for resources that do not depend on this link.
+    /// Returns the account of the link's peer, for charges that do not depend on this link; an empty payer if the link
+    /// charges nothing.
     pub(crate) fn payer(&self) -> Payer {
         Payer(self.memory.map(|_| self.account().clone()))
     }
@@ -267,7 +276,8 @@ impl Ledger {
         self.account.get_or_init(|| Account::open(None))
     }
 
-    /// Charges the peer with all of `amounts`, or with nothing. Returns `None` if this link charges nothing.
+    /// Charges the link's peer with all of `amounts`, or with nothing if it fails. Returns the charge; `None` if this
+    /// link charges nothing.
     ///
     /// # Errors
     /// [`Error::LimitReached`].
@@ -275,18 +285,19 @@ impl Ledger {
         self.charge_up_to(amounts, &limits(), false)
     }
 
-    /// Charges the peer with `amounts`, even if a limit is exceeded: for resources of which a peer can cause only a
-    /// little. Returns `None` if this link charges nothing.
+    /// Charges the link's peer with `amounts`, even if a limit is exceeded. Serves resources of which a peer can cause
+    /// only a little. Returns the charge; `None` if this link charges nothing.
     pub(crate) fn charge_anyway(self: &Arc<Self>, amounts: Amounts) -> Option<Charge> {
         self.charge_up_to(amounts, &limits(), true).ok().flatten()
     }
 
-    /// Charges descriptors, `fds`, that have arrived. While this process has few free descriptors left, a peer may have
-    /// only as many as one message can carry.
+    /// Charges the link's peer with the descriptors `fds`, which have just arrived. While this process has few free
+    /// descriptors left, the peer may have only as many as one message can carry. Returns the charge; `None` if this
+    /// link charges nothing.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; [`Error::BadPeer`] if more descriptors of the peer wait to be closed than one message
-    /// can carry. Then a mere refusal would let the peer add more of them to that queue.
+    /// [`Error::LimitReached`]; [`Error::BadPeer`] if, in addition, more descriptors of the peer wait to be closed than
+    /// one message can carry: a mere refusal would let the peer add more to that queue.
     pub(crate) fn charge_descriptors(self: &Arc<Self>, fds: &[impl AsRawFd]) -> Result<Option<Charge>, Error> {
         let mut limits = limits();
         if let Some(most) = few_are_left(fds) {
@@ -302,13 +313,13 @@ impl Ledger {
         charged
     }
 
-    /// Returns whether more descriptors of the peer wait to be closed than one message can carry.
+    /// Returns whether more descriptors of the link's peer wait to be closed than one message can carry.
     fn is_behind_with_closing(&self) -> bool {
         self.account.get().is_some_and(|account| account.pending_close.load(Ordering::Relaxed) > MAX_HANDLES as u64)
     }
 
-    /// Charges a descriptor that this process does not need. Fails as well while the process has few free descriptors
-    /// left.
+    /// Charges the link's peer with `fd`, a descriptor that this process could do without. Fails with
+    /// [`Error::LimitReached`] if a limit forbids the charge, and also while the process has few free descriptors left.
     pub(crate) fn charge_spare_descriptor(self: &Arc<Self>, fd: &impl AsRawFd) -> Result<Option<Charge>, Error> {
         if few_are_left(std::slice::from_ref(fd)).is_some() {
             return Err(Error::LimitReached(Resource::Descriptors));
@@ -340,8 +351,9 @@ impl Ledger {
         }
     }
 
-    /// Reports to the program that the peer has broken the protocol, once for each reason. `link_lost` says whether the
-    /// whole link is lost by it, or only one channel.
+    /// Reports to the program that the link's peer has broken the protocol, for the reason `reason`; does nothing if
+    /// the same reason was reported for this peer before. `link_lost` says whether the whole link is lost, or only one
+    /// channel.
     #[cold]
     pub(crate) fn broken(&self, reason: &'static str, link_lost: bool) {
         // Within a process there is no peer; the mistake is in memory that the program itself has written.
@@ -354,13 +366,14 @@ impl Ledger {
         }
     }
 
-    /// Returns a ledger that charges nothing: for what this process sent itself, and for peers that are no longer
+    /// Returns a ledger that charges nothing, for what this process sent to itself and for peers that are no longer
     /// known.
     pub(crate) fn nobodys() -> Arc<Self> {
         Self::new(None)
     }
 
-    /// Counts an idle wake-up by the peer; `too_often` says whether it was one too many.
+    /// Counts an idle wake-up by the link's peer. `too_often` says whether it was over the peer's budget, so that the
+    /// peer is throttled.
     pub(crate) fn count_idle_wake_up(&self, too_often: bool) {
         if let Some(account) = self.account.get() {
             account.idle_wake_ups.fetch_add(1, Ordering::Relaxed);
@@ -368,14 +381,14 @@ impl Ledger {
         }
     }
 
-    /// Returns what is held for the peer and for its user.
+    /// Returns the amounts that this process holds for the link's peer and for all processes of its user.
     pub(crate) fn usage(&self) -> Usage {
         Usage::of(self.account(), &limits())
     }
 }
 
-/// Returns the limit of descriptors of this process, if the number of one of `fds`, the newest ones, is in the limit's
-/// last quarter. Otherwise returns `None`.
+/// Returns the descriptor limit of this process if few descriptors are left: one of `fds`, the newest ones, has a
+/// number in the last quarter below the limit. Otherwise returns `None`.
 fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     // The kernel gives out the lowest free number, so a high number means that most numbers are in use.
     let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
@@ -383,16 +396,16 @@ fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     (highest >= few_of(most)).then_some(most)
 }
 
-/// Returns the descriptor number from which on few numbers are left, if the limit is `most`: three quarters of it.
+/// Returns the lowest descriptor number at which few descriptors are left: three quarters of the limit `most`.
 fn few_of(most: u64) -> u64 {
     most - most / 4
 }
 
-/// Returns the limit of descriptors of this process. Asking the kernel costs a tenth of a message with a descriptor. So
-/// the last answer is used for up to 16 arrivals, unless `number` is among the last quarter by that answer. A lowered
-/// limit is so noticed a few arrivals late, and a raised one at once where it matters.
+/// Returns the descriptor limit of this process (`RLIMIT_NOFILE`). Asking the kernel costs a tenth of a message with a
+/// descriptor. So the last answer is used for up to 16 arrivals of descriptors, unless `number` is in the last quarter
+/// below that answer. So a lowered limit is noticed a few arrivals late, and a raised one at once where it matters.
 fn descriptor_limit(number: u64) -> u64 {
-    /// Number of arrivals of descriptors for which an answer of the kernel is used.
+    /// Number of arrivals of descriptors after which the kernel is asked for the limit again.
     const LASTS: u64 = 16;
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     static ARRIVALS: AtomicU64 = AtomicU64::new(0);
@@ -406,7 +419,7 @@ fn descriptor_limit(number: u64) -> u64 {
     most
 }
 
-/// A charge against a peer. Dropping it releases it.
+/// A charge against the peer of a link. Dropping this value releases the charge.
 #[derive(Debug)]
 pub(crate) struct Charge {
     ledger: Arc<Ledger>,
@@ -415,20 +428,20 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Returns the ledger to which this was charged.
+    /// Returns the ledger (of a link) to which this charge belongs.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// Converts the charge into one that does not depend on the link. It must not contain memory, which is counted for
-    /// the link.
+    /// Converts this charge into one against the peer process that does not depend on the link. The charge must not
+    /// contain memory, which is counted for the link.
     fn into_held(self) -> Held {
         debug_assert!(self.amounts.0[Resource::Memory.index()] == 0, "that counts for the link");
         let payer = self.ledger.payer();
         if self.released.swap(true, Ordering::AcqRel) { Held::nothing() } else { Held { payer, amounts: self.amounts } }
     }
 
-    /// Releases the charge now: the peer is no longer responsible for the resource.
+    /// Releases the charge now: the resource no longer counts against the peer. A second call does nothing.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::AcqRel) {
             self.ledger.mapped.fetch_sub(self.amounts.0[Resource::Memory.index()], Ordering::Relaxed);
@@ -436,14 +449,14 @@ impl Charge {
         }
     }
 
-    /// Adds another charge to this one. Both must be charged to the same link and not be released.
+    /// Adds the charge `other` to this one. Both must belong to the same link and must not be released.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.ledger, &other.ledger), "of the same link");
         let amounts = std::mem::take(&mut other.amounts);
         self.amounts.0.iter_mut().zip(amounts.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Splits off a part of this charge: `amounts`, or as much of them as it contains.
+    /// Splits off a part of this charge and returns it: `amounts`, or of each resource as much as this charge contains.
     pub(crate) fn split(&mut self, amounts: Amounts) -> Self {
         let mut part = Amounts::default();
         for ((mine, part), wanted) in self.amounts.0.iter_mut().zip(&mut part.0).zip(amounts.0) {
@@ -454,23 +467,23 @@ impl Charge {
     }
 }
 
-/// The account of the peer process that is charged for something, whichever link it came over. Empty if this process
-/// sent it to itself.
+/// The account of the peer process that is charged for something, independent of any link; empty if no peer is charged,
+/// because this process sent it to itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Payer(Option<Arc<Account>>);
 
 impl Payer {
-    /// Returns the account; `None` if there is none, or in a forked child of the process that opened it.
+    /// Returns the account; `None` if no peer is charged, or in a forked child of the process that opened the account.
     fn account(&self) -> Option<&Arc<Account>> {
         self.0.as_ref().filter(|account| !account.born.is_elsewhere())
     }
 
-    /// Returns a number that identifies the account while something is charged to it; 0 if there is no account.
+    /// Returns a number that identifies the account as long as the account exists; 0 if no peer is charged.
     pub(crate) fn number(&self) -> usize {
         self.account().map_or(0, |account| Arc::as_ptr(account).addr())
     }
 
-    /// Charges a descriptor that waits to be closed, whatever the limits.
+    /// Charges the peer with one descriptor that waits to be closed, even if a limit is exceeded. Returns the charge.
     pub(crate) fn charge_pending_close(&self) -> PendingClose {
         let amounts = Amounts::of(Resource::Descriptors, 1);
         let Some(account) = self.account() else { return PendingClose(Held::nothing()) };
@@ -479,14 +492,14 @@ impl Payer {
         PendingClose(Held { payer: self.clone(), amounts })
     }
 
-    /// Returns the last packet of the peer that a thread had to remove from a socket, locked; `None` if there is no
-    /// account.
+    /// Locks the record of the last packet that a thread had to remove from a socket for this peer, and returns it.
+    /// Returns `None` if no peer is charged.
     pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<PacketRemoval>>>> {
         self.account().map(|account| unpoisoned(&account.taking))
     }
 }
 
-/// A charge against a peer process, independent of any link. Dropping it releases it.
+/// A charge against a peer process that does not depend on a link. Dropping this value releases the charge.
 #[derive(Debug)]
 struct Held {
     payer: Payer,
@@ -507,7 +520,7 @@ impl Drop for Held {
     }
 }
 
-/// The charge for a descriptor that waits to be closed. Dropping it releases it.
+/// The charge for a descriptor that waits to be closed. Dropping this value releases the charge.
 pub(crate) struct PendingClose(Held);
 
 impl Drop for PendingClose {

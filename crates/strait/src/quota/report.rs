@@ -14,11 +14,12 @@ use crate::sync::unpoisoned;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BadPeer {
-    /// The peer process, as the kernel identifies it; `None` if the kernel does not.
+    /// The peer process, as the kernel identifies it; `None` if the kernel does not identify it.
     pub peer: Option<Peer>,
-    /// The protocol violation, as in [`Error::BadPeer`](crate::Error::BadPeer).
+    /// The protocol violation, in the words of [`Error::BadPeer`](crate::Error::BadPeer).
     pub reason: &'static str,
-    /// Whether the link was lost, and with it every channel over that link. If `false`, only one channel has ended.
+    /// Whether the whole link was lost, and with it every channel between the two processes over that link. If `false`,
+    /// only one channel has ended.
     pub link_lost: bool,
 }
 
@@ -37,12 +38,14 @@ type Callback = Arc<dyn Fn(&BadPeer) + Send + Sync>;
 
 static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::default);
 
-/// Sets the callback that is told of each peer process that breaks the protocol. It replaces an earlier callback.
+/// Sets the callback that the library calls for each peer process that breaks the protocol. It replaces an earlier
+/// callback.
 ///
-/// The library calls `callback` once for each peer process and reason, however many links lead to that process. (It may
-/// call again for the same process once this process holds nothing of it any more.) The callback runs in a thread that
-/// is in a call of this library and holds no lock of it: it may call anything, send, and drop channels. It should be
-/// quick, because that call returns only after it. A panic in it goes on in that call.
+/// The library calls `callback` once for each peer process and reason, however many links lead to that process. (The
+/// library may call again for the same process once this process holds nothing for it any more.) The callback runs in a
+/// thread that is in a call of this library and holds no lock of it: it may call anything, send, and drop channels. The
+/// callback should be quick, because that call returns only after it. If the callback panics, the panic continues in
+/// that call.
 ///
 /// A forked child has no callback until it calls this function itself.
 ///
@@ -52,7 +55,8 @@ pub fn on_bad_peer(callback: impl Fn(&BadPeer) + Send + Sync + 'static) {
     drop(old);
 }
 
-/// Defers a call of the callback with this report; does nothing if the program has set no callback.
+/// Defers a call of the program's callback with the report `bad`, until this thread holds no lock; does nothing if the
+/// program has set no callback.
 #[cold]
 pub(super) fn note(bad: BadPeer) {
     if callback().is_some() {

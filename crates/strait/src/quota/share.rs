@@ -1,11 +1,11 @@
 //! How much of the rest of a user's limit one of its processes may have.
 
-/// Returns whether a process that holds `mine` may have `amount` more. All `processes` processes of its user, itself
-/// included, hold `held` of `limit`.
+/// Returns whether a process that holds `mine` of a resource may have `amount` more. All `processes` processes of its
+/// user, itself included, hold `held` together, and the user's limit is `limit`.
 ///
-/// With `amount` the process would hold at most one part in `processes` + 1 of what the others leave. So if each
-/// process takes all it may, the first gets a half, the second a third of the other half, and the *k*th
-/// `limit / (k (k + 1))`. Then `limit / (k + 1)` is left, in whatever order they charge.
+/// With `amount` the process would hold at most one part in `processes` + 1 of what the other processes leave. So if
+/// each process takes all it may, the first gets a half, the second a third of the other half, and the *k*th `limit /
+/// (k (k + 1))`. Then `limit / (k + 1)` is left, in whatever order they charge.
 pub(super) fn may_have(mine: u64, amount: u64, held: u64, limit: u64, processes: u64) -> bool {
     let wanted = u128::from(mine) + u128::from(amount);
     let left = u128::from(limit.saturating_sub(held)) + u128::from(mine);
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the greatest amount that the process may have in addition.
+    /// Returns the greatest amount that a process which holds `mine` may have in addition, by [`may_have`].
     fn most(mine: u64, held: u64, limit: u64, processes: u64) -> u64 {
         let (mut low, mut high) = (0, limit + 1);
         while high - low > 1 {

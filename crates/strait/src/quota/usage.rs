@@ -6,19 +6,20 @@ use super::limits::Limits;
 use super::{Account, KINDS, Resource};
 use crate::sync::unpoisoned;
 
-/// How much of a resource is held for a peer or a user, and its limit.
+/// How much of one resource this process holds for a peer process or for a user, and the limit that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {
-    /// The amount held now.
+    /// The amount of the resource that is held now, in the resource's unit.
     pub held: u64,
-    /// The limit that applies now.
+    /// The limit on this amount that applies now, in the resource's unit.
     pub limit: u64,
-    /// How often the limit was reached, so that a request was refused or held only as an exception.
+    /// How often a request met the limit: it was refused, or was granted only as an exception.
     pub reached: u64,
 }
 
-/// What this process holds for the process at the other end of a channel, and for all processes of that process's user.
+/// What this process holds for the peer process at the other end of a channel, and for all processes of that process's
+/// user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     peer: [Level; KINDS],
@@ -55,35 +56,35 @@ impl Usage {
         usage
     }
 
-    /// Returns what is held for the peer process, over all links to it.
+    /// Returns how much of `resource` this process holds for the peer process, over all links to it, and the limit.
     pub fn peer(&self, resource: Resource) -> Level {
         self.peer[resource.index()]
     }
 
-    /// Returns what is held for all processes of the peer's user.
+    /// Returns how much of `resource` this process holds for all processes of the peer's user together, and the limit.
     pub fn user(&self, resource: Resource) -> Level {
         self.user[resource.index()]
     }
 
-    /// Returns the uid of the peer's user; `None` for peers whose user the kernel does not name.
+    /// Returns the uid of the peer's user; `None` if the kernel does not identify the user.
     pub fn uid(&self) -> Option<u32> {
         self.uid
     }
 
-    /// Returns the number of idle wake-ups: how often the peer woke this process, or sent a packet that only wakes, and
-    /// there was nothing to do. A few are normal for each message for which a thread sleeps.
+    /// Returns how often the peer woke this process, or sent a packet that only wakes, and there was nothing to do
+    /// (idle wake-ups). A few are normal for each message for which a thread sleeps.
     pub fn idle_wake_ups(&self) -> u64 {
         self.idle_wake_ups
     }
 
-    /// Returns how often the peer was throttled: it was not listened to for a millisecond after an idle wake-up too
-    /// many. Permitted are 8 idle wake-ups for each wake-up that had events, and one more each millisecond, of which up
-    /// to 1,024 accumulate.
+    /// Returns how often the peer was throttled: for a millisecond after an idle wake-up over its budget, this process
+    /// did not listen to it. The budget grows by 8 idle wake-ups for each wake-up that had events, and by one each
+    /// millisecond, up to 1,024 in all.
     pub fn pauses(&self) -> u64 {
         self.pauses
     }
 
-    /// Returns the number of processes of the peer's user for which this process has an account.
+    /// Returns the number of processes of the peer's user for which this process has an account (the peer included).
     pub fn processes(&self) -> u64 {
         self.processes
     }

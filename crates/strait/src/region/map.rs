@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
 
-/// A mapping, with the charge against the peer that sent the memory, if one did.
+/// A mapping of a region, with the charge against the peer that sent the region, if a peer did.
 pub(super) struct Mapped {
     mapping: RegionMapping,
     _charge: Option<Arc<Charge>>,
@@ -44,7 +44,7 @@ impl RegionMap {
         self.0.mapping.is_writable()
     }
 
-    /// Fills `out` from byte `offset` of the mapping on, in one pass.
+    /// Fills `out` with the bytes of the mapping from byte `offset` on, in one pass: each byte is read once.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the mapping has fewer bytes there.
@@ -53,7 +53,7 @@ impl RegionMap {
         if self.0.mapping.copy_out(offset, out) { Ok(()) } else { Err(self.outside()) }
     }
 
-    /// Copies `bytes` to byte `offset` of the mapping, in one pass.
+    /// Copies `bytes` into the mapping, from byte `offset` on, in one pass.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`] if the region was mapped for reading.
@@ -66,8 +66,8 @@ impl RegionMap {
         }
     }
 
-    /// Returns the word of four bytes at byte `offset`; `None` if it is not inside, not aligned or not writable. A
-    /// loaded value may have been written by any process that can write.
+    /// Returns the word of four bytes at byte `offset` of the mapping; `None` if the word is not inside the mapping,
+    /// not aligned or not writable. Any process that can write to the region may have written the value that you load.
     ///
     /// A mapping gives out words of one size only, the size asked for first, and `None` for the other size. Rust's
     /// memory model does not define atomic accesses of two sizes to the same bytes ([`std::sync::atomic`], *mixed-size
@@ -76,14 +76,15 @@ impl RegionMap {
         self.0.mapping.word32(offset)
     }
 
-    /// Returns the word of eight bytes at byte `offset`; `None` if it is not inside, not aligned or not writable, or if
-    /// this mapping has given out a word of [four bytes](Self::word32).
+    /// Returns the word of eight bytes at byte `offset` of the mapping; `None` if the word is not inside the mapping,
+    /// not aligned or not writable. Also returns `None` if this mapping has given out a word of [four
+    /// bytes](Self::word32).
     pub fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         self.0.mapping.word64(offset)
     }
 
-    /// Returns the address of the first mapped byte. Other processes may write there at any time: access the memory as
-    /// if every byte were volatile, and never through a reference.
+    /// Returns the address in this process of the first mapped byte. Other processes may write there at any time:
+    /// access the memory as if every byte were volatile, and never through a reference.
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.mapping.base()
     }
@@ -100,7 +101,7 @@ impl fmt::Debug for RegionMap {
     }
 }
 
-/// A mapping of a sealed region, as bytes that never change, even if an untrusted process made them.
+/// A mapping of a sealed region. Its bytes never change, even if an untrusted process made the region.
 pub struct RegionView(pub(super) Mapped);
 
 impl Deref for RegionView {
@@ -123,7 +124,8 @@ impl fmt::Debug for RegionView {
     }
 }
 
-/// A private, writable copy of a sealed region. The kernel copies a page when it is first written to.
+/// A private copy of a sealed region, which this process can write to. The kernel copies each page when this process
+/// first writes to it.
 pub struct RegionCopy(pub(super) Mapped);
 
 impl Deref for RegionCopy {

@@ -56,20 +56,21 @@ struct Memory {
     fd: OwnedFd,
     len: usize,
     huge_pages: bool,
-    /// The charge for memory that a peer sent, shared with all mappings of the memory.
+    /// The charge against the peer that sent the region; `None` if no peer is charged. All mappings of the region share
+    /// the charge.
     charge: Option<Arc<Charge>>,
 }
 
-/// What a handle of a region permits. The kernel enforces it.
+/// What a handle of a region permits: writing, reading, or reading of what never changes. The kernel enforces this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// This handle permits reading and writing.
+    /// `Writable`: this handle permits reading and writing.
     Writable,
-    /// This handle permits reading only, but the memory may still change. Two kinds of writers can remain: a process
-    /// that had the region mapped for writing when [`Region::admit_no_writer`] was called; and, if this handle is a
-    /// [`Region::reader`], a process with a writable handle.
+    /// `ReadOnly`: this handle permits reading only, but the memory may still change. Two kinds of writers can remain:
+    /// a process that had the region mapped for writing when [`Region::admit_no_writer`] was called; and, if this
+    /// handle is a [`Region::reader`], a process with a writable handle.
     ReadOnly,
-    /// This handle permits reading, and the memory never changes again.
+    /// `Sealed`: this handle permits reading, and the memory never changes again.
     Sealed,
 }
 
@@ -93,16 +94,17 @@ impl RegionOptions {
         Self::default()
     }
 
-    /// Sets a name for debugging, which is shown in `/proc/*/maps`. It has at most 249 bytes, none of them 0, and need
-    /// not be unique.
+    /// Sets the region's name for debugging, which is shown in `/proc/*/maps`. A name has at most 249 bytes, none of
+    /// them 0, and need not be unique.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Asks the kernel for huge pages whenever this process maps the region through a handle that it did not receive.
-    /// Whether shared memory can have huge pages depends on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    /// Makes this process ask the kernel for huge pages whenever it maps the region, unless it uses a handle that it
+    /// received. Whether shared memory can have huge pages depends on
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
     #[must_use]
     pub fn huge_pages(mut self, wanted: bool) -> Self {
         self.huge_pages = wanted;
@@ -121,7 +123,7 @@ impl RegionOptions {
         Ok(Region { memory: Arc::new(Memory { fd, len, huge_pages: self.huge_pages, charge: None }) })
     }
 
-    /// Creates a [writable](Access::Writable) region with the contents `bytes`.
+    /// Creates a [writable](Access::Writable) region of as many bytes as `bytes`, filled with them.
     ///
     /// # Errors
     /// The errors of [`create`](Self::create).
@@ -141,7 +143,7 @@ impl Region {
         RegionOptions::new().create(len)
     }
 
-    /// Creates a sealed region with the contents `bytes`, which never changes again.
+    /// Creates a sealed region that holds `bytes` and never changes again.
     ///
     /// # Errors
     /// The errors of [`RegionOptions::create`].
@@ -151,12 +153,12 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes a region of a memfd, with the rights that the descriptor gives. The size must be sealed already, or the
-    /// memfd must permit seals; then this call seals the size.
+    /// Makes a region from the memfd `fd`. The region permits what the descriptor permits. The memfd's size must be
+    /// sealed already, or the memfd must permit seals; then this call seals the size.
     ///
     /// # Errors
     /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), or its size
-    /// could change; [`Error::System`]. The descriptor comes back with the error.
+    /// could change; [`Error::System`]. The descriptor is returned with the error.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, (Error, OwnedFd)> {
         let check = |fd: &OwnedFd| {
             let mut facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
@@ -175,8 +177,9 @@ impl Region {
         }
     }
 
-    /// Makes a region of memory that a peer sent as a region of `len` bytes, and for which it was charged. Checks that
-    /// the size is sealed and is `len`. The descriptor comes back with an error.
+    /// Makes a region from the memory `fd` that a peer sent as a region of `len` bytes. Checks that the size is sealed
+    /// and is `len`. The caller has charged the peer: the region keeps `charge`. The descriptor is returned with each
+    /// error.
     pub(crate) fn received(fd: OwnedFd, len: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
         let facts = match region::facts(fd.as_fd()) {
             Ok(facts) => facts.filter(|facts| facts.fixed && facts.readable),
@@ -191,12 +194,14 @@ impl Region {
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: charge.map(Arc::new) }) })
     }
 
-    /// Returns the descriptor, if this is the only handle for it in this process.
+    /// Returns the region's descriptor if this is the only handle in this process that holds it; otherwise drops the
+    /// handle and returns `None`.
     pub(crate) fn into_only_fd(self) -> Option<OwnedFd> {
         Arc::into_inner(self.memory).map(|memory| memory.fd)
     }
 
-    /// Returns a new descriptor for the memory, such as other libraries take.
+    /// Returns a new descriptor for the region's memory, which you can give to other libraries. Closing it does not
+    /// affect the region.
     ///
     /// # Errors
     /// [`Error::NoDescriptors`].
@@ -204,7 +209,7 @@ impl Region {
         region::duplicate(self.as_fd())
     }
 
-    /// Returns the size in bytes, which never changes.
+    /// Returns the size of the region in bytes, which never changes.
     pub fn len(&self) -> usize {
         self.memory.len
     }
@@ -214,13 +219,13 @@ impl Region {
         self.len() == 0
     }
 
-    /// Returns the name with which the region was made, if the kernel tells it.
+    /// Returns the name with which the region was made; `None` if the name cannot be read from `/proc`.
     pub fn name(&self) -> Option<String> {
         region::name(self.as_fd())
     }
 
-    /// Returns what this handle permits now. Processes that may write can take rights away at any time; no process can
-    /// give rights back.
+    /// Returns what this handle permits now. A process that may write can take rights away from all handles at any
+    /// time; no process can give rights back.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -315,8 +320,8 @@ impl Region {
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages, charge: charge.clone() }) })
     }
 
-    /// Fills `out` from byte `offset` on, without a mapping. If other processes write at the same time, any mixture of
-    /// old and new bytes can be read.
+    /// Fills `out` from the region, from byte `offset` on, without a mapping. If other processes write at the same
+    /// time, `out` may get any mixture of old and new bytes.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the region has fewer bytes there; [`Error::System`].
@@ -327,7 +332,8 @@ impl Region {
 
     /// Writes `bytes` to the region, from byte `offset` on, without a mapping: this is the fastest way to fill
     /// untouched memory. If the kernel refuses the call, this method copies the bytes through a mapping. The kernel
-    /// does so if another process, which was sent the region and so has the same open file, has set the file to append.
+    /// refuses if another process, to which the region was sent and which so shares the open file, has set the file to
+    /// append.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`]; [`Error::System`], also if `RLIMIT_FSIZE`
@@ -342,8 +348,8 @@ impl Region {
         }
     }
 
-    /// Maps a range of the region (`..` for all of it) for reading, also if other processes write to it: bytes are
-    /// copied out.
+    /// Maps a range of the region, in bytes (`..` for all of it), for reading. Other processes may write to the region
+    /// at the same time, so the mapping only copies bytes out.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the range is not inside the region; [`Error::NoMemory`], [`Error::System`].
@@ -353,7 +359,7 @@ impl Region {
         self.map_as(range, how).map(RegionMap)
     }
 
-    /// Maps a range of the region (`..` for all of it) for reading and writing.
+    /// Maps a range of the region, in bytes (`..` for all of it), for reading and writing.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if this handle does not permit writing; otherwise the errors of [`Region::map`].
@@ -361,8 +367,9 @@ impl Region {
         self.map_as(range, How::Write).map(RegionMap)
     }
 
-    /// Maps a range of the region (`..` for all of it) for reading in place, as ordinary bytes. The region must be
-    /// [sealed](Self::seal). This call asks the kernel whether it is, so the region's sender need not be trusted.
+    /// Maps a range of the region, in bytes (`..` for all of it), for reading in place, as ordinary bytes. The region
+    /// must be [sealed](Self::seal). This call asks the kernel whether it is, so you need not trust the region's
+    /// sender.
     ///
     /// # Errors
     /// [`Error::NotSealed`]; otherwise the errors of [`Region::map`].
@@ -421,27 +428,29 @@ impl Region {
         Ok(map::Mapped::new(mapping, self.memory.charge.clone()))
     }
 
-    /// Returns the error for a mapping that the kernel refused: [`Error::ReadOnly`] if the handle does not permit
-    /// writing. (A refusal by a sandbox has the same error number.)
+    /// Returns the error to report when the kernel has refused a mapping with `error`: [`Error::ReadOnly`] if the
+    /// handle does not permit writing and the mapping was for writing, otherwise `error` itself. (A refusal by a
+    /// sandbox has the same error number.)
     fn why_not(&self, error: Error, how: How) -> Error {
         let asked = how == How::Write && region::is_refusal(error);
         if asked && self.facts().is_ok_and(|facts| !facts.writable) { Error::ReadOnly } else { error }
     }
 
-    /// Fails with [`Error::OutOfRange`] if `len` bytes from `offset` on are not all inside the region.
+    /// Fails with [`Error::OutOfRange`] if the `len` bytes of the region from byte `offset` on are not all inside the
+    /// region.
     fn range(&self, offset: usize, len: usize) -> Result<(), Error> {
         let inside = self.len().checked_sub(offset).is_some_and(|room| len <= room);
         if inside { Ok(()) } else { Err(Error::OutOfRange { len: self.len() }) }
     }
 }
 
-/// Returns the size in bytes, if a slice can have this size.
+/// Returns the size of the file in bytes; `None` if no slice can have this size.
 fn usize_len(facts: &Facts) -> Option<usize> {
     usize::try_from(facts.len).ok().filter(|len| isize::try_from(*len).is_ok())
 }
 
 impl AsFd for Region {
-    /// Returns the memfd.
+    /// Returns the descriptor of the region's memory, a memfd.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.fd.as_fd()
     }

@@ -16,7 +16,7 @@
 //! bits 25..30  moving                     bits 53..56  0; the bits above are other parts of the handshake
 //! ```
 
-/// A word of a control block: the bit of the layout at which its offset begins, and its own size in bytes.
+/// A word of a control block: the lowest bit in a [`Layout`] of the word's offset, and the word's size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     shift: u32,
@@ -40,19 +40,19 @@ pub(super) const FORWARD: Word = word(9, 16);
 
 const WORDS: [Word; 10] = [WAITING, CPU, QUOTA, TRANSFER, DONE, MOVING, CREDIT, TAKEN, SLEEPING, FORWARD];
 
-/// Bit of the layout at which the size of the control block begins.
+/// Lowest of the bits of a [`Layout`] that hold the size of the control block.
 const CONTROL: u32 = 50;
 
-/// The layout of a control block: the offsets of its words, and its size.
+/// The layout of a ring's control block: the offsets of its words and its size, packed into one word of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout(u64);
 
 impl Layout {
-    /// Number of bytes at the start of a control block in which all its words lie. A control block has at most 512
-    /// bytes.
+    /// Number of bytes at the start of a control block: all its words lie in them. The whole control block has at most
+    /// 512 bytes.
     pub(super) const REACH: usize = 128;
 
-    /// The layout of the first version, which also holds for a peer that says nothing.
+    /// The layout of the first protocol version. It also holds for a peer that announces no layout in the handshake.
     pub(crate) const FIRST: Self = Self::of([0, 4, 8, 16, 20, 24, 64, 72, 80, 88], 128);
 
     const fn of(offsets: [u64; WORDS.len()], control: u64) -> Self {
@@ -65,13 +65,14 @@ impl Layout {
         Self(packed)
     }
 
-    /// Returns the layout as the word that is sent in the handshake.
+    /// Returns the layout as the word that this process sends in the handshake.
     pub(crate) fn said(self) -> u64 {
         self.0
     }
 
-    /// Returns the layout that a peer said in the handshake; [`Layout::FIRST`] for 0. Returns `None` if a word is not
-    /// aligned or not inside the control block, if words overlap, or if unknown bits are set.
+    /// Returns the layout that a peer sent in the handshake as the word `said`; [`Layout::FIRST`] for 0. Returns `None`
+    /// if a word of the control block would not be aligned or not be inside it, if words would overlap, or if unknown
+    /// bits are set.
     pub(crate) fn heard(said: u64) -> Option<Self> {
         if said == 0 {
             return Some(Self::FIRST);
@@ -98,13 +99,14 @@ impl Layout {
         ((self.0 >> CONTROL & 7) as usize + 1) * 64
     }
 
-    /// Returns the offset in bytes of a word of 4 bytes. The whole word is inside [`Layout::REACH`].
+    /// Returns the offset in bytes of the 4-byte word `word` in a control block. The whole word is inside the first
+    /// [`Layout::REACH`] bytes, whatever the peer sent.
     #[inline]
     pub(super) fn offset32(self, word: Word) -> usize {
         (self.0 >> word.shift & 31) as usize * 4
     }
 
-    /// Returns the offset in bytes of a word of 8 bytes, which is aligned to 8.
+    /// Returns the offset in bytes of the 8-byte word `word` in a control block, a multiple of 8.
     #[inline]
     pub(super) fn offset64(self, word: Word) -> usize {
         (self.0 >> word.shift & 30) as usize * 4

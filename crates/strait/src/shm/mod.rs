@@ -35,36 +35,42 @@ use crate::os::fork::Born;
 use crate::os::memory;
 use crate::quota::{Amounts, Charge, Ledger, Resource};
 
-/// A mapping that other processes may have too. Dropping the last reference unmaps it.
+/// A mapping of memory that other processes may have mapped too. Dropping the last reference to it removes the mapping
+/// from this process.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// The charge against the peer that sent the memory; `None` if this process made it, or nothing was charged.
+    /// The charge against the peer that sent the memory; `None` if this process made the memory, or the peer was
+    /// charged nothing.
     charge: Option<Box<Charge>>,
-    /// The descriptor of immutable memory, if it was retained so that the memory can be passed on.
+    /// The descriptor of the memory, if it was retained so that this process can send the memory on to another process.
+    /// Only immutable memory has one.
     descriptor: OnceLock<Box<RetainedFd>>,
     born: Born,
 }
 
-/// A descriptor that was retained when its memory was mapped.
+/// A descriptor that this process retains after it has mapped the descriptor's memory.
 #[derive(Debug)]
 struct RetainedFd {
     fd: OwnedFd,
-    /// The charge for the descriptor, if a peer sent it. It is released when the descriptor is closed, even if other
-    /// users of the memory remain.
+    /// The charge against the peer that sent the descriptor; `None` if no peer is charged. The charge is released when
+    /// the descriptor is closed, even if the memory stays mapped.
     _charge: Option<Charge>,
 }
 
-/// Size in bytes up to which memory is copied and not passed on: for less, a descriptor costs more than the copy.
+/// Size in bytes up to which, included, memory is copied for another process and not sent on as a descriptor: for less
+/// memory, a descriptor costs more than the copy.
 pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 
-/// The sizes in bytes, both bounds included, that memory for some purpose can have if a correct peer sent it.
+/// Range of the sizes in bytes, both bounds included, that received memory for one purpose can have if the peer is
+/// correct.
 pub(crate) type Sizes = RangeInclusive<usize>;
 
-/// Checks memory that both sides will write, before it is mapped. So memory that no correct peer sends fails with
-/// [`Error::BadPeer`], and not with an error of `mmap` that would look temporary.
+/// Checks memory that a peer sent for both sides to write, before it is mapped: that its size is sealed and one of
+/// `sizes`, and that it is writable. Fails with [`Error::BadPeer`] if no correct peer sends such memory; without the
+/// check, `mmap` would fail with an error that looks temporary.
 fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.writable {
@@ -73,7 +79,8 @@ fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     checked.of_size(sizes)
 }
 
-/// Checks memory that must be immutable, before it is mapped. Fails with [`Error::BadPeer`] if it is not.
+/// Checks memory that a peer sent as immutable, before it is mapped. Fails with [`Error::BadPeer`] if the memory is not
+/// sealed against writes, cannot be read, or its size is not one of `sizes`.
 fn checked_immutable(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.immutable {
@@ -91,7 +98,7 @@ impl memory::Checked {
         if fits { Ok(self) } else { Err(Error::BadPeer("memory of an impossible size")) }
     }
 
-    /// Returns the amounts that a peer is charged for this memory: its bytes, and one mapping.
+    /// Returns the amounts that a peer is charged for mapping this memory: its size in bytes, and one mapping.
     fn amounts(&self) -> Amounts {
         Amounts::of(Resource::Memory, self.len).and(Resource::Mappings, 1)
     }
@@ -104,7 +111,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps zeroed memory of this process alone, for a channel whose two ends are both in this process.
+    /// Maps `len` bytes of zeroed memory that no other process can map, for a channel whose two ends are both in this
+    /// process.
     pub(crate) fn private(len: usize) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             base: memory::map(memory::Source::Anonymous, len)?,
@@ -116,8 +124,8 @@ impl Mapping {
         }))
     }
 
-    /// Creates zeroed memory of `len` bytes and returns its mapping and the descriptor that shares it. Its size is
-    /// sealed.
+    /// Creates zeroed shared memory of `len` bytes, whose size is sealed, and maps it. Returns the mapping, and the
+    /// descriptor with which other processes can map the memory. `name` is for debugging.
     pub(crate) fn shared(name: &str, len: usize) -> Result<(Arc<Self>, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         memory::seal_size(&fd)?;
@@ -128,32 +136,35 @@ impl Mapping {
         ))
     }
 
-    /// Creates zeroed memory of `len` bytes that no other process has yet and that can still be sealed against writes.
+    /// Creates zeroed memory of `len` bytes and maps it. Returns the mapping and the descriptor. No other process has
+    /// the memory yet, and no seal is set, so the memory can still be filled and then sealed.
     pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
         Ok((Self { base, len, writable: true, charge: None, descriptor: OnceLock::new(), born: Born::here() }, fd))
     }
 
-    /// Maps memory that a peer sent, if it is a memfd whose size is sealed and one of `sizes`. Charges the peer for it.
+    /// Maps memory that a peer sent, for reading and writing, and charges the peer for it. The memory must be a
+    /// writable memfd whose size is sealed and one of `sizes`.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if the memory is not such; [`Error::LimitReached`] if a limit stops it; the errors of `mmap`.
+    /// [`Error::BadPeer`] if the memory is of another kind or size; [`Error::LimitReached`] if a limit forbids the
+    /// charge; the errors of `mmap`.
     pub(crate) fn received(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, sizes)?;
         let charge = ledger.charge(checked.amounts())?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory as [`Mapping::received`] does, but whatever the limits: for memory of which a peer can send only a
-    /// little.
+    /// Maps memory as [`Mapping::received`] does, and charges the peer even if a limit is exceeded. Serves memory of
+    /// which a peer can send only a little.
     pub(crate) fn received_anyway(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, sizes)?;
         let charge = ledger.charge_anyway(checked.amounts());
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory as [`Mapping::received`] does, but for reading only, and only if it is sealed against writes.
+    /// Maps memory as [`Mapping::received`] does, but for reading only. The memory must also be sealed against writes.
     pub(crate) fn received_immutable(
         fd: BorrowedFd<'_>,
         sizes: Sizes,
@@ -164,14 +175,15 @@ impl Mapping {
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps sealed memory for a payload of `len` bytes. The memory may be longer, up to the end of the payload's last
-    /// page. The peer was charged before.
+    /// Maps, for reading, sealed memory that a peer sent with a payload of `len` bytes. The memory may be shorter, or
+    /// longer up to the end of the payload's last page. The caller has charged the peer: the mapping keeps `charge`.
     pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked_immutable(fd, 1..=len.next_multiple_of(rustix::param::page_size()))?;
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps writable memory of exactly `len` bytes that a peer sent. The peer was charged before.
+    /// Maps, for reading and writing, memory of exactly `len` bytes that a peer sent. The caller has charged the peer:
+    /// the mapping keeps `charge`.
     pub(crate) fn received_for(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, len..=len)?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
@@ -189,16 +201,17 @@ impl Mapping {
         Ok(Arc::new(Self { base, len, writable, charge, descriptor, born }))
     }
 
-    /// Releases the charge against the peer that sent this memory: from now on its user in this process is responsible
-    /// for it.
+    /// Releases the charge against the peer that sent this memory. From now on the memory counts as this program's own;
+    /// it stays mapped.
     pub(crate) fn release_charge(&self) {
         if let Some(charge) = &self.charge {
             charge.release();
         }
     }
 
-    /// Retains the descriptor `fd` of this memory, if the memory is immutable, longer than [`WORTH_PASSING_ON`], and
-    /// `ledger` and the process have room for a descriptor. Otherwise returns the descriptor.
+    /// Retains `fd`, the descriptor of this memory, so that this process can send the memory on. Does so only if the
+    /// memory is immutable and longer than [`WORTH_PASSING_ON`], and if `ledger` and the process have room for one more
+    /// descriptor. Returns `None` if the descriptor is retained now, otherwise the descriptor.
     pub(crate) fn retain_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
         if self.writable || self.len <= WORTH_PASSING_ON {
             return Some(fd);
@@ -211,19 +224,19 @@ impl Mapping {
         }
     }
 
-    /// Returns the descriptor of this memory, if it was retained.
+    /// Returns the descriptor of this memory, if it was retained; otherwise `None`.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.get().map(|retained| retained.fd.as_fd())
     }
 
-    /// Returns whether this memory has no page more than a payload of `len` bytes needs; so retaining the payload
-    /// retains nothing else.
+    /// Returns whether a payload of the first `len` bytes fills this memory, up to the rest of its last page. If so,
+    /// retaining the memory for the payload retains nothing else.
     pub(crate) fn fits(&self, len: usize) -> bool {
         len > 0 && len <= self.len && self.len <= len.next_multiple_of(rustix::param::page_size())
     }
 
-    /// Returns whether a sealed payload of `len` bytes can be passed on with its memory: its descriptor was retained,
-    /// and nothing else in the memory would go along.
+    /// Returns whether a sealed payload of the first `len` bytes can be sent on to another process together with this
+    /// memory. The descriptor must be retained, and the memory must hold nothing but the payload and zeroes.
     pub(crate) fn can_be_passed_on(&self, len: usize) -> bool {
         self.descriptor().is_some() && self.fits(len) && {
             // The rest of the last page, behind the end of the file, is mapped as well and may have been written.
@@ -235,7 +248,8 @@ impl Mapping {
         }
     }
 
-    /// Returns whether this memory is mapped in another process, of which this process is a forked child.
+    /// Returns whether another process made this mapping and this process is its forked child, in which the memory is
+    /// not mapped.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.born.is_elsewhere()
     }
@@ -245,7 +259,7 @@ impl Mapping {
         self.len
     }
 
-    /// Returns the address of byte `offset` in this process.
+    /// Returns the address in this process of byte `offset` of the mapping.
     ///
     /// # Panics
     /// If `offset` is greater than the size of the mapping.
@@ -284,7 +298,7 @@ impl Mapping {
         unsafe { copy(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len()) }
     }
 
-    /// Fills `out` with the bytes from `offset` on.
+    /// Fills `out` with the bytes of this memory from byte `offset` on.
     ///
     /// # Panics
     /// If the mapping has fewer bytes there.
@@ -296,15 +310,15 @@ impl Mapping {
         unsafe { written(out) }
     }
 
-    /// Allocates the pages of `len` bytes from `offset` on now, and not at the first access. Bytes outside the mapping
-    /// are ignored. Affects speed only.
+    /// Allocates now, and not at the first access, the pages of the `len` bytes from byte `offset` on. Ignores bytes
+    /// outside the mapping; does nothing for a read-only one. Affects speed only.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
         if self.writable && offset < self.len {
             memory::populate(self.base, offset, len.min(self.len - offset));
         }
     }
 
-    /// Zeroes `len` bytes from `offset` on.
+    /// Zeroes `len` bytes of this memory from byte `offset` on.
     ///
     /// # Panics
     /// If the mapping has fewer bytes there, or is read-only.
@@ -314,7 +328,7 @@ impl Mapping {
         unsafe { std::ptr::write_bytes(self.base.as_ptr().add(offset), 0, len) }
     }
 
-    /// Returns the first `len` bytes of a sealed payload, in place.
+    /// Returns the first `len` bytes of this immutable memory, in place.
     ///
     /// # Panics
     /// If the memory is not sealed against writes (see [`Mapping::received_immutable`]), or shorter than `len`.
@@ -325,7 +339,8 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), len) }
     }
 
-    /// Returns `len` bytes from `offset` on, for writing.
+    /// Returns the `len` bytes of this memory from byte `offset` on, for writing in place. Panics if the mapping has
+    /// fewer bytes there, or is read-only.
     ///
     /// # Safety
     /// Nothing else in this process uses the range while the slice lives. A peer may write to the range too, which is
@@ -337,7 +352,8 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }
     }
 
-    /// Returns the bytes of memory that no other process has.
+    /// Returns all bytes of this memory, for reading and writing. Only the process that made the memory calls this,
+    /// before any other process has it. Panics if the mapping is read-only.
     pub(crate) fn own_bytes(&mut self) -> &mut [u8] {
         assert!(self.writable);
         // SAFETY: a `&mut self` exists only before the mapping is put into an `Arc` or its descriptor is sent (see
@@ -356,7 +372,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Copies `len` bytes, one side of which may be shared memory, in exactly one pass.
+/// Copies `len` bytes from `from` to `to`, in exactly one pass: each byte is read once. One of the two sides may be
+/// shared memory.
 ///
 /// # Safety
 /// Both ranges are mapped, the destination for writing, and they do not overlap.
@@ -374,16 +391,16 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// Number of bytes up to which a copy in pieces is faster than a call of `memcpy`.
 const SMALL: usize = 64;
 
-/// Copies up to [`SMALL`] bytes in pieces.
+/// Copies `len` bytes, at most [`SMALL`], from `from` to `to`, in a few pieces of constant size.
 ///
 /// # Safety
 /// Both ranges are mapped, the destination for writing, and they do not overlap.
 #[inline]
 unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
-    /// Copies `N` bytes at offset `at` of both ranges.
+    /// Copies `N` bytes from offset `at` of the range `from` to offset `at` of the range `to`.
     ///
     /// # Safety
-    /// Both ranges have `N` bytes from `at` on; otherwise the promise is that of [`copy`].
+    /// Both ranges have `N` bytes from `at` on and are mapped, the destination for writing, and they do not overlap.
     #[inline]
     unsafe fn piece<const N: usize>(from: *const u8, to: *mut u8, at: usize) {
         // SAFETY: the caller's promise.
@@ -424,7 +441,7 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Returns bytes that have been written as initialised ones.
+/// Returns `out` as initialised bytes.
 ///
 /// # Safety
 /// All bytes of `out` have been written.
@@ -434,8 +451,8 @@ unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
 }
 
-/// Must be called before each access to shared memory: here a fuzzer can change the memory in the middle of a call, as
-/// a peer could.
+/// Marks an access to shared memory; must be called right before each. A fuzzer can change the memory at this moment,
+/// in the middle of a call, as a peer could. Does nothing without the feature `fuzzing`.
 #[inline]
 fn accessed() {
     #[cfg(feature = "fuzzing")]

@@ -27,7 +27,7 @@ use crate::os::memory;
 use crate::quota::Charge;
 use crate::ring::stream::{Span, Words};
 
-/// Offset in bytes of the buffer in the memory of a data pipe.
+/// Offset in bytes of the buffer from the start of the memory of a data pipe.
 const BUFFER: usize = 4096;
 
 const WRITTEN: usize = 0;
@@ -39,7 +39,7 @@ const CONSUMER_CPU: usize = 140;
 const SLEEPING: usize = 256;
 const WAITING: usize = 384;
 
-/// The mapped memory of a data pipe, and its descriptor.
+/// The memory of a data pipe (its words and its buffer), mapped in this process, and its descriptor.
 #[derive(Debug)]
 pub(crate) struct PipeMemory {
     mapping: Arc<Mapping>,
@@ -47,31 +47,33 @@ pub(crate) struct PipeMemory {
 }
 
 impl PipeMemory {
-    /// Returns the size in bytes of the memory of a pipe with a buffer of `capacity` bytes; `None` if it does not fit
-    /// `usize`.
+    /// Returns the size in bytes of the memory of a data pipe with a buffer of `capacity` bytes, in whole pages of
+    /// 4,096 bytes; `None` if no `usize` can hold the size.
     pub(crate) fn size(capacity: u64) -> Option<usize> {
         usize::try_from(capacity).ok()?.checked_add(BUFFER)?.checked_next_multiple_of(4096)
     }
 
-    /// Creates the memory of a pipe with a buffer of `capacity` bytes.
+    /// Creates and maps the zeroed memory of a data pipe with a buffer of `capacity` bytes. `name` is for debugging.
     pub(crate) fn new(name: &str, capacity: u64) -> Result<Self, Error> {
         let size = Self::size(capacity).ok_or(Error::NoMemory { call: "memory for a data pipe" })?;
         let (mapping, fd) = Mapping::shared(name, size)?;
         Ok(Self { mapping, fd })
     }
 
-    /// Maps this memory once more, for the other end in the same process: each end has a mapping of its own.
+    /// Maps this memory a second time, for the other end of the data pipe in this process. The result has a mapping and
+    /// a descriptor of its own.
     pub(crate) fn again(&self) -> Result<Self, Error> {
         let fd = crate::os::region::duplicate(self.fd.as_fd())?;
         let mapping = Mapping::received_for(fd.as_fd(), self.mapping.len(), None)?;
         Ok(Self { mapping, fd })
     }
 
-    /// Maps memory that a peer sent for a pipe of `capacity` bytes, for which the peer was charged before.
+    /// Maps memory that a peer sent for a data pipe with a buffer of `capacity` bytes. The caller has charged the peer:
+    /// the mapping keeps `charge`.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if the memory has another size or kind; the errors of `mmap`. The descriptor comes back with
-    /// each.
+    /// [`Error::BadPeer`] if the memory has another size or kind; the errors of `mmap`. The descriptor is returned with
+    /// each error.
     pub(crate) fn received(fd: OwnedFd, capacity: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
         let size = Self::size(capacity).ok_or(Error::BadPeer("a data pipe over the largest size"));
         match size.and_then(|size| Mapping::received_for(fd.as_fd(), size, charge)) {
@@ -80,17 +82,19 @@ impl PipeMemory {
         }
     }
 
-    /// Allocates all pages of the memory now, and not at the first access.
+    /// Allocates all pages of the data pipe's memory now, and not at the first access. Affects speed only.
     pub(crate) fn populate(&self) {
         self.mapping.populate(0, self.mapping.len());
     }
 
-    /// Returns the word with the CPU that the pipe's producer last ran on, plus 1; 0 if this is unknown.
+    /// Returns the shared word with the number of the CPU that the pipe's producer last ran on, plus 1; the word is 0
+    /// while this is unknown.
     pub(crate) fn producer_cpu(&self) -> &AtomicU32 {
         self.word32(PRODUCER_CPU)
     }
 
-    /// Returns the word with the CPU that the pipe's consumer last ran on, plus 1; 0 if this is unknown.
+    /// Returns the shared word with the number of the CPU that the pipe's consumer last ran on, plus 1; the word is 0
+    /// while this is unknown.
     pub(crate) fn consumer_cpu(&self) -> &AtomicU32 {
         self.word32(CONSUMER_CPU)
     }
@@ -110,7 +114,7 @@ impl PipeMemory {
         unsafe { AtomicU64::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Copies `bytes` into the pipe's buffer, from the start of `span` on.
+    /// Copies `bytes` into the data pipe's buffer, from the start of `span` on.
     ///
     /// # Panics
     /// If the span is shorter than `bytes`.
@@ -119,7 +123,7 @@ impl PipeMemory {
         self.mapping.copy_in(BUFFER + span.at, bytes);
     }
 
-    /// Fills `out` from the pipe's buffer, from the start of `span` on.
+    /// Fills `out` from the data pipe's buffer, from the start of `span` on.
     ///
     /// # Panics
     /// If the span is shorter than `out`.
@@ -130,13 +134,15 @@ impl PipeMemory {
         self.mapping.copy_out(BUFFER + span.at, out);
     }
 
-    /// Returns the address of the first byte of `span` in this process.
+    /// Returns the address in this process of the first byte of `span`, a part of the data pipe's buffer. Panics if the
+    /// span is not inside the buffer.
     pub(crate) fn at(&self, span: Span) -> *const u8 {
         let end = self.mapping.at(BUFFER + span.at + span.len);
         end.wrapping_sub(span.len)
     }
 
-    /// Returns the bytes of `span`, for writing.
+    /// Returns the bytes of `span`, a part of the data pipe's buffer, for writing in place. Panics if the span is not
+    /// inside the buffer.
     ///
     /// # Safety
     /// Nothing else uses the span through this mapping while the slice lives.
@@ -146,7 +152,9 @@ impl PipeMemory {
         unsafe { self.mapping.uninit_mut(BUFFER + span.at, span.len) }
     }
 
-    /// Writes bytes from the start of `span` to the file `to` in one system call. Returns how many bytes the file took.
+    /// Writes the bytes of `span`, a part of the data pipe's buffer, to the file `to` in one system call. Returns how
+    /// many bytes the file has accepted, which may be fewer; fails with [`Error::WouldBlock`] if the file accepts none
+    /// now.
     pub(crate) fn write_out(&self, span: Span, to: BorrowedFd<'_>) -> Result<usize, Error> {
         accessed();
         // SAFETY: `at` checked that the bytes are mapped and readable. The kernel does not mind if they change during

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use super::{Mapping, accessed};
 use crate::ring::ready_bitmap::{BYTES, KNOWN, POSTED, SLEEPING, WORDS, WORDS_AT, Words};
 
-/// The memory of a notification area, whose words other processes access too.
+/// The memory of a notification area (the ready bitmap and its words), which this process shares with its peer.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadyBitmapMemory(Arc<Mapping>);
 
 impl ReadyBitmapMemory {
-    /// Returns the notification area that fills `mapping`; `None` if the mapping has another size or is read-only.
+    /// Returns the notification area that fills the whole of `mapping`; `None` if the mapping does not have the size of
+    /// a notification area or is read-only.
     pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {
         (mapping.len() == BYTES && mapping.writable).then_some(Self(mapping))
     }

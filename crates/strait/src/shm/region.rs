@@ -11,17 +11,19 @@ use super::{accessed, copy};
 use crate::error::Error;
 use crate::os::region::{self, How};
 
-/// A mapped part of a file. A child of a `fork` has the mapping too, and unmaps its own.
+/// A mapping of a part of a region's file. A child made by `fork` inherits the mapping, and removing it in one process
+/// does not affect the other.
 #[derive(Debug)]
 pub(crate) struct RegionMapping {
-    /// Address of the first mapped page; dangling if nothing is mapped.
+    /// Address of the first mapped page; dangling if the mapping has no bytes.
     pages: NonNull<u8>,
     mapped: usize,
-    /// Number of bytes between the start of the first mapped page and the part of the file that was asked for.
+    /// Number of bytes between the start of the first mapped page and the first byte that the caller asked for.
     skip: usize,
     len: usize,
     how: How,
-    /// Size in bytes (4 or 8) of the words that were given out; 0 if none were.
+    /// Size in bytes (4 or 8) of the atomic words to which this mapping has returned references; 0 if it has returned
+    /// none.
     word: AtomicU8,
 }
 
@@ -33,7 +35,7 @@ unsafe impl Send for RegionMapping {}
 unsafe impl Sync for RegionMapping {}
 
 impl RegionMapping {
-    /// Maps `len` bytes of a file, from byte `offset` on.
+    /// Maps `len` bytes of the file `fd`, from byte `offset` on, in the way `how`. Maps nothing if `len` is 0.
     ///
     /// # Safety
     /// The size of the file is sealed and not below `offset + len`. With [`How::Immutable`] and [`How::Copy`] the file
@@ -56,7 +58,7 @@ impl RegionMapping {
         self.how == How::Write
     }
 
-    /// Returns the address of the first byte of the part of the file that was asked for.
+    /// Returns the address in this process of the first byte that the caller asked to be mapped.
     pub(crate) fn base(&self) -> *mut u8 {
         // SAFETY: the address is inside the mapping; if nothing is mapped, `skip` is 0 and the address stays dangling.
         unsafe { self.pages.as_ptr().add(self.skip) }
@@ -69,10 +71,10 @@ impl RegionMapping {
         }
     }
 
-    /// Returns the bytes of immutable memory, or of a private copy of it.
+    /// Returns all bytes of this mapping, which must be of immutable memory or a private copy.
     ///
     /// # Panics
-    /// If the mapping is neither.
+    /// If other processes can write to the mapped memory.
     pub(crate) fn bytes(&self) -> &[u8] {
         assert!(matches!(self.how, How::Immutable | How::Copy));
         // SAFETY: by the promise to `new` the file is sealed against writes and changes of its size. So the bytes are
@@ -80,7 +82,7 @@ impl RegionMapping {
         unsafe { std::slice::from_raw_parts(self.base(), self.len) }
     }
 
-    /// Returns the bytes of a private copy, for writing.
+    /// Returns all bytes of this mapping, which must be a private copy, for writing.
     ///
     /// # Panics
     /// If the mapping is not a private copy.
@@ -91,14 +93,16 @@ impl RegionMapping {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) }
     }
 
-    /// Returns the address of byte `offset` of the mapping; `None` if fewer than `len` bytes follow there.
+    /// Returns the address in this process of byte `offset` of the mapping; `None` if fewer than `len` bytes follow
+    /// there.
     fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let room = self.len.checked_sub(offset)?;
         // SAFETY: the address is inside the mapping or right behind it.
         (len <= room).then(|| unsafe { self.base().add(offset) })
     }
 
-    /// Fills `out` with the bytes from `offset` on. Returns `false`, and copies nothing, if there are fewer bytes.
+    /// Fills `out` with the bytes of the mapping from byte `offset` on. Returns `false`, and copies nothing, if the
+    /// mapping has fewer bytes there.
     pub(crate) fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
         let Some(from) = self.at(offset, out.len()) else { return false };
         // SAFETY: the range is mapped, as checked just now; `out` is private memory.
@@ -115,9 +119,9 @@ impl RegionMapping {
         true
     }
 
-    /// Returns the address of the word of `size` bytes at `offset`. Returns `None` if the word is not inside, not
-    /// aligned or not writable; or if words of another size were given out, since Rust does not define atomic accesses
-    /// of two sizes to the same bytes.
+    /// Returns the address of the word of `size` bytes (4 or 8) at byte `offset` of the mapping. Returns `None` if the
+    /// word is not inside the mapping, not aligned or not writable. Also returns `None` if the mapping has given out
+    /// words of the other size, since Rust does not define atomic accesses of two sizes to the same bytes.
     fn word(&self, offset: usize, size: u8) -> Option<*mut u8> {
         accessed();
         let bytes = usize::from(size);
@@ -127,8 +131,8 @@ impl RegionMapping {
         (before == 0 || before == size).then_some(at)
     }
 
-    /// Returns the word of 4 bytes at `offset`; `None` if it is not inside, not aligned or not writable, or if words of
-    /// 8 bytes were given out.
+    /// Returns the word of 4 bytes at byte `offset` of the mapping. Returns `None` if the word is not inside the
+    /// mapping, not aligned or not writable, or if this mapping has given out words of 8 bytes.
     pub(crate) fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         let at = self.word(offset, 4)?;
         // SAFETY: the word is inside the mapping and aligned, and the mapping lives as long as `self`. All access to
@@ -136,8 +140,8 @@ impl RegionMapping {
         Some(unsafe { AtomicU32::from_ptr(at.cast()) })
     }
 
-    /// Returns the word of 8 bytes at `offset`; `None` if it is not inside, not aligned or not writable, or if words of
-    /// 4 bytes were given out.
+    /// Returns the word of 8 bytes at byte `offset` of the mapping. Returns `None` if the word is not inside the
+    /// mapping, not aligned or not writable, or if this mapping has given out words of 4 bytes.
     pub(crate) fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         let at = self.word(offset, 8)?;
         // SAFETY: the conditions in `word32` hold for 8 bytes as well.

@@ -35,30 +35,34 @@ use super::layout::{CPU, CREDIT, DONE, FORWARD, MOVING, QUOTA, SLEEPING, TAKEN, 
 use super::{Layout, Mapping, accessed, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
-/// Value of the word *moving*: the maker has taken the lane back, to use it again.
+/// `TAKEN_BACK`: the value of a lane's word *moving* after the process that made the lane has taken it back, to use its
+/// memory again.
 const TAKEN_BACK: u32 = 2;
 
 impl Layout {
-    /// Returns the size in bytes of a lane with `cells` cells in each ring.
+    /// Returns the size in bytes of the memory of a lane whose two rings have `cells` cells each, their control blocks
+    /// included.
     pub(crate) fn lane_size(self, cells: usize) -> usize {
         2 * self.control() + 2 * cells * CELL
     }
 }
 
-/// The memory of a lane: two rings, one in each direction, with their words.
+/// The memory of a lane: two rings, one in each direction, and their control blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneMemory<'a> {
     mapping: &'a Arc<Mapping>,
-    /// Offset in bytes at which the lane begins in the mapping.
+    /// Offset in bytes of the lane's first byte from the start of the mapping.
     at: usize,
-    /// Number of cells of each ring when the lane is made.
+    /// Number of cells that each of the two rings has when the lane is made; a ring that has grown has more, in memory
+    /// of its own.
     cells: usize,
     layout: Layout,
 }
 
 impl<'a> LaneMemory<'a> {
-    /// Returns the lane that begins at byte `at`; `None` if it is not aligned, not inside the writable mapping, or
-    /// cannot have `cells` cells.
+    /// Returns the lane that begins at byte `at` of the mapping and whose rings have `cells` cells each. Returns `None`
+    /// if the lane would not be aligned or not be inside the mapping, if the mapping is read-only, or if no ring can
+    /// have `cells` cells.
     pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize, layout: Layout) -> Option<Self> {
         let end = at.checked_add(layout.lane_size(cells))?;
         (is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable).then_some(Self {
@@ -69,7 +73,8 @@ impl<'a> LaneMemory<'a> {
         })
     }
 
-    /// Returns the memory of the ring that side `side` (0 or 1) writes.
+    /// Returns the memory of the ring that the end of side `side` (0 or 1) writes, with the cells that the ring had
+    /// when the lane was made.
     pub(crate) fn ring(self, side: usize) -> RingMemory {
         assert!(side < 2);
         let base = self.mapping.base();
@@ -87,7 +92,7 @@ impl<'a> LaneMemory<'a> {
         }
     }
 
-    /// Returns a word of 4 bytes in the control block of ring `side`.
+    /// Returns the 4-byte word `word` in the control block of the ring that the end of side `side` writes.
     fn word32(self, side: usize, word: Word) -> &'a AtomicU32 {
         accessed();
         assert!(side < 2);
@@ -97,34 +102,37 @@ impl<'a> LaneMemory<'a> {
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Returns the transfer word of the end that this lane was made for, which says how far its move has come.
+    /// Returns the transfer word of the end for whose move this lane was made. The word holds the transfer state, which
+    /// says how far the move has come.
     pub(crate) fn transfer_word(self) -> &'a AtomicU32 {
         self.word32(0, TRANSFER)
     }
 
-    /// Returns the word that is 1 once side `side` no longer uses the lane.
+    /// Returns the word *done* of side `side`: 1 once the end of that side no longer uses the lane, else 0.
     pub(crate) fn done(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, DONE)
     }
 
-    /// Returns the word that is 1 while the maker of this lane moves an end into it.
+    /// Returns the word *moving*: 1 while the process that made this lane moves an end into it, 2 once that process has
+    /// taken the lane back, else 0.
     pub(crate) fn moving(self) -> &'a AtomicU32 {
         self.word32(0, MOVING)
     }
 
-    /// Returns whether both sides are done with the lane, and its maker is neither moving an end into it nor reusing
-    /// it.
+    /// Returns whether the lane's memory can be used again: the ends of both sides no longer use the lane, and the
+    /// process that made the lane neither moves an end into it nor has taken it back.
     pub(crate) fn is_unused(self) -> bool {
         (0..2).all(|side| self.done(side).load(Ordering::SeqCst) == 1) && self.moving().load(Ordering::SeqCst) == 0
     }
 
-    /// Takes the lane for another use, if it is unused. Returns `true` for exactly one of the callers that try at once.
+    /// Takes the lane back, so that the caller can use its memory again, if no end uses it. Returns `true` if this call
+    /// has taken the lane: for exactly one of several threads that try at once.
     pub(crate) fn take_if_unused(self) -> bool {
         let taken = || self.moving().compare_exchange(0, TAKEN_BACK, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.is_unused() && taken()
     }
 
-    /// Marks a lane that was never used as unused.
+    /// Marks the lane as unused by both ends, for a lane that has never been used.
     pub(crate) fn set_unused(self) {
         self.moving().store(0, Ordering::Release);
         for side in 0..2 {
@@ -132,35 +140,40 @@ impl<'a> LaneMemory<'a> {
         }
     }
 
-    /// Returns the word with the CPU on which the end of side `side` last ran, plus 1; 0 if this is unknown.
+    /// Returns the word with the number of the CPU on which the end of side `side` last ran, plus 1; the word is 0
+    /// while this is unknown.
     pub(crate) fn cpu(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, CPU)
     }
 
-    /// Returns the sleep word of side `side`'s producer: 0 while it is awake, else how it sleeps until there is room.
+    /// Returns the sleep word of the end of side `side` as a producer: 0 while it is awake, else how it sleeps until
+    /// its ring has room.
     pub(crate) fn waiting(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, WAITING)
     }
 
-    /// Returns the sleep word of the consumer of what side `side` writes: 0 while it is awake, else how it sleeps.
+    /// Returns the sleep word of the consumer that reads the ring which side `side` writes: 0 while that consumer is
+    /// awake, else how it sleeps until a message comes.
     pub(crate) fn sleeping(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, SLEEPING)
     }
 
-    /// Zeroes the lane, for its next use. Only its maker may do this, once both sides are done with it.
+    /// Zeroes the lane's memory for its next use. Only the process that made the lane may do this, once no end uses the
+    /// lane.
     pub(crate) fn clear(self) {
         self.mapping.zero(self.at, self.layout.lane_size(self.cells));
     }
 }
 
-/// The memory of a ring: a control block and cells.
+/// The memory of one ring: its control block (the shared words) and its cells.
 #[derive(Clone, Debug)]
 pub(crate) struct RingMemory {
     control: NonNull<u8>,
     cells: NonNull<u8>,
     count: usize,
     layout: Layout,
-    /// The mappings into which the two pointers point: that of the lane, and that of the cells once the ring has grown.
+    /// The mappings that `control` and `cells` point into: that of the lane and, once the ring has grown, that of the
+    /// larger cells.
     _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
 }
 
@@ -171,8 +184,8 @@ unsafe impl Send for RingMemory {}
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
-    /// Returns this ring's control block with the larger cells that fill `cells`; `None` if no larger ring has this
-    /// size.
+    /// Returns this ring after it has grown: with its old control block and the larger number of cells that fill
+    /// `cells`. Returns `None` if `cells` is not larger, is read-only, or has a size that no ring has.
     pub(crate) fn grown(&self, cells: Arc<Mapping>) -> Option<Self> {
         let count = cells.len() / CELL;
         let larger = is_count(count) && cells.len().is_multiple_of(CELL) && count > self.count && cells.writable;
@@ -198,7 +211,8 @@ impl RingMemory {
         self.word64_behind(word, 0)
     }
 
-    /// Returns the 8 bytes that begin `bytes` bytes behind the start of `word`: *forward* consists of two such words.
+    /// Returns the 8-byte word that begins `bytes` bytes behind the start of `word`, which consists of several such
+    /// words: *forward* has two.
     #[inline]
     fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
         accessed();
@@ -206,39 +220,40 @@ impl RingMemory {
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(self.layout.offset64(word) + bytes).cast()) }
     }
 
-    /// Returns the word with the number of messages after which the producer needs credit; 0 if there is no such
-    /// number.
+    /// Returns the word *quota*: the number of messages after which the consumer must give credit, as the producer
+    /// demands; 0 if the producer demands no number.
     pub(crate) fn quota(&self) -> &AtomicU64 {
         self.word64(QUOTA)
     }
 
-    /// Returns whether this is the same ring of the same lane as `other`, whatever the number of cells.
+    /// Returns whether `self` and `other` are the same ring of the same lane, even if one of them is from before the
+    /// ring has grown.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.control == other.control
     }
 
-    /// Returns the word that is 1 once the producing end no longer uses the lane.
+    /// Returns the word *done* of the producing end: 1 once that end no longer uses the lane, else 0.
     pub(crate) fn done(&self) -> &AtomicU32 {
         self.word32(DONE)
     }
 
-    /// Writes the name of the lane where the producer goes on into *forward*. The consumer does this before it freezes
-    /// the ring.
+    /// Writes `name`, the name of the lane in which the producer must continue, into the word *forward*. The consumer
+    /// does this before it freezes the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD).store(name[0], Ordering::Relaxed);
         self.word64_behind(FORWARD, 8).store(name[1], Ordering::Release);
     }
 
-    /// Returns the name of the lane where the producer goes on. The producer reads it once it has found the ring
-    /// frozen.
+    /// Returns the name of the lane in which the producer must continue, from the word *forward*. The producer calls
+    /// this after it has found the ring frozen.
     pub(crate) fn forward(&self) -> [u64; 2] {
         [self.word64(FORWARD).load(Ordering::Acquire), self.word64_behind(FORWARD, 8).load(Ordering::Acquire)]
     }
 
-    /// Returns the address of byte `offset` of the payload of the record in `cell`.
+    /// Returns the address in this process of byte `offset` of the payload of the record that begins in `cell`.
     ///
     /// # Panics
-    /// If `len` bytes from there would leave the ring.
+    /// If the `len` bytes from there are not all inside the ring.
     #[inline]
     fn payload(&self, cell: usize, offset: usize, len: usize) -> *mut u8 {
         let start = cell * CELL + HEADER + offset;
@@ -362,7 +377,7 @@ impl Memory for RingMemory {
     }
 }
 
-/// Returns whether a ring can have `cells` cells.
+/// Returns whether a ring can have `cells` cells: a power of two, and not below the least number.
 fn is_count(cells: usize) -> bool {
     cells >= crate::ring::MIN_CELLS && cells.is_power_of_two()
 }

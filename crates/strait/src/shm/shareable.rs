@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use super::Mapping;
 
-/// Offset in bytes of the message in a block of a pool. A message begins at a page, for users that read or write in
-/// place.
+/// Offset in bytes of a message's payload from the start of a block of a pool. The payload begins at a page, for
+/// programs that read or write it in place.
 pub(crate) const PAYLOAD: usize = 4096;
 
-/// Memory that can be handed to the other side of a channel, with its descriptor if that side is another process.
+/// Memory that this process can give to the other side of a channel: its mapping, and a descriptor if that side is in
+/// another process.
 #[derive(Debug)]
 pub(crate) struct Shareable {
     pub(crate) mapping: Arc<Mapping>,
-    /// The descriptor, if the other side is another process and the mapping has not retained the descriptor.
+    /// The descriptor of the memory. `None` if the other side is in this process, or if the mapping itself has retained
+    /// the descriptor.
     pub(crate) fd: Option<OwnedFd>,
 }
 

@@ -9,14 +9,14 @@ pub(crate) fn kill() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
-/// Stops this process, until another process continues it.
+/// Stops this process with SIGSTOP, until another process continues it.
 pub(crate) fn stop() {
     // The signal goes to this thread: if another thread took it, this one would go on for a while.
     // SAFETY: the call takes a number, and returns once the process is continued.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Leaves a child behind that holds every descriptor of this process, and kills this process.
+/// Forks a child that holds every descriptor of this process open, and then kills this process.
 pub(crate) fn fork_and_die() {
     // SAFETY: the child makes system calls only, and never returns.
     match unsafe { libc::fork() } {
@@ -28,14 +28,14 @@ pub(crate) fn fork_and_die() {
     }
 }
 
-/// Starves this process: it can open no more descriptors than it has.
+/// Starves this process: sets its limit so that it can open no more descriptors.
 pub(crate) fn starve() {
     // The kernel gives out the lowest free number; a number that is closed later is free again.
     let Ok(probe) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) else { return };
     limit(Some(probe.as_raw_fd() as u64));
 }
 
-/// Ends a starvation: sets the limit of descriptors to the hard limit.
+/// Ends a starvation: sets the descriptor limit of this process to the hard limit.
 pub(crate) fn feed() {
     limit(None);
 }

@@ -23,8 +23,8 @@ pub use on::{feed, follow, is_past, record, trace};
 #[cfg(feature = "fault-points")]
 pub(crate) use on::{point, refusal};
 
-/// Marks a step that other processes can see. Called right before the step; does nothing without the feature
-/// `fault-points`.
+/// Marks a fault point: a step, visible to other processes, that comes right after this call. Does nothing without the
+/// feature `fault-points`.
 #[cfg(not(feature = "fault-points"))]
 #[inline(always)]
 pub(crate) fn point(_name: &'static str) {}
@@ -40,12 +40,13 @@ mod on {
 
     use crate::os::fault::actions as sys;
 
-    /// The environment variable with the plan of this process, if [`follow`] is not called.
+    /// Name of the environment variable with the plan of this process (at which fault point what shall happen), if
+    /// [`follow`] is not called.
     const VARIABLE: &str = "STRAIT_FAULT";
 
     /// Whether fault points have an effect in this process: [`ON`], [`OFF`] or [`UNKNOWN`].
     static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-    /// Value of `STATE`: the environment variable was not read yet.
+    /// `UNKNOWN`: the value of `STATE` while the environment variable was not read yet.
     const UNKNOWN: u8 = 0;
     const OFF: u8 = 1;
     const ON: u8 = 2;
@@ -53,20 +54,21 @@ mod on {
     static COURSE: Mutex<Course> =
         Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None });
 
-    /// How long a process is starved, unless [`feed`] ends this earlier. Longer than any time for which the library
-    /// waits on its own.
+    /// How long a plan starves this process of descriptors, unless [`feed`] ends this earlier. This is longer than any
+    /// time for which the library waits on its own.
     const STARVED: Duration = Duration::from_secs(3);
 
-    /// The plan of this process, and how far the process has come.
+    /// The plan of this process (at which fault point what shall happen), and the fault points that the process has
+    /// reached.
     struct Course {
         plan: Option<Plan>,
-        /// How often the process came to each fault point, since it got its plan or began to record.
+        /// How often the process has reached each fault point since it got its plan or began to record.
         seen: BTreeMap<&'static str, u32>,
-        /// The fault points that the process came to, in order, while it had no plan.
+        /// The fault points that the process has reached without a plan, in order.
         trace: Vec<&'static str>,
-        /// Whether the process came to the fault point of its plan.
+        /// Whether the process has reached the fault point of its plan.
         past: bool,
-        /// Since when the plan has starved the process of descriptors; `None` if it does not.
+        /// When the plan began to starve the process of descriptors; `None` while the process is not starved.
         starving: Option<Instant>,
     }
 
@@ -89,7 +91,7 @@ mod on {
         COURSE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The errors that a plan can name.
+    /// The error numbers that a plan can name, with their names.
     const ERRORS: &[(&str, Errno)] = &[
         ("EACCES", Errno::ACCESS),
         ("EAGAIN", Errno::AGAIN),
@@ -138,8 +140,8 @@ mod on {
         (parts.next().is_none()).then_some(Plan { action, point, nth })
     }
 
-    /// Makes this process follow `plan` from now on. Returns `false`, and changes nothing, if `plan` is not a valid
-    /// plan.
+    /// Makes this process follow `plan` from now on: a text such as `kill:NAME:2` for the second time at the fault
+    /// point NAME. Returns `false`, and changes nothing, if `plan` is not valid.
     pub fn follow(plan: &str) -> bool {
         let Some(plan) = parse(plan) else { return false };
         *course() = Course { plan: Some(plan), seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None };
@@ -147,7 +149,8 @@ mod on {
         true
     }
 
-    /// Makes this process record the fault points that it comes to from now on, without any other effect.
+    /// Makes this process record the fault points that it reaches from now on, and do nothing else at them. Drops an
+    /// earlier plan.
     pub fn record() {
         *course() = Course {
             plan: None,
@@ -159,12 +162,12 @@ mod on {
         STATE.store(ON, Ordering::Relaxed);
     }
 
-    /// Returns the fault points that this process came to since [`record`] was called, in order.
+    /// Returns the fault points that this process has reached since [`record`] was called, in order.
     pub fn trace() -> Vec<&'static str> {
         course().trace.clone()
     }
 
-    /// Returns whether this process came to the point of its plan.
+    /// Returns whether this process has reached the fault point of its plan.
     pub fn is_past() -> bool {
         course().past
     }
@@ -174,8 +177,8 @@ mod on {
         sys::feed();
     }
 
-    /// Marks a step that other processes can see. Called right before the step; carries out the plan if the step is its
-    /// point.
+    /// Marks a fault point: a step, visible to other processes, that comes right after this call. Carries out the
+    /// action of the plan if this is its fault point.
     #[inline]
     pub(crate) fn point(name: &'static str) {
         if STATE.load(Ordering::Relaxed) != OFF {
@@ -183,7 +186,8 @@ mod on {
         }
     }
 
-    /// Returns the error with which the plan makes this system call fail; `None` if the call is to be made.
+    /// Returns the error with which the plan makes the system call named `call` fail now; `None` if the caller must
+    /// make the call.
     #[inline]
     pub(crate) fn refusal(call: &'static str) -> Option<Errno> {
         if STATE.load(Ordering::Relaxed) == OFF { None } else { reached(call) }

@@ -11,18 +11,19 @@ use std::ptr;
 
 use super::signals::Blocked;
 
-/// A thread that is about to run.
+/// What a new thread needs to begin: its name and its closure.
 struct Thread {
     name: &'static CStr,
     run: Box<dyn FnOnce() + Send>,
 }
 
-/// Number of bytes added to a stack that is too small: thread-local data of the program's libraries is on the stack as
-/// well.
+/// Number of bytes by which a stack that the system refuses as too small is enlarged: thread-local data of the
+/// program's libraries takes room on the stack as well.
 const MORE: usize = 1 << 20;
 
-/// Starts a thread on which no signal handler of the program runs, whatever signals are sent to the process: a handler
-/// may rely on the program's own threads, their stacks and their data. Returns `false` if no thread could be started.
+/// Starts a thread with the given name and stack size in bytes, which runs `run`. All signals are blocked on it, so
+/// that no signal handler of the program runs there: a handler may rely on the program's own threads, their stacks and
+/// their data. Returns `false` if no thread could be started.
 pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send + 'static) -> bool {
     // The new thread inherits the signal mask of this one. If blocking is refused, handlers may run on the new thread.
     let _blocked = Blocked::all();
@@ -38,7 +39,8 @@ pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send
     created == 0
 }
 
-/// Creates the thread, which then owns `thread`. Returns 0, or the error number if no thread was created.
+/// Creates the thread with a stack of `stack` bytes; the thread then owns `thread`. Returns 0, or the error number if
+/// no thread was created.
 fn create(stack: usize, thread: *mut Thread) -> libc::c_int {
     let mut attributes = MaybeUninit::uninit();
     let mut number = MaybeUninit::uninit();
@@ -57,7 +59,8 @@ fn create(stack: usize, thread: *mut Thread) -> libc::c_int {
     }
 }
 
-/// The start function of a thread: names the thread and runs its closure.
+/// The start function of a new thread: takes ownership of what `thread` points to, sets the thread's name and runs its
+/// closure.
 extern "C" fn begin(thread: *mut c_void) -> *mut c_void {
     // SAFETY: `start` leaked it for this thread alone.
     let thread = unsafe { Box::from_raw(thread.cast::<Thread>()) };

@@ -13,11 +13,11 @@ use rustix::process::{Pid, PidfdFlags};
 use super::{Named, call};
 use crate::error::Error;
 
-/// Magic number of the file system of pidfds since Linux 6.9. There each process has an inode number of its own, which
-/// is never used again.
+/// Number by which `statfs(2)` names the file system of pidfds, since Linux 6.9. On that file system each process has
+/// an inode number of its own, which is never used again.
 const PIDFS: u64 = 0x5049_4446;
 
-/// Opens a pidfd for the process with number `pid`. Fails with [`Error::PeerClosed`] if there is none.
+/// Opens a pidfd for the process with number `pid`. Fails with [`Error::PeerClosed`] if no process has that number.
 pub(crate) fn open(pid: u32) -> Result<OwnedFd, Error> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::PeerClosed)?;
     match call("pidfd_open", || rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
@@ -26,24 +26,24 @@ pub(crate) fn open(pid: u32) -> Result<OwnedFd, Error> {
     }
 }
 
-/// Returns whether the process of a pidfd has ended.
+/// Returns whether the process for which `process` is a pidfd has ended.
 pub(crate) fn has_ended(process: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     call("ppoll", || poll(&mut fds, Some(&now))).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
-/// Identifies a process, as distinct from a later one with the same number.
+/// The identity of a process, which distinguishes it from a later process with the same number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pid: u32,
-    /// Inode number of the process's pidfd; `None` if the kernel has no such numbers. Then any process with this number
-    /// is taken for the same one.
+    /// Inode number of the process's pidfd, which no other process ever has; `None` if the kernel has no such inode
+    /// numbers. If it is `None`, any process with this number counts as the same.
     inode: Option<u64>,
 }
 
 impl Identity {
-    /// Identifies the process that has number `pid` now; `None` if there is none.
+    /// Returns the identity of the process that has number `pid` now; `None` if no process has it.
     pub(crate) fn of(pid: u32) -> Result<Option<Self>, Error> {
         match open(pid) {
             Ok(process) => Ok(Some(Self { pid, inode: inode(&process) })),
@@ -52,12 +52,12 @@ impl Identity {
         }
     }
 
-    /// Identifies whatever process has number `pid`, now or later.
+    /// Returns an identity that fits every process with number `pid`, now or later.
     pub(crate) fn unproven(pid: u32) -> Self {
         Self { pid, inode: None }
     }
 
-    /// Opens a pidfd for this process; `None` if the process is gone.
+    /// Opens a pidfd for the process with this identity; `None` if that process has ended.
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>, Error> {
         let process = match open(self.pid) {
             Ok(process) => process,

@@ -7,9 +7,10 @@ use rustix::io::Errno;
 
 use crate::os::call;
 
-/// Signals that are blocked on this thread until this guard is dropped, which restores the thread's signal mask.
+/// A guard: all signals are blocked on this thread until the guard is dropped, which restores the thread's signal mask.
 pub(super) struct Blocked {
-    /// The thread's signal mask before it was changed; `None` if the kernel refused to change it.
+    /// The signal mask that the thread had before; `None` if the kernel refused to change the mask, and then dropping
+    /// the guard changes nothing.
     before: Option<libc::sigset_t>,
 }
 
@@ -42,14 +43,14 @@ impl Drop for Blocked {
     }
 }
 
-/// The signals that the kernel sends to a thread because of its own writes: no reader is left, or the file would grow
-/// over `RLIMIT_FSIZE`. The write also fails with an error.
+/// The signals that the kernel sends to a thread because of the thread's own writes: SIGPIPE if no reader is left,
+/// SIGXFSZ if the file would grow over `RLIMIT_FSIZE`. The write also fails with an error.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Calls `write`, and removes the signal that the kernel has sent to this thread because of it. A signal that the
-/// program blocks, and that was pending before, stays pending.
+/// Calls `write`, and removes the signal (SIGPIPE or SIGXFSZ) that the kernel has sent to this thread because of it. If
+/// the program itself blocks the signal and it was pending before, it stays pending.
 ///
-/// If the kernel refuses to change the thread's mask, the signal reaches the program.
+/// If the kernel refuses to change the thread's signal mask, the signal reaches the program.
 pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let blocked = Blocked::these(&set_of(OF_WRITES));
     let ours =
@@ -63,13 +64,14 @@ pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Res
     written
 }
 
-/// Returns whether a signal is blocked by `mask` and pending. A signal that is not blocked is never pending.
+/// Returns whether `signal` is blocked by `mask` and is pending for this thread. A signal that is not blocked is never
+/// pending.
 fn is_pending(mask: &libc::sigset_t, signal: libc::c_int) -> bool {
     // SAFETY: `sigpending` writes a whole set.
     has(mask, signal) && has(&filled(|set| unsafe { libc::sigpending(set) }), signal)
 }
 
-/// Removes those of `signals` that are pending for this thread, without waiting.
+/// Removes those of `signals` that are pending for this thread, without waiting. The signals must be blocked.
 fn take(signals: &libc::sigset_t) {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let take = || {
@@ -95,7 +97,7 @@ fn has(set: &libc::sigset_t, signal: libc::c_int) -> bool {
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// Returns the signal set that `fill` writes.
+/// Returns the signal set that the function `fill` writes through its pointer.
 fn filled(fill: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> libc::sigset_t {
     let mut set = MaybeUninit::zeroed();
     let _ = fill(set.as_mut_ptr());

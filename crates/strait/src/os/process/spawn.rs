@@ -8,21 +8,22 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fd::BorrowedFd;
 
-/// A descriptor that the next child of a command inherits. Dropping this value ends that.
+/// A descriptor that the next child process of a command inherits. Dropping this value ends that: a later child does
+/// not inherit it.
 ///
 /// The hook stays in the command for good, so it reads the descriptor's number from here: when the command starts
 /// another child, the number may belong to another file.
 #[derive(Debug)]
 pub(crate) struct Inherited(Arc<AtomicI32>);
 
-/// The value that stands for no descriptor.
+/// Number that stands for no descriptor.
 const NONE: RawFd = -1;
 
 impl Inherited {
-    /// Makes the next child that `command` starts inherit `fd` under its own number.
+    /// Makes the next child process that `command` starts inherit `fd`, under the number that it has in this process.
     ///
-    /// Only the child's copy loses its close-on-exec flag. So a process started at the same time by another thread does
-    /// not get the descriptor.
+    /// Only the child's copy loses its close-on-exec flag. So a process that another thread starts at the same time
+    /// does not get the descriptor.
     pub(crate) fn by(command: &mut Command, fd: &OwnedFd) -> Self {
         let number = Arc::new(AtomicI32::new(fd.as_raw_fd()));
         let hook = number.clone();
@@ -47,7 +48,8 @@ impl Drop for Inherited {
     }
 }
 
-/// Returns whether the descriptor with this number is open and is a socket with this inode number.
+/// Returns whether the descriptor with number `number` is open in this process and is a socket with the inode number
+/// `inode`.
 pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
     // A number below 3 is a standard stream, which the standard library assumes to be open for ever.
     if number < 3 {
@@ -60,7 +62,7 @@ pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
     })
 }
 
-/// Returns whether the descriptor with this number is open and is a listening socket.
+/// Returns whether the descriptor with number `number` is open in this process and is a listening socket.
 pub(crate) fn is_listening(number: RawFd) -> bool {
     if number < 3 {
         return false;
@@ -69,14 +71,15 @@ pub(crate) fn is_listening(number: RawFd) -> bool {
     crate::os::names::is_listening(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Takes ownership of an inherited descriptor.
+/// Takes ownership of the inherited descriptor with number `number`. The caller must have checked that it is open and
+/// that nothing else owns it.
 pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
     // SAFETY: `is_inherited` or `is_listening` said that this is the socket that was left here for this process, and
     // the caller takes it only once. Nothing else in this process owns it.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
-/// Returns the inode number of an open file; `None` if the kernel refuses to tell.
+/// Returns the inode number of the file that `fd` refers to; `None` if the kernel does not tell.
 pub(crate) fn inode(fd: &OwnedFd) -> Option<u64> {
     crate::os::call("fstat", || rustix::fs::fstat(fd)).ok().map(|stat| stat.st_ino)
 }

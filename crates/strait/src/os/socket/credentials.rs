@@ -16,20 +16,20 @@ use crate::error::Error;
 use crate::os::{Named, call, done, failed};
 use crate::peer::Peer;
 
-/// The option `SO_PEERPIDFD` (Linux 6.5), which older headers lack.
+/// Number of the socket option `SO_PEERPIDFD` (Linux 6.5), which older headers lack.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// The option `SO_PASSRIGHTS` (Linux 6.16), which older headers lack.
+/// Number of the socket option `SO_PASSRIGHTS` (Linux 6.16), which older headers lack.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Makes the kernel attach the sender's credentials to packets that arrive on this socket, or no longer if `on` is
-/// `false`.
+/// Makes the kernel show the sender's credentials with each packet that is received from this socket; ends this if `on`
+/// is `false`.
 pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, on)).named("setsockopt(SO_PASSCRED)")
 }
 
-/// Lets the peer send descriptors over this socket, or makes its attempts fail if `on` is `false` (`SO_PASSRIGHTS`,
-/// Linux 6.16).
+/// Lets the peer send descriptors over this socket; if `on` is `false`, makes the peer's attempts fail. Fails on a
+/// kernel without `SO_PASSRIGHTS` (before Linux 6.16).
 pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     let on = libc::c_int::from(on);
     let (place, len) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -49,7 +49,8 @@ fn peer(credentials: libc::ucred) -> Peer {
     }
 }
 
-/// Returns the process that connected, bound or paired this socket (`SO_PEERCRED`).
+/// Returns the process that made the other end of this connected socket: it connected, listened or made the pair
+/// (`SO_PEERCRED`).
 pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -62,7 +63,8 @@ pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
     Ok(peer(credentials))
 }
 
-/// Opens a pidfd for the process at the other end of the socket. Fails if the kernel does not know `SO_PEERPIDFD`.
+/// Opens a pidfd for the process at the other end of the socket. Fails on a kernel without `SO_PEERPIDFD` (before Linux
+/// 6.5).
 pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let mut fd: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -79,7 +81,7 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The sender of a packet.
+/// The sender of a packet, as far as the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Known(Peer),
@@ -87,20 +89,20 @@ pub(crate) enum Sender {
     Unknown,
 }
 
-/// The packet at the head of a socket's queue.
+/// The packet at the head of a socket's queue: who sent it, and whether descriptors travel with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     pub(crate) sender: Sender,
-    /// Whether descriptors travel with the packet.
+    /// Whether at least one descriptor travels with the packet.
     pub(crate) has_descriptors: bool,
 }
 
 /// Returns the sender of the packet at the head of a socket's queue, and whether descriptors travel with the packet.
-/// The packet stays there, and its descriptors are not taken. Returns `None` if no packet is there, or the connection
-/// has ended.
+/// The packet stays in the queue. Descriptors of it that the kernel has opened in this process meanwhile are passed to
+/// `close`. Returns `None` if no packet is there, or the connection has ended.
 ///
 /// # Errors
-/// [`Error::BadPeer`] if no correct peer sends such a packet; the errors of `recvmsg`.
+/// [`Error::BadPeer`] if the packet has no bytes, which no correct peer sends; the errors of `recvmsg`.
 pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, close: fn(OwnedFd)) -> Result<Option<Next>, Error> {
     // There is room for the credentials alone. The kernel writes them first, and opens no descriptor for which there is
     // no room. If the kernel attaches no credentials, there is room for some descriptors: a peer that sent the same

@@ -25,20 +25,21 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use peek::{Head, Looked};
 
-/// Most descriptors that the kernel permits in one packet (`SCM_MAX_FD`). The receive buffer has room for all of them.
-/// So a packet is never truncated for lack of room, only for lack of free descriptors.
+/// The greatest number of descriptors that the kernel permits in one packet. The receive buffer has room for all of
+/// them. So a packet loses descriptors only because this process has no free ones, never for lack of room.
 pub(crate) const SCM_MAX_FD: usize = 253;
 
-/// How often receiving a packet that is there is tried again after an error that may pass.
+/// How often receiving a packet that is known to be there is tried again after an error that may be temporary.
 const TAKE_TRIES: usize = 64;
 
-/// Creates a connected pair of sockets, which are closed on `exec`.
+/// Creates a connected pair of `SOCK_SEQPACKET` sockets, which are closed on `exec`.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     let pair = || net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     call("socketpair", pair).named("socketpair")
 }
 
-/// Returns whether `fd` is a connected Unix socket of type `SOCK_SEQPACKET`.
+/// Returns whether `fd` is a connected Unix socket of type `SOCK_SEQPACKET`. An error comes from the kernel and says
+/// nothing about the descriptor.
 pub(crate) fn is_seqpacket(fd: impl AsFd) -> Result<bool, Error> {
     let fd = fd.as_fd();
     let is = |asked: Result<bool, Errno>, name| match asked {
@@ -53,25 +54,26 @@ pub(crate) fn is_seqpacket(fd: impl AsFd) -> Result<bool, Error> {
         && is(call("getpeername", connected), "getpeername")?)
 }
 
-/// Makes the descriptor close on `exec`, even if its maker chose otherwise.
+/// Sets the close-on-exec flag of `fd`, even if the process that made the descriptor chose otherwise.
 pub(crate) fn close_on_exec(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_SETFD)", || rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)).named("fcntl(F_SETFD)")
 }
 
 /// The outcome of sending a packet.
 pub(crate) enum Sent {
-    /// The packet is in the peer's queue.
+    /// The packet was sent: it is in the peer's queue.
     Done,
-    /// The peer's queue is full; the packet can be sent later.
+    /// The packet was not sent, because the peer's queue is full. It can be sent later.
     Full,
-    /// The kernel has no memory for the packet, or too many descriptors of this user are in flight; the packet can be
-    /// sent later.
+    /// The packet was not sent: the kernel has no memory for it, or too many descriptors of this user are in flight. It
+    /// can be sent later.
     Refused,
-    /// The peer has closed the socket.
+    /// The packet was not sent, because the peer has closed the socket.
     HungUp,
 }
 
-/// Sends one packet with descriptors, without blocking.
+/// Sends one packet with the given bytes and descriptors, without blocking. The result says whether the packet was
+/// sent.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Sent, Error> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -92,28 +94,30 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     }
 }
 
-/// The state of the head of a socket's queue.
+/// The result of a look at the next packet in a socket's queue.
 pub(crate) enum ReceivedPacket {
-    /// A packet, of which `len` bytes are in the caller's buffer.
+    /// A packet is there; `len` bytes of it were copied into the caller's buffer.
     Packet {
         len: usize,
-        /// The packet is larger than the buffer.
+        /// Whether the packet is larger than the buffer, so that not all of its bytes were copied.
         truncated: bool,
-        /// The kernel has dropped descriptors: there was no room for them, or this process had none free.
+        /// Whether the kernel has left out descriptors of the packet: the caller gave no room for them, or this process
+        /// had none free.
         descriptors_lost: bool,
-        /// There is a control message beside the packet that this library has not asked the kernel for. A process with
-        /// a copy of the socket has asked for it.
+        /// Whether a control message came with the packet for which this library does not ask the kernel. A process
+        /// with a copy of the socket must have asked for it.
         has_more: bool,
     },
-    /// No packet is there now.
+    /// No packet is in the socket's queue now.
     Empty,
-    /// The peer has closed the socket, and everything that it sent has been received.
+    /// The peer has closed the socket, and every packet that it sent has been received.
     HungUp,
 }
 
-/// Looks at the next packet without blocking, and leaves it in the socket. Appends all descriptors of the packet to
-/// `descriptors` if there are no more than `most`; others do not become open in this process. So a packet whose
-/// descriptors find no room here is not lost. [`take`] then removes the packet.
+/// Looks at the next packet without blocking, and leaves the packet in the socket. Copies its bytes to `buffer`, and
+/// appends its descriptors to `descriptors`: at most `most` of them, which is 0, 1 or [`SCM_MAX_FD`]. The others do not
+/// become open in this process. So a packet whose descriptors find no room here is not lost. [`take`] then removes the
+/// packet.
 ///
 /// There is no other way to know that all descriptors fit: a descriptor that was free a moment ago may be used by
 /// another thread by now.
@@ -123,7 +127,7 @@ pub(crate) fn look(
     descriptors: &mut Vec<OwnedFd>,
     most: usize,
 ) -> Result<ReceivedPacket, Error> {
-    /// A buffer aligned like the kernel's headers, so that it has exactly the room intended.
+    /// A buffer aligned like the kernel's headers of control messages, so that it has exactly the room intended.
     #[repr(align(8))]
     struct Space([MaybeUninit<u8>; cmsg_space!(ScmRights(SCM_MAX_FD))]);
     let mut space = Space([MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))]);
@@ -144,18 +148,18 @@ pub(crate) fn look(
     })
 }
 
-/// The outcome of receiving a packet without its descriptors.
+/// The result of receiving a packet without its descriptors.
 pub(crate) enum Bare {
-    /// A packet of this many bytes, of which the buffer holds those that fit.
+    /// A packet was received. The number is its length in bytes; the buffer holds as many of them as fit.
     Packet(usize),
-    /// No packet is there now.
+    /// No packet is in the socket's queue now.
     Empty,
-    /// The peer has closed the socket.
+    /// The peer has closed the socket, or sent an empty packet, or the socket has failed.
     HungUp,
 }
 
-/// Receives one packet from a process that was not accepted yet. The kernel drops descriptors that come with it: they
-/// are never open in this process.
+/// Receives one packet from a process that was not accepted yet, without blocking, and copies its bytes to `buffer`.
+/// The kernel drops descriptors that came with the packet: they never become open in this process.
 pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     loop {
         let receive = || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC);
@@ -170,9 +174,9 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     }
 }
 
-/// Removes the packet at the head of a socket's queue, without its descriptors, and copies it into `buffer`. Returns
-/// the packet's length, which may exceed that of `buffer`. The caller has looked at the packet before, so an error
-/// means that the socket has ended: a packet that could not be taken would be found again.
+/// Removes the packet at the head of a socket's queue, without its descriptors, and copies its bytes into `buffer`.
+/// Returns the packet's length in bytes, which may exceed that of `buffer`. The caller must have looked at the packet
+/// before. So an error can only mean that the socket has ended: otherwise the packet would still be there.
 pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut tries = 0;
     loop {
@@ -185,13 +189,13 @@ pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, E
     }
 }
 
-/// Socket options with which the kernel adds control messages that no link asks for: a descriptor of the sender's
-/// process, its security context, times. (`SO_PASSPIDFD` is option 76, from Linux 6.5.)
+/// Numbers of the socket options that make the kernel add control messages for which no link asks: a pidfd of the
+/// sender's process, its security context, times. (`SO_PASSPIDFD` is option 76, from Linux 6.5.)
 const MORE_BESIDE: [libc::c_int; 4] = [76, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
 
-/// Sets the socket so that the kernel shows packets as they were sent, from the head of the queue on, even if the maker
-/// of the socket had asked for more. Beside a packet is then only what was sent, or was asked for elsewhere. If an
-/// option is unknown to the kernel or cannot be changed, a later packet with more beside it reveals this.
+/// Resets the options of the socket with which its maker may have changed what the kernel shows: the control messages
+/// that come with a packet, and where in the queue a look begins. If an option is unknown to the kernel or cannot be
+/// reset, a later packet with an unexpected control message reveals this.
 pub(crate) fn receive_plainly(socket: BorrowedFd<'_>) {
     for option in MORE_BESIDE {
         let _ = set_option(socket, option, 0);
@@ -208,8 +212,8 @@ fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -
     call("setsockopt", set).map(drop)
 }
 
-/// Returns whether a look at the next packet begins at the head of the socket's queue. (A process with a copy of the
-/// socket can change this.)
+/// Returns whether a look at the next packet begins at the head of the socket's queue; `false` if it begins further
+/// behind. (A process with a copy of the socket can change this.)
 pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     let mut offset: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -222,13 +226,14 @@ pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
-/// Returns whether this process can open one more descriptor. A hint only: another thread may take it at once.
+/// Returns whether this process can open one more descriptor; tries so by duplicating `any`. A hint only: another
+/// thread may use the free descriptor at once.
 pub(crate) fn is_descriptor_free(any: BorrowedFd<'_>) -> bool {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0)).is_ok()
 }
 
-/// Makes the peer's sends fail from now on. Returns whether the peer has sent nothing that is unread; `false` also if
-/// this cannot be told.
+/// Makes the peer's sends fail from now on. Returns whether every packet that the peer had sent was received; returns
+/// `false` also if this cannot be found out.
 pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     stop_receiving(socket);
     // A packet without bytes would look like the end. With this option it has a control message, which finds no room.
@@ -252,7 +257,7 @@ pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Bytes into which the kernel copies a packet while another thread looks at them.
+/// A buffer into which the kernel copies a packet while another thread reads the buffer.
 pub(crate) struct SharedBytes(Box<[AtomicU8]>);
 
 impl SharedBytes {
@@ -260,13 +265,13 @@ impl SharedBytes {
         Self(bytes.map(AtomicU8::new).collect())
     }
 
-    /// Returns whether the bytes are equal to `bytes` now.
+    /// Returns whether the buffer's bytes are equal to `bytes` now.
     pub(crate) fn are(&self, bytes: &[u8]) -> bool {
         self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(bytes.iter().copied())
     }
 
-    /// Removes the packet at the head of a socket's queue, without its descriptors, and copies it to these bytes.
-    /// Returns `false` if this failed.
+    /// Removes the packet at the head of a socket's queue, without its descriptors, and copies its bytes into this
+    /// buffer. Returns `false` if the packet could not be removed.
     pub(crate) fn receive(&self, socket: BorrowedFd<'_>) -> bool {
         let place = self.0.as_ptr().cast_mut().cast();
         let mut tries = 0;
@@ -285,26 +290,27 @@ impl SharedBytes {
     }
 }
 
-/// Makes the peer's sends fail from now on. Packets that it had sent can still be received.
+/// Makes the peer's sends fail from now on. Packets that the peer had sent before can still be received.
 pub(crate) fn stop_receiving(socket: BorrowedFd<'_>) {
     let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Read));
 }
 
-/// Ends a connection in both directions, even if other processes have its descriptors.
+/// Ends the socket's connection in both directions, even if other processes have descriptors of the socket.
 pub(crate) fn shut(socket: BorrowedFd<'_>) {
     let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Both));
 }
 
-/// The events for which a thread waits on a socket. A hang-up of the peer always ends the wait as well.
+/// The events for which a thread waits on a socket. A hang-up of the peer ends every wait as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// The wait ends when there is a packet to receive.
+    /// `Readable`: the wait ends when there is a packet to receive.
     Readable,
-    /// The wait ends when there is a packet to receive, or room to send.
+    /// `Any`: the wait ends when there is a packet to receive, or when there is room to send one.
     Any,
 }
 
-/// The state of a socket after a wait: all `false` if the deadline has passed.
+/// The state of a socket after a wait. All fields are `false` if the deadline has passed, or another watched descriptor
+/// ended the wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -312,23 +318,23 @@ pub(crate) struct Readiness {
     pub(crate) hung_up: bool,
 }
 
-/// Sleeps until the socket is ready or the deadline has passed. In the latter case all fields of the result are
-/// `false`.
+/// Sleeps until the socket is ready for `interest`, the peer has hung up, or the deadline has passed. In the last case
+/// all fields of the result are `false`.
 pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
     wait_also(socket, AlsoWatched::default(), interest, deadline)
 }
 
-/// Other descriptors that end a sleep on a socket.
+/// Further descriptors that end a sleep on a socket when they become readable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AlsoWatched<'a> {
-    /// A pidfd. The end of its process counts as a hang-up.
+    /// A pidfd, or `None`. The end of its process counts as a hang-up of the socket.
     pub(crate) process: Option<BorrowedFd<'a>>,
-    /// A wake fd, or another descriptor that becomes readable.
+    /// A wake fd or another descriptor that becomes readable, or `None`.
     pub(crate) wake_fd: Option<BorrowedFd<'a>>,
 }
 
-/// Sleeps until the socket or a descriptor in `beside` is ready, or the deadline has passed. In the latter case all
-/// fields of the result are `false`.
+/// Sleeps until the socket is ready for `interest`, the peer has hung up, a descriptor in `also` is readable, or the
+/// deadline has passed. In the last case all fields of the result are `false`.
 pub(crate) fn wait_also(
     socket: BorrowedFd<'_>,
     also: AlsoWatched<'_>,
@@ -357,8 +363,9 @@ pub(crate) fn wait_also(
     }
 }
 
-/// Sleeps until `one` or one of `others` is readable, for at most `limit`. Returns the indices in `others` of those
-/// that are.
+/// Sleeps until `one` or at least one of `others` is readable, for at most `limit` (without end if it is `None`).
+/// Returns the indices in `others` of the descriptors that are readable: none if only `one` is, if the time has passed,
+/// or if a signal ended the sleep.
 pub(crate) fn wait_any(
     one: BorrowedFd<'_>,
     others: &[BorrowedFd<'_>],
@@ -394,8 +401,9 @@ fn timespec(d: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() }
 }
 
-/// Reads one line, without its line feed, and no byte more. Fails with [`Error::NoInvitation`] if the input ends before
-/// the line does, or if the line has more than `most` bytes.
+/// Reads one line from `fd` and appends it to `line` without its line feed; reads no byte behind the line. Blocks until
+/// `deadline`. Fails with [`Error::NoInvitation`] if the input ends before the line does, or if the line has more than
+/// `most` bytes.
 pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, deadline: Deadline) -> Result<(), Error> {
     let mut byte = [0];
     loop {

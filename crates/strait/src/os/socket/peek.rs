@@ -13,37 +13,37 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::{call, failed};
 
-/// Kind of a control message with a descriptor for the sender's process (Linux 6.5); older headers lack it.
+/// Type number of the control message that holds a pidfd of the sender's process (Linux 6.5); older headers lack it.
 const SCM_PIDFD: libc::c_int = 4;
 
-/// The outcome of a look at the head of a socket's queue.
+/// The result of a look at the packet at the head of a socket's queue.
 pub(super) enum Looked {
     Packet(Head),
-    /// No packet is there now.
+    /// No packet is in the socket's queue now.
     Nothing,
-    /// The peer has closed the socket, and everything that it sent has been received.
+    /// The peer has closed the socket, and every packet that it sent has been received.
     HungUp,
 }
 
-/// A packet at the head of a socket's queue.
+/// What a look at the packet at the head of a socket's queue has shown; the packet stays there.
 pub(super) struct Head {
-    /// Number of bytes in the caller's buffer; 0 for a packet without bytes.
+    /// Number of the packet's bytes that were copied to the caller's buffer; 0 if the packet has no bytes.
     pub(in crate::os) len: usize,
-    /// The packet is larger than the buffer.
+    /// Whether the packet is larger than the buffer, so that not all of its bytes were copied.
     pub(in crate::os) truncated: bool,
-    /// Not all control messages of the packet found room.
+    /// Whether some control messages of the packet, or descriptors in them, found no room.
     pub(super) control_truncated: bool,
-    /// All descriptors of the packet that the kernel has opened in this process.
+    /// The descriptors of the packet that the kernel has opened in this process.
     pub(in crate::os) descriptors: Vec<OwnedFd>,
-    /// The credentials of the sender, if the kernel has attached them.
+    /// The credentials of the packet's sender; `None` if the kernel has attached none.
     pub(in crate::os) sender: Option<libc::ucred>,
-    /// There is a control message beside the packet that this library never asks the kernel for.
+    /// Whether a control message came with the packet for which this library never asks the kernel.
     pub(super) has_more: bool,
 }
 
-/// Looks at the packet at the head of a socket's queue without blocking, and leaves it there. `control` is room for
-/// control messages, aligned like the kernel's headers. If `control` is empty, no descriptor of the packet is opened in
-/// this process.
+/// Looks at the packet at the head of a socket's queue without blocking, and leaves the packet there. Copies its bytes
+/// to `buffer`. `control` is the room for control messages, aligned like the kernel's headers. If `control` is empty,
+/// no descriptor of the packet is opened in this process.
 pub(super) fn head(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -119,7 +119,8 @@ impl Head {
         }
     }
 
-    /// Takes ownership of the descriptors whose numbers are in the `len` bytes from `data` on.
+    /// Takes ownership of the descriptors whose numbers are in the `len` bytes from `data` on, and appends them to the
+    /// descriptors of this packet.
     ///
     /// # Safety
     /// The kernel has written the numbers just now, and nothing else has read them.

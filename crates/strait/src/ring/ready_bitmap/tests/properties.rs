@@ -125,7 +125,7 @@ impl Words for &Counted {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Notify one of the members.
+    /// A notifier notifies this one of the members.
     Notify(prop::sample::Index),
     Collect(usize),
     Announce(u32),
