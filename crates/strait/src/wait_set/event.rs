@@ -3,15 +3,16 @@
 use crate::channel::Ready;
 use std::fmt;
 
-/// The state of a channel that a wait set reports: readable, writable, or either.
+/// The state of a channel for which a wait set reports the channel: readable, writable, or either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
-    /// Report the channel when it is readable: a message can be received, or the channel has ended (the other end is
-    /// closed, its process died, or broke the protocol).
+    /// The wait set reports the channel when it is readable: a message can be received, or the channel has ended (the
+    /// other end is closed, its process died, or broke the protocol).
     Readable,
-    /// Report the channel when it is writable: a small message can be sent, or sending would fail at once.
+    /// The wait set reports the channel when it is writable: a small message can be sent, or sending would fail at
+    /// once.
     Writable,
-    /// Report the channel when it is readable or writable.
+    /// The wait set reports the channel when it is readable or writable.
     Both,
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct Member {
     /// The conditions of a trap (a callback), which replace `interest`; `None` for members that are no trap.
     pub(crate) conditions: Option<Conditions>,
     mode: Mode,
-    /// What tasks that wait to send from the member's end are blocked on; `None` if no task has said, which means room
-    /// for a small message.
+    /// The reasons why tasks that wait to send from the member's end are blocked. `None` if no task has given one,
+    /// which means room for a small message.
     blocked: Mutex<Option<BlockedSends>>,
     /// Whether the member is in the queue of its wait set. Cleared before the member is looked at, so that a
     /// notification after that queues the member again.
@@ -63,13 +63,14 @@ pub(crate) struct Member {
 
 /// The result of a look at a member of a wait set that was in the queue.
 pub(super) enum Examined {
-    /// There is an event to report. If `again`, the member then goes back into the queue.
+    /// Result of the look: there is an event to report. If `again`, the member then goes back into the queue.
     Event {
         event: Event,
         again: bool,
     },
     Nothing,
-    /// The peer could not be told now that the member waits, so the wait set looks at the member again soon.
+    /// Result of the look: the peer could not be told now that the member waits, so the wait set looks at the member
+    /// again soon.
     Retry,
 }
 

@@ -104,7 +104,7 @@ pub(crate) struct SharedSet {
     pub(super) count: AtomicUsize,
     /// Whether the last wait returned events. If so, the next look adds to the links' budgets of idle wake-ups.
     had_events: AtomicBool,
-    /// When the wait set watches the sockets of stuck links again; `None` if no link is stuck.
+    /// The time at which the wait set watches the sockets of stuck links again; `None` if no link is stuck.
     retry: Mutex<Option<Instant>>,
     /// The timer of the wait set, created when a link is first throttled or the program first asks for the set's
     /// descriptor.

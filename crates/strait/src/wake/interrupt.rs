@@ -33,7 +33,7 @@ use crate::wake::Direction;
 pub(crate) struct Interrupts {
     /// Whether the waits on this end are interrupted: 0 if not, any other value if so.
     raised: AtomicU32,
-    /// Where a thread sleeps that waits on this end, one entry for each [`Direction`]; `None` if no thread does.
+    /// The places where threads sleep that wait on this end, one for each [`Direction`]; `None` if no thread does.
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 

@@ -27,8 +27,8 @@ const SPINS: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// How many times the holder has marked the lock as blocking. A holder does so while it waits for the peer, or
-    /// while the program holds a view or a reservation.
+    /// The number of times that the holder has marked the lock as blocking. A holder does so while it waits for the
+    /// peer, or while the program holds a view or a reservation.
     blocking: AtomicU32,
     value: UnsafeCell<T>,
 }

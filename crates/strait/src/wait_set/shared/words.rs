@@ -34,7 +34,8 @@ pub(super) struct Own {
     long: AtomicBool,
     /// Whether the kernel has refused to let a thread sleep on several words at once (`futex_waitv`).
     refused: AtomicBool,
-    /// When a thread of the wait set that was about to sleep on words last received from the sockets; `None` if never.
+    /// The time at which a thread of the wait set that was about to sleep on words last received from the sockets;
+    /// `None` if never.
     heard: Mutex<Option<Instant>>,
 }
 
