@@ -8,9 +8,9 @@ use strait_lab::trouble::{Result, While};
 
 /// Prints the listeners of this user, or those in a directory.
 pub(crate) fn run(directory: Option<&Path>) -> Result<()> {
-    let there = strait::names(directory).doing("looking who listens")?;
+    let there = strait::names(directory).doing("listing listeners")?;
     if there.is_empty() {
-        println!("Nobody listens.");
+        println!("No listeners.");
         return Ok(());
     }
     let mut table = table::new(["name", "user", "process", "since", ""], 2..3);

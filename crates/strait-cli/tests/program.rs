@@ -348,7 +348,7 @@ fn the_doctor_says_what_works_and_what_mends_the_rest() {
     let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_strait")]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("descriptors (RLIMIT_NOFILE): ulimit -n 4096"), "{said}");
+    assert!(said.contains("How to fix it:\n  descriptors (RLIMIT_NOFILE): ulimit -n 4096"), "{said}");
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn ls_says_who_listens() {
     let said = ls();
     assert!(said.contains("some.service") && said.contains(&std::process::id().to_string()), "{said}");
     drop(listener);
-    assert_eq!(ls(), "Nobody listens.\n");
+    assert_eq!(ls(), "No listeners.\n");
     std::fs::remove_dir(&directory).unwrap();
 }
 

@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// How to fix a sandbox that refuses a system call.
 const SANDBOX: &str =
-    "let the sandbox's filter pass it (docs/system-calls.md lists them), or make channels before it closes";
+    "allow the call in the sandbox's filter (docs/system-calls.md lists all), or make channels before it is active";
 
 /// Runs all checks, and returns their findings.
 pub(super) fn all() -> Vec<Finding> {
@@ -46,8 +46,8 @@ pub(super) fn all() -> Vec<Finding> {
 /// Describes the error of a system call that failed.
 fn refused(errno: Errno) -> String {
     match errno {
-        Errno::NOSYS => "the kernel does not have it, or a filter says so".to_owned(),
-        Errno::PERM | Errno::ACCESS => "refused, by a filter or a policy".to_owned(),
+        Errno::NOSYS => "not in this kernel, or hidden by a filter".to_owned(),
+        Errno::PERM | Errno::ACCESS => "refused by a filter or a policy".to_owned(),
         other => std::io::Error::from(other).to_string(),
     }
 }
@@ -74,7 +74,7 @@ fn status(field: &str) -> Option<String> {
 fn seccomp() -> Finding {
     match status("Seccomp").as_deref() {
         Some("0") => Finding::good("seccomp", "no filter"),
-        Some(_) => Finding::good("seccomp", "a filter; what it refuses shows below"),
+        Some(_) => Finding::good("seccomp", "a filter is active; what it refuses shows below"),
         None => Finding::good("seccomp", "not known"),
     }
 }
@@ -85,10 +85,10 @@ fn namespaces() -> Finding {
         fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"]));
     let own_processes = status("NSpid").is_some_and(|numbers| numbers.split_whitespace().count() > 1);
     let found = match (own_users, own_processes) {
-        (false, false) => "the first of users and of processes",
-        (true, false) => "its own users: peers outside are user 65534 where they are not mapped",
-        (false, true) => "its own processes: peers outside have no process number",
-        (true, true) => "its own users and processes: peers outside are unknown where they are not mapped",
+        (false, false) => "initial namespaces",
+        (true, false) => "own user namespace: peers outside appear as user 65534 unless they are mapped",
+        (false, true) => "own PID namespace: peers outside have no process number",
+        (true, true) => "own user and PID namespaces: peers outside are unknown unless they are mapped",
     };
     Finding::good("namespaces", found)
 }
@@ -114,10 +114,10 @@ fn memfd() -> Finding {
 fn memfd_policy() -> Finding {
     let value = fs::read_to_string("/proc/sys/vm/memfd_noexec").unwrap_or_default();
     let found = match value.trim() {
-        "0" => "0: any memfd",
-        "1" => "1: not executable unless asked for",
-        "2" => "2: never executable, as ours are",
-        _ => "the kernel has none (before 6.3)",
+        "0" => "0: memfds may be executable",
+        "1" => "1: memfds are executable only on request",
+        "2" => "2: memfds are never executable, as Strait's are",
+        _ => "not in this kernel (before 6.3)",
     };
     Finding::good("vm.memfd_noexec", found)
 }
@@ -162,11 +162,11 @@ fn descriptors_travel() -> Finding {
 
 /// Checks that the kernel names the process at the other end of a socket.
 fn credentials() -> Finding {
-    const WHAT: &str = "who the peer is";
+    const WHAT: &str = "identity of the peer";
     let found = over().and_then(|(_a, b)| b.peer().map_err(|error| error.to_string()));
     match found {
-        Ok(Some(peer)) if peer.pid == Some(std::process::id()) => Finding::good(WHAT, "the kernel says"),
-        Ok(_) => Finding::lacking(WHAT, "the kernel does not say", "policies cannot tell processes apart", SANDBOX),
+        Ok(Some(peer)) if peer.pid == Some(std::process::id()) => Finding::good(WHAT, "reported by the kernel"),
+        Ok(_) => Finding::lacking(WHAT, "not reported by the kernel", "policies cannot tell processes apart", SANDBOX),
         Err(error) => Finding::broken(WHAT, error, SANDBOX),
     }
 }
@@ -174,7 +174,7 @@ fn credentials() -> Finding {
 /// Checks that pidfds can be opened.
 fn pidfd() -> Finding {
     const WHAT: &str = "pidfd_open";
-    const SO: &str = "a peer's death shows only when nobody has its socket any more";
+    const SO: &str = "a peer's death is noticed only once no process has its socket";
     match rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()) {
         Ok(_) => Finding::good(WHAT, "works"),
         Err(errno) => Finding::lacking(WHAT, refused(errno), SO, SANDBOX),
@@ -193,8 +193,8 @@ fn rights() -> Finding {
     if unsafe { libc::setsockopt(number, libc::SOL_SOCKET, OPTION, (&raw const off).cast(), len) } == 0 {
         return Finding::good(WHAT, "works");
     }
-    let so = "who was not let in yet can send descriptors, which are dropped unseen";
-    Finding::lacking(WHAT, "not here", so, "Linux 6.16 or later; nothing depends on it")
+    let so = "clients that are not accepted yet can send descriptors, which are dropped";
+    Finding::lacking(WHAT, "not available", so, "Linux 6.16 or later (optional)")
 }
 
 /// Checks that the limit on open descriptors is not too low.
@@ -203,7 +203,7 @@ fn open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile).current;
     match limit {
         Some(limit) if limit < 256 => {
-            let so = "peers and messages with descriptors soon find none free";
+            let so = "connections and messages with descriptors soon fail for lack of free ones";
             Finding::lacking(WHAT, limit.to_string(), so, "ulimit -n 4096")
         }
         Some(limit) => Finding::good(WHAT, limit.to_string()),
@@ -216,7 +216,7 @@ fn file_size() -> Finding {
     const WHAT: &str = "memory of one message (RLIMIT_FSIZE)";
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < 256 << 20 => {
-            let so = "messages longer than that fail with EFBIG";
+            let so = "longer messages fail with EFBIG";
             Finding::lacking(WHAT, format!("{limit} bytes"), so, "ulimit -f unlimited")
         }
         _ => Finding::good(WHAT, "no limit"),
@@ -227,10 +227,10 @@ fn file_size() -> Finding {
 fn processors() -> Finding {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     if count > 1 {
-        return Finding::good("processors", count.to_string());
+        return Finding::good("CPUs", count.to_string());
     }
-    let so = "nobody spins; each message that is waited for costs a switch";
-    Finding::lacking("processors", "1", so, "let it run on a second one (taskset, cpuset)")
+    let so = "no spinning; each message that is waited for costs a context switch";
+    Finding::lacking("CPUs", "1", so, "allow a second CPU (taskset, cpuset)")
 }
 
 /// Checks that `/proc` is mounted.
@@ -238,7 +238,7 @@ fn proc() -> Finding {
     if fs::metadata("/proc/self/fd").is_ok() {
         return Finding::good("/proc", "mounted");
     }
-    let so = "no meeting by name; channels to children and over sockets work";
+    let so = "no connections by name; channels to child processes and over sockets work";
     Finding::lacking("/proc", "not mounted", so, "mount -t proc proc /proc")
 }
 
@@ -252,7 +252,7 @@ fn names() -> Finding {
             Finding::good(WHAT, format!("in {directory}"))
         }
         Err(error) => {
-            let so = "no meeting by name in this user's directory";
+            let so = "no connections by name in this user's directory";
             Finding::lacking(WHAT, error.to_string(), so, "set XDG_RUNTIME_DIR to a directory of this user alone")
         }
     }
@@ -270,7 +270,7 @@ fn channel() -> Finding {
             a.send_by(&bytes, DEADLINE).map_err(|failed| failed.to_string())?;
             let message = b.recv_by(DEADLINE).map_err(|error| error.to_string())?;
             if message.bytes() != bytes {
-                return Err(format!("a message of {len} bytes arrived otherwise than it was sent"));
+                return Err(format!("a message of {len} bytes was changed on the way"));
             }
         }
         Ok(())
@@ -292,7 +292,11 @@ fn ends() -> Finding {
         let arrived = b.recv_by(DEADLINE).and_then(|mut message| message.take_handles());
         let end = arrived.map_err(|error| error.to_string())?.pop().and_then(strait::Handle::into_channel);
         let message = end.ok_or("no end arrived")?.recv_by(DEADLINE).map_err(|error| error.to_string())?;
-        if message.bytes() == b"unread" { Ok(()) } else { Err("what was unread did not come along".to_owned()) }
+        if message.bytes() == b"unread" {
+            Ok(())
+        } else {
+            Err("the unread message did not arrive with the end".to_owned())
+        }
     };
     match travel() {
         Ok(()) => Finding::good(WHAT, "arrive"),
@@ -314,7 +318,7 @@ fn wait_set() -> Finding {
     match wait() {
         Ok(()) => Finding::good(WHAT, "work"),
         Err(error) => {
-            Finding::lacking(WHAT, error.to_string(), "no wait sets; each channel can be waited for", SANDBOX)
+            Finding::lacking(WHAT, error.to_string(), "no wait sets; waiting for a single channel works", SANDBOX)
         }
     }
 }

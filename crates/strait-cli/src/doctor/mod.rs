@@ -61,7 +61,7 @@ pub(crate) fn run() -> ExitCode {
     for finding in &findings {
         let (mark, so) = match finding.outcome {
             Outcome::Good => ("good", ""),
-            Outcome::Lacking { so, .. } => ("lacking", so),
+            Outcome::Lacking { so, .. } => ("limited", so),
             Outcome::Broken { .. } => ("BROKEN", ""),
         };
         table.add_row([mark, finding.what, &finding.found, so]);
@@ -71,7 +71,7 @@ pub(crate) fn run() -> ExitCode {
     println!("{}", lines.join("\n"));
     let cures: Vec<_> = findings.iter().filter_map(cure).collect();
     if !cures.is_empty() {
-        println!("\nWhat mends it:");
+        println!("\nHow to fix it:");
         for (what, cure) in cures {
             println!("  {what}: {cure}");
         }
