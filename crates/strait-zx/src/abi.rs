@@ -1,6 +1,6 @@
-//! The types and numbers of the C interface, laid out as in `include/zircon/`.
+//! The types and constants of the C interface, laid out as in `include/zircon/`.
 //!
-//! Named as in C, so that code written against those headers reads the same here.
+//! They have the names of the C headers, so that code written for those headers looks the same in Rust.
 
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -18,7 +18,7 @@ pub type zx_obj_type_t = u32;
 pub type zx_txid_t = u32;
 
 pub const ZX_HANDLE_INVALID: zx_handle_t = 0;
-/// The bits that every valid handle has.
+/// The bits that are set in every valid handle.
 pub const ZX_HANDLE_FIXED_BITS_MASK: zx_handle_t = 3;
 pub const ZX_TIME_INFINITE: zx_time_t = i64::MAX;
 pub const ZX_TIME_INFINITE_PAST: zx_time_t = i64::MIN;
@@ -51,7 +51,8 @@ pub const ZX_OBJ_TYPE_CHANNEL: zx_obj_type_t = 4;
 pub const ZX_OBJ_TYPE_EVENT: zx_obj_type_t = 5;
 pub const ZX_OBJ_TYPE_PORT: zx_obj_type_t = 6;
 pub const ZX_OBJ_TYPE_EVENTPAIR: zx_obj_type_t = 16;
-/// A file descriptor: no object of Zircon's. It has the last of the numbers that Zircon reserves for types.
+/// The type of a handle that is a file descriptor, which Zircon does not have: the last number that Zircon reserves for
+/// types.
 pub const STRAIT_ZX_OBJ_TYPE_FD: zx_obj_type_t = 63;
 
 pub const ZX_SIGNAL_NONE: zx_signals_t = 0;
@@ -90,7 +91,7 @@ pub const ZX_DEFAULT_EVENTPAIR_RIGHTS: zx_rights_t = ZX_DEFAULT_EVENT_RIGHTS | Z
 pub const ZX_DEFAULT_PORT_RIGHTS: zx_rights_t = (ZX_RIGHTS_BASIC & !ZX_RIGHT_WAIT) | ZX_RIGHTS_IO;
 pub const ZX_DEFAULT_VMO_RIGHTS: zx_rights_t =
     ZX_RIGHTS_BASIC | ZX_RIGHTS_IO | ZX_RIGHT_MAP | ZX_RIGHT_GET_PROPERTY | ZX_RIGHT_SET_PROPERTY | ZX_RIGHT_SIGNAL;
-/// A file descriptor cannot be waited for.
+/// The rights of a new handle of a file descriptor. There is no right to wait, since a descriptor cannot be waited for.
 pub const STRAIT_ZX_DEFAULT_FD_RIGHTS: zx_rights_t = (ZX_RIGHTS_BASIC & !ZX_RIGHT_WAIT) | ZX_RIGHTS_IO;
 
 #[repr(C)]
@@ -120,7 +121,8 @@ pub struct zx_handle_info_t {
     pub unused: u32,
 }
 
-/// Of `zx_channel_call`, with `H` for `zx_handle_t` both times; of `zx_channel_call_etc`, with dispositions and infos.
+/// The arguments of `zx_channel_call`, where `W` and `R` are `zx_handle_t`, and of `zx_channel_call_etc`, where `W` is
+/// a disposition and `R` is an info.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallArgs<W, R> {
@@ -155,7 +157,7 @@ pub struct zx_packet_signal_t {
     pub reserved1: u64,
 }
 
-/// The union of a packet is 32 bytes, which are given as those of its longest member.
+/// A packet of a port. Its union of 32 bytes is given as the longest member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct zx_port_packet_t {

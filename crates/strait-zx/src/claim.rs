@@ -1,24 +1,25 @@
-//! Which slots of the handle table threads look at just now, without counting.
+//! Claims: which slots of the handle table threads use at the moment, without counting.
 //!
-//! A thread that uses an entry writes down which: its **claim**, a word of its own that no other thread writes. Then it
-//! looks whether the entry may still be used so. Who takes entries away says first that this one may not be used any
-//! more, and then waits until no claim names it. For that to work neither may see what was before the other's write
-//! *and* go unseen: between a write and a look of either a barrier is needed. The one of who closes serves for both:
-//! `membarrier` has every thread of the process that runs pass one. So a use costs two plain stores, and no locked
-//! instruction; and closing a system call.
+//! A thread that uses an entry writes down which one: its **claim**, a word that no other thread writes. Then it checks
+//! whether the entry may still be used. A thread that takes entries away first marks the entry as not usable, and then
+//! waits until no claim names it. For this to work, at least one of the two threads must see what the other has
+//! written. So each needs a barrier between its write and its check. The barrier of the thread that closes serves for
+//! both: `membarrier` makes every running thread of the process pass one. So a use costs two plain stores and no locked
+//! instruction, and closing costs a system call.
 //!
 //! ```text
-//! who uses                              who takes away
+//! user of an entry                      thread that takes an entry away
 //! claim = slot                          word = not live
 //! (nothing for the compiler to move)    membarrier
 //! word is live?  then use the entry     claims name the slot?  then wait
 //! claim = 0
 //! ```
 //!
-//! A thread has one claim. Who needs another meanwhile counts, and so does every thread where the kernel refuses
-//! `membarrier`.
+//! A thread has one claim. If it needs another one meanwhile, it counts its use, and so does every thread where the
+//! kernel refuses `membarrier`.
 //!
-//! The protocol is [`begin`], [`end`] and [`outlast`], over words and barriers that the model checker has its own of.
+//! The protocol consists of [`begin`], [`end`] and [`outlast`]. They are generic over words and barriers, for which the
+//! model checker has its own.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -30,20 +31,20 @@ use rustix::thread::{MembarrierCommand, membarrier};
 #[cfg(test)]
 mod model;
 
-/// A claim.
+/// The word of a claim.
 pub(crate) trait Word {
     fn load(&self) -> usize;
     fn store(&self, value: usize);
 }
 
-/// A barrier of two kinds: of two threads of which one passes the light kind and one the heavy kind, either the first
-/// sees what the second wrote before, or the other way round.
+/// A barrier of two kinds. If one thread passes the light kind and another the heavy kind, at least one of them sees
+/// what the other wrote before.
 trait Barrier {
     fn light(&self);
     fn heavy(&self);
 }
 
-/// Claims something, and looks whether it may be used. If not, nothing is claimed.
+/// Claims `what`, and checks whether it may be used. Returns the result of the check; if `false`, nothing is claimed.
 #[inline(always)]
 fn begin<W: Word>(claim: &W, barrier: &impl Barrier, what: usize, may_be_used: impl FnOnce() -> bool) -> bool {
     claim.store(what);
@@ -55,13 +56,14 @@ fn begin<W: Word>(claim: &W, barrier: &impl Barrier, what: usize, may_be_used: i
     used
 }
 
-/// Ends the use.
+/// Ends the use that a claim stands for.
 #[inline(always)]
 fn end<W: Word>(claim: &W) {
     claim.store(NOTHING);
 }
 
-/// Waits until none claims what must not be used any more, which the caller has said before.
+/// Waits until no claim names what must not be used any more; the caller has marked it so before. Stops early if
+/// `pause` returns `false`.
 fn outlast<'a, W: Word + 'a>(
     claims: impl FnOnce() -> Vec<&'a W>,
     barrier: &impl Barrier,
@@ -69,13 +71,13 @@ fn outlast<'a, W: Word + 'a>(
     mut pause: impl FnMut() -> bool,
 ) {
     barrier.heavy();
-    // Who begins to have a claim only now sees what was said before the barrier.
+    // A thread whose claim is new after the barrier sees the mark.
     for claim in claims() {
         while is_it(claim.load()) && pause() {}
     }
 }
 
-/// What a claim is that names nothing.
+/// The value of a claim that names nothing.
 const NOTHING: usize = 0;
 
 impl Word for AtomicUsize {
@@ -84,21 +86,21 @@ impl Word for AtomicUsize {
         self.load(Ordering::Acquire)
     }
 
-    /// What was done to an entry before is seen by who sees this, or what the thread claims later.
+    /// A thread that sees this store, or a later claim of this thread, also sees what was done to the entry before.
     #[inline(always)]
     fn store(&self, value: usize) {
         self.store(value, Ordering::Release);
     }
 }
 
-/// The kernel's.
+/// The barrier of the kernel.
 struct Membarrier;
 
 impl Barrier for Membarrier {
     #[inline(always)]
     fn light(&self) {
         if cfg!(miri) {
-            // Checkers know nothing of the other half.
+            // Miri does not know the effect of `membarrier` on other threads.
             fence(Ordering::SeqCst);
         } else {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -110,9 +112,10 @@ impl Barrier for Membarrier {
         if cfg!(miri) || membarrier(MembarrierCommand::PrivateExpedited).is_ok() {
             return;
         }
-        // It was allowed when the first claim was made, and is not any more: the process has shut itself in. From here
-        // on uses are counted. Whoever claims looks behind the claim whether that is so; and for the claims of those
-        // who have not seen it there is only time: a store is seen by all within microseconds.
+        // The kernel allowed `membarrier` when the first claim was made and refuses it now, as the process has entered
+        // a sandbox. From here on uses are counted: each thread checks `REFUSED` after it has made its claim. Threads
+        // that have not seen `REFUSED` may still have unseen claims. For those only time helps: a store is visible to
+        // all within microseconds.
         REFUSED.store(true, Ordering::SeqCst);
         if !SETTLED.load(Ordering::Acquire) {
             std::thread::sleep(SETTLING);
@@ -121,31 +124,34 @@ impl Barrier for Membarrier {
     }
 }
 
-/// Longer than any processor keeps a store to itself.
+/// Time after which every CPU has made its earlier stores visible.
 const SETTLING: Duration = Duration::from_millis(20);
 
-/// Whether the kernel has refused a barrier some time.
+/// Whether the kernel has ever refused a barrier.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether that is so long ago that no claim is left unseen.
+/// Whether [`SETTLING`] has passed since the kernel refused a barrier, so that no claim is unseen.
 static SETTLED: AtomicBool = AtomicBool::new(false);
 
-/// The claim of a thread. They are never freed: one whose thread has ended goes to the next that comes.
+/// The claim of a thread. Records are never freed: the record of a thread that has ended goes to the next new thread.
 #[repr(align(64))]
 struct Record {
+    /// The name of the slot that the thread uses; [`NOTHING`] if there is none.
     claim: AtomicUsize,
-    /// Whether a thread has it.
+    /// Whether a thread has this record.
     taken: AtomicBool,
+    /// The next record of the list; null for the last one.
     next: AtomicPtr<Record>,
 }
 
-/// All records.
+/// First record of the list of all records.
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Returns an iterator over all records.
 fn records() -> impl Iterator<Item = &'static Record> {
     let mut next = RECORDS.load(Ordering::SeqCst);
     std::iter::from_fn(move || {
-        // SAFETY: null, or a record, which is never freed.
+        // SAFETY: the pointer is null or leads to a record, and records are never freed.
         let record = unsafe { next.as_ref() }?;
         next = record.next.load(Ordering::Relaxed);
         Some(record)
@@ -153,9 +159,9 @@ fn records() -> impl Iterator<Item = &'static Record> {
 }
 
 thread_local! {
-    /// The record of this thread. It needs no destructor, so looking at it is a load.
+    /// The record of this thread. The variable has no destructor, so reading it is a plain load.
     static MINE: Cell<Option<&'static Record>> = const { Cell::new(None) };
-    /// Gives it back when the thread ends.
+    /// Releases the record of this thread when the thread ends.
     static GIVE_BACK: GiveBack = const { GiveBack };
 }
 
@@ -169,14 +175,14 @@ impl Drop for GiveBack {
     }
 }
 
-/// Whether uses can be claimed in this process.
+/// Returns whether uses can be claimed in this process.
 pub(crate) fn is_possible() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     !REFUSED.load(Ordering::Relaxed)
         && *REGISTERED.get_or_init(|| cfg!(miri) || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
 }
 
-/// Gives this thread a record, unless it is about to end.
+/// Gets a record for this thread. Returns `None` if claims are not possible or the thread is about to end.
 #[cold]
 fn register() -> Option<&'static Record> {
     if !is_possible() {
@@ -205,12 +211,12 @@ fn register() -> Option<&'static Record> {
     Some(record)
 }
 
-/// A claim of this thread. It ends where it was made: the pointer keeps it from going to another thread.
+/// A claim of this thread, which ends when it is dropped. The pointer keeps it from moving to another thread.
 pub(crate) struct Claim(*const AtomicUsize);
 
 impl Claim {
-    /// Claims what is named by a number other than 0, if it may be used once it is claimed. `None` if not; or if this
-    /// thread claims something already, or cannot.
+    /// Claims what the number `what` names (not 0), if `may_be_used` returns `true` after the claim. Returns `None` if
+    /// not, or if this thread has a claim already or cannot have one.
     #[inline(always)]
     pub(crate) fn begin(what: usize, may_be_used: impl FnOnce() -> bool) -> Option<Self> {
         let record = match MINE.get() {
@@ -228,13 +234,13 @@ impl Claim {
 impl Drop for Claim {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: records are never freed, and the thread is the one that the record is of.
+        // SAFETY: records are never freed, and this thread owns the record.
         end(unsafe { &*self.0 });
     }
 }
 
-/// Waits until no thread claims any of what must not be used any more, which the caller has said before. The caller
-/// claims nothing.
+/// Waits until no claim satisfies `is_it`. The caller has marked those slots as not usable before, and has no claim
+/// itself.
 #[cold]
 pub(crate) fn wait_for(is_it: impl Fn(usize) -> bool, pause: impl FnMut() -> bool) {
     outlast(|| records().map(|record| &record.claim).collect(), &Membarrier, is_it, pause);
@@ -245,7 +251,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Threads look at what another one frees and makes anew, by claims: they always find it whole. Under Miri too.
+    /// Shows that claimed memory is not freed: threads read, under claims, what another thread frees and makes anew,
+    /// and always find it whole. Runs under Miri too.
     #[test]
     fn what_is_claimed_is_not_freed() {
         let rounds = if cfg!(miri) { 20 } else { 2000 };
@@ -261,7 +268,8 @@ mod tests {
                         if !seen.is_null()
                             && let Some(_claim) = Claim::begin(seen.addr(), is_still)
                         {
-                            // SAFETY: it was there once it was claimed, and is not freed before the claim has ended.
+                            // SAFETY: the memory was there once it was claimed, and is not freed before the claim has
+                            // ended.
                             assert!(unsafe { *seen }.iter().all(|&word| word == 7));
                             looks.fetch_add(1, Ordering::Relaxed);
                             assert!(Claim::begin(8, || true).is_none(), "a thread has one claim");
@@ -282,7 +290,7 @@ mod tests {
                         true
                     },
                 );
-                // SAFETY: it came from a box, and nobody finds it any more or looks at it.
+                // SAFETY: the memory came from a box, and no thread finds it or reads it any more.
                 drop(unsafe { Box::from_raw(old) });
                 value.store(Box::into_raw(Box::new([7; 4])), Ordering::Release);
             }
@@ -292,8 +300,7 @@ mod tests {
         drop(unsafe { Box::from_raw(value.into_inner()) });
     }
 
-    /// A thread's claim is the next one's once it has ended, so that there are never more than there were threads at a
-    /// time.
+    /// Shows that the record of an ended thread is reused, so that there are never more records than threads at a time.
     #[test]
     fn claims_of_threads_that_have_ended_are_used_again() {
         let count = || records().count();
@@ -301,7 +308,7 @@ mod tests {
         run();
         let before = count();
         (0..50).for_each(|_| run());
-        // Other tests have threads, too.
+        // Other tests of this process have threads, too.
         assert!(count() < before + 25, "{before} records, then {}", count());
     }
 }

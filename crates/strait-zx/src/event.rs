@@ -1,8 +1,8 @@
-//! Events and eventpairs: signals that programs set.
+//! Events and eventpairs: objects whose signals programs set.
 //!
-//! Both are *ends*: an event is one that has no other. An end's signals lie in private memory until a handle of it is
-//! written into a channel; from then on in memory that all its processes share ([`shared`]). An end that comes back to a process
-//! where it is already is found to be the same.
+//! Both are *ends*; an event is an end without another one. The signals of an end are in private memory until one of
+//! its handles is written into a channel. From then on they are in memory that all its processes share ([`shared`]). An
+//! end that comes back to a process that has it already is recognised as the same end.
 
 mod shared;
 
@@ -26,24 +26,30 @@ pub(crate) struct EventEnd {
     koid: zx_koid_t,
     related: zx_koid_t,
     pair: bool,
+    /// Which end of an eventpair this is, 0 or 1; 0 for an event.
     side: usize,
     me: Weak<Self>,
     state: Mutex<State>,
-    /// The other end, if it is or was here.
+    /// The other end, if it is or was in this process.
     peer: Mutex<Weak<EventEnd>>,
 }
 
+/// The state of an end under its lock.
 #[derive(Default)]
 struct State {
-    /// The signals; once they are shared, those that observers were last told of.
+    /// The signals; once they are shared, those of which observers were last informed.
     signals: zx_signals_t,
+    /// The waits for signals of this end.
     observers: Observers,
+    /// The shared part; `None` while the end is in this process only.
     shared: Option<Shared>,
-    /// The numbers of its bell and of what hangs up, if the hub listens to them.
+    /// The numbers under which the hub watches the end's bell, and the descriptor that hangs up when the other end is
+    /// gone. `None` while the hub does not watch them.
     listens: Option<(u64, Option<u64>)>,
 }
 
 impl State {
+    /// Unregisters the end from the hub.
     fn silence(&mut self) {
         if let Some((bell, peer)) = self.listens.take()
             && let Some(shared) = &self.shared
@@ -62,18 +68,18 @@ impl Rung for EventEnd {
     }
 }
 
-/// The ends here that are shared, by page and side.
+/// The shared ends in this process, by the identity of their page and by side.
 type Here = HashMap<(Identity, usize), Weak<EventEnd>>;
 
 static HERE: PerProcess<Mutex<Option<Here>>> = PerProcess::new(Mutex::default);
 
 impl EventEnd {
-    /// An event.
+    /// Makes an event.
     pub(crate) fn event() -> Arc<Self> {
         Self::new(false, 0, (koid::next(), 0))
     }
 
-    /// Both ends of an eventpair.
+    /// Makes both ends of an eventpair.
     pub(crate) fn pair() -> (Arc<Self>, Arc<Self>) {
         let koids = (koid::next(), koid::next());
         let a = Self::new(true, 0, koids);
@@ -95,26 +101,33 @@ impl EventEnd {
         })
     }
 
+    /// Returns whether this is an end of an eventpair.
     pub(crate) fn is_pair(&self) -> bool {
         self.pair
     }
 
+    /// Returns the koids of this end and of the other one.
     pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
         (self.koid, self.related)
     }
 
+    /// Checks that programs may change these signals.
     fn check(clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         let allowed = ZX_USER_SIGNAL_ALL | ZX_EVENT_SIGNALED;
         if (clear | set) & !allowed != 0 { Err(Status::INVALID_ARGS) } else { Ok(()) }
     }
 
-    /// Changes its signals.
+    /// Changes the signals of this end, and informs observers.
+    ///
+    /// # Errors
+    /// `INVALID_ARGS` for signals that programs may not change.
     pub(crate) fn signal(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         Self::check(clear, set)?;
         self.change(clear, set);
         Ok(())
     }
 
+    /// Changes the signals of this end, and informs observers in all processes that have it.
     fn change(&self, clear: zx_signals_t, set: zx_signals_t) {
         let mut state = unpoisoned(&self.state);
         match &state.shared {
@@ -133,7 +146,10 @@ impl EventEnd {
         self.look_locked(&mut state);
     }
 
-    /// Changes the other end's signals.
+    /// Changes the signals of the other end, and informs observers.
+    ///
+    /// # Errors
+    /// `INVALID_ARGS` for signals that programs may not change; `PEER_CLOSED` if the other end is gone.
     pub(crate) fn signal_peer(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         Self::check(clear, set)?;
         let peer = unpoisoned(&self.peer).upgrade();
@@ -150,14 +166,14 @@ impl EventEnd {
         shared.ring_peer();
         let identity = (shared.identity(), 1 - self.side);
         drop(state);
-        // It may have come back here.
+        // The other end may have come back to this process.
         if let Some(peer) = find(&identity) {
             peer.look();
         }
         Ok(())
     }
 
-    /// The signals now. With an observer that waits for others, makes that wait.
+    /// Returns the signals now. If there is an observer, and none of its signals is set, adds the observer.
     pub(crate) fn observe(&self, mask: zx_signals_t, observer: Option<Observer>) -> Result<zx_signals_t> {
         let mut state = unpoisoned(&self.state);
         self.look_locked(&mut state);
@@ -171,7 +187,7 @@ impl EventEnd {
         Ok(now)
     }
 
-    /// Ends a wait.
+    /// Removes an observer.
     pub(crate) fn forget_observer(&self, id: u64) {
         let mut state = unpoisoned(&self.state);
         state.observers.remove(id);
@@ -186,15 +202,16 @@ impl EventEnd {
         self.rest(&mut state);
     }
 
-    /// Tells observers what has changed.
+    /// Informs observers of changed signals.
     fn look(&self) {
         self.look_locked(&mut unpoisoned(&self.state));
     }
 
+    /// Informs observers of signals that other processes have changed.
     fn look_locked(&self, state: &mut State) {
         let Some(shared) = &state.shared else { return };
         if state.listens.is_some() {
-            // So that the next ring is heard.
+            // The bell is emptied, so that the next byte in it is noticed.
             shared.hear();
         }
         let now = shared.signals();
@@ -203,7 +220,7 @@ impl EventEnd {
         self.rest(state);
     }
 
-    /// Has the hub listen, as long as there are observers.
+    /// Registers the end with the hub, if it is shared.
     fn listen(&self, state: &mut State) -> Result<()> {
         let Some(shared) = state.shared.as_ref().filter(|_| state.listens.is_none()) else { return Ok(()) };
         let bell = hub::listen_to_bell(shared.bell(), self.me.clone())?;
@@ -216,18 +233,19 @@ impl EventEnd {
             }
         };
         state.listens = Some((bell, peer));
-        // What came meanwhile.
+        // Changes may have come before the registration.
         self.look_locked(state);
         Ok(())
     }
 
+    /// Unregisters the end from the hub if there are no observers.
     fn rest(&self, state: &mut State) {
         if state.observers.is_empty() {
             state.silence();
         }
     }
 
-    /// What another process needs to have this end too, and which end it is.
+    /// Returns a carrier with what another process needs to have this end too, and which end it is.
     pub(crate) fn pack(self: &Arc<Self>) -> Result<(strait::Channel, u32)> {
         self.share()?;
         let state = unpoisoned(&self.state);
@@ -235,10 +253,10 @@ impl EventEnd {
         Ok((crate::channel::wire::carrier(cargo)?, self.side as u32))
     }
 
-    /// Moves the signals of this end and its other one into memory that can be shared.
+    /// Moves the signals of this end and of the other one into memory that can be shared.
     fn share(self: &Arc<Self>) -> Result<()> {
         let peer = unpoisoned(&self.peer).upgrade();
-        // The first end's lock first.
+        // The lock of the first end is taken first.
         let (mut own, mut other) = match &peer {
             Some(peer) if self.side == 1 => {
                 let other = unpoisoned(&peer.state);
@@ -255,7 +273,7 @@ impl EventEnd {
         own.shared = Some(ours);
         let waits = !own.observers.is_empty();
         register(self, identity);
-        // Without another end its part is dropped, and so it is seen to be gone.
+        // If the other end is gone, its part is dropped, and so other processes see that it is gone.
         if let (Some(peer), Some(state), Some(theirs)) = (&peer, &mut other, theirs) {
             theirs.change(0, state.signals & !ZX_EVENTPAIR_PEER_CLOSED);
             state.shared = Some(theirs);
@@ -270,7 +288,10 @@ impl EventEnd {
         Ok(())
     }
 
-    /// An end that has arrived.
+    /// Makes an end from what has arrived in a message.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED` if the descriptors are not those of an end.
     pub(crate) fn unpack(
         pair: bool,
         side: u32,
@@ -283,7 +304,7 @@ impl EventEnd {
         let side = side as usize;
         let shared = Shared::received(pair, side, cargo)?;
         let identity = shared.identity();
-        // It is here already.
+        // This process may have the end already.
         if let Some(end) = find(&(identity, side)).filter(|end| end.pair == pair) {
             return Ok(end);
         }
@@ -294,16 +315,18 @@ impl EventEnd {
     }
 }
 
+/// Returns the shared end with this identity, if this process has it.
 fn find(identity: &(Identity, usize)) -> Option<Arc<EventEnd>> {
     unpoisoned(HERE.get()).as_ref()?.get(identity)?.upgrade()
 }
 
+/// Records a shared end of this process.
 fn register(end: &Arc<EventEnd>, identity: Identity) {
     unpoisoned(HERE.get()).get_or_insert_default().insert((identity, end.side), Arc::downgrade(end));
 }
 
 impl Drop for EventEnd {
-    /// The last handle here is closed.
+    /// Closes the end for this process, as its last handle here is closed.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         state.silence();
@@ -311,7 +334,7 @@ impl Drop for EventEnd {
         if let Some(shared) = &shared {
             let identity = (shared.identity(), self.side);
             let mut here = unpoisoned(HERE.get());
-            // Unless it has come back meanwhile, as another one.
+            // The end may have come back meanwhile as another object.
             if let Some(here) = here.as_mut()
                 && here.get(&identity).is_some_and(|end| end.strong_count() == 0)
             {

@@ -1,10 +1,11 @@
-//! Listening for what other processes do.
+//! Watching for changes by other processes.
 //!
-//! The library starts no threads: those that wait take turns. One of them *leads*: it sleeps in epoll, looks at what
-//! has changed, and tells whoever waits for that. When its own wait is over it has another one lead. Those that do not lead
-//! sleep on a word of their own, and so do all as long as nothing here could be changed by another process.
+//! The library starts no threads: threads that wait take turns. One of them is the *leader*. It sleeps in epoll, looks
+//! at what has changed, and informs the observers. When its own wait is over, it hands over to another thread. The
+//! threads that do not lead sleep on a word of their own. All threads do so as long as no other process could change
+//! anything here.
 //!
-//! What changed while nobody waited is found when somebody does, or asks.
+//! Changes that came while no thread waited are found by the next wait or query.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,42 +25,55 @@ use crate::time::Deadline;
 use crate::unpoisoned;
 use crate::waiter::Waiter;
 
-/// How soon is tried again what had no room or memory.
+/// Time after which an operation that lacked room or memory is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// What epoll says of the wait set, of the word to wake the leader, and, from here on, of bells.
+/// Number by which epoll reports the wait set.
 const SET: u64 = 0;
+/// Number by which epoll reports the eventfd that wakes the leader.
 const NUDGE: u64 = 1;
+/// First of the numbers by which epoll reports bells (descriptors through which other processes wake this one).
 const FIRST_BELL: u64 = 2;
 
+/// The objects through which this process watches for changes.
 struct Hub {
+    /// The wait set of channels.
     set: WaitSet,
+    /// The epoll instance in which the leader sleeps: the wait set, `nudge` and the bells.
     epoll: OwnedFd,
+    /// The eventfd that wakes the leader.
     nudge: OwnedFd,
+    /// Which threads wait, and whether one of them leads.
     turns: Mutex<Turns>,
-    /// Channels that could not be listened to; they are looked at again soon.
+    /// Handles of channels that could not be watched; they are looked at again soon.
     later: Mutex<Vec<zx_handle_t>>,
+    /// The owners of bells, by the number of the bell.
     bells: Mutex<HashMap<u64, Weak<dyn Rung>>>,
+    /// Number of the next bell.
     next_bell: AtomicU64,
 }
 
+/// The threads that wait.
 #[derive(Default)]
 struct Turns {
+    /// Whether a thread leads.
     leading: bool,
+    /// The threads that sleep on words of their own.
     parked: Vec<Arc<Waiter>>,
 }
 
 static HUB: PerProcess<OnceLock<Hub>> = PerProcess::new(OnceLock::new);
 
-/// Things that another process may change and that somebody waits for.
+/// Number of channels and bells that another process may change and for which this process waits.
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether anything that another process may change is waited for.
+/// Returns whether this process waits for anything that another process may change.
 #[inline]
 pub(crate) fn is_listening() -> bool {
     LISTENING.load(Ordering::Relaxed) > 0
 }
 
+/// Returns the hub of this process; makes it at the first call.
 fn hub() -> Result<&'static Hub> {
     if let Some(hub) = HUB.get().get() {
         return Ok(hub);
@@ -69,7 +83,7 @@ fn hub() -> Result<&'static Hub> {
     let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     epoll::add(&epoll, &set, epoll::EventData::new_u64(SET), epoll::EventFlags::IN)?;
     epoll::add(&epoll, &nudge, epoll::EventData::new_u64(NUDGE), epoll::EventFlags::IN)?;
-    // If another thread was faster, its hub is the one.
+    // If another thread was faster, its hub is used.
     let _ = HUB.get().set(Hub {
         set,
         epoll,
@@ -82,14 +96,15 @@ fn hub() -> Result<&'static Hub> {
     Ok(HUB.get().get().expect("it was set just now"))
 }
 
-/// Wakes the thread that leads.
+/// Wakes the leader.
 pub(crate) fn nudge() {
     if let Some(hub) = HUB.get().get() {
         let _ = rustix::io::write(&hub.nudge, &1u64.to_ne_bytes());
     }
 }
 
-/// Listens to a channel. The caller has its reading lock.
+/// Registers a channel for events of its handle, once. `was` is its registration so far. The caller has its reading
+/// lock.
 pub(crate) fn listen(channel: &Channel, handle: zx_handle_t, was: Option<Interest>, interest: Interest) -> Result<()> {
     let hub = hub()?;
     let listens = match was {
@@ -111,14 +126,14 @@ pub(crate) fn listen(channel: &Channel, handle: zx_handle_t, was: Option<Interes
     Ok(())
 }
 
-/// Has a channel looked at again soon.
+/// Schedules a channel to be looked at again soon.
 pub(crate) fn look_later(handle: zx_handle_t) {
     if let Ok(hub) = hub() {
         hub.look_later(handle);
     }
 }
 
-/// Listens to a channel no more; one that was sent away is not there.
+/// Unregisters a channel; `None` for a channel that was sent away.
 pub(crate) fn listen_no_more(channel: Option<&Channel>) {
     LISTENING.fetch_sub(1, Ordering::SeqCst);
     if let (Some(hub), Some(channel)) = (HUB.get().get(), channel) {
@@ -126,14 +141,14 @@ pub(crate) fn listen_no_more(channel: Option<&Channel>) {
     }
 }
 
-/// Something that is told when another process has rung for it.
+/// An object that is informed when another process has woken this one for it.
 pub(crate) trait Rung: Send + Sync {
-    /// Something has arrived at a bell of its, or the other side of that is gone.
+    /// Called when a byte or packet has arrived at a bell of this object, or when the other side of the bell is gone.
     fn rung(&self);
 }
 
-/// Listens to a bell, a descriptor, from now on: each arrival tells. It has to be looked at once more after this. The number
-/// is for [`silence_bell`].
+/// Registers a bell (a descriptor through which other processes wake this one); each arrival informs `owner`. The
+/// caller looks once more after this call. Returns a number for [`silence_bell`].
 pub(crate) fn listen_to_bell(bell: BorrowedFd<'_>, owner: Weak<dyn Rung>) -> Result<u64> {
     let hub = hub()?;
     let number = hub.next_bell.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +163,8 @@ pub(crate) fn listen_to_bell(bell: BorrowedFd<'_>, owner: Weak<dyn Rung>) -> Res
     Ok(number)
 }
 
-/// Listens to it no more. While it is still open: what is registered lives as long as anybody has the other side of it.
+/// Unregisters a bell. Call this while the descriptor is open: its registration lives as long as any process has the
+/// other side.
 pub(crate) fn silence_bell(bell: BorrowedFd<'_>, number: u64) {
     if let Some(hub) = HUB.get().get() {
         let _ = epoll::delete(&hub.epoll, bell);
@@ -157,7 +173,7 @@ pub(crate) fn silence_bell(bell: BorrowedFd<'_>, number: u64) {
     }
 }
 
-/// Looks at what has changed, without waiting.
+/// Handles changes by other processes, without waiting.
 pub(crate) fn poll() {
     if is_listening()
         && let Some(hub) = HUB.get().get()
@@ -166,7 +182,7 @@ pub(crate) fn poll() {
     }
 }
 
-/// Blocks until the waiter is woken, or the deadline. Whether it was woken.
+/// Blocks until the waiter is woken or the deadline has passed. Returns whether it was woken.
 pub(crate) fn block(waiter: &Arc<Waiter>, deadline: Deadline) -> bool {
     let Ok(hub) = hub() else { return park_alone(waiter, deadline) };
     loop {
@@ -189,7 +205,8 @@ pub(crate) fn block(waiter: &Arc<Waiter>, deadline: Deadline) -> bool {
     }
 }
 
-/// As [`block`] in a process that has no descriptors to listen with.
+/// Blocks until the waiter is woken or the deadline has passed, in a process without descriptors for a hub. Returns
+/// whether it was woken.
 fn park_alone(waiter: &Waiter, deadline: Deadline) -> bool {
     while !waiter.is_fired() && !deadline.has_passed() {
         if waiter.begin_parking() {
@@ -200,13 +217,14 @@ fn park_alone(waiter: &Waiter, deadline: Deadline) -> bool {
 }
 
 impl Hub {
+    /// Schedules a channel to be looked at after [`RETRY`].
     fn look_later(&self, handle: zx_handle_t) {
         unpoisoned(&self.later).push(handle);
-        // Who leads sleeps for a shorter time from now on.
+        // The leader sleeps for a shorter time from now on.
         nudge();
     }
 
-    /// Wakes a thread that could lead, if nobody does and there is something to listen to.
+    /// Wakes a thread that can lead, if there is no leader and something to watch.
     fn have_somebody_lead(&self) {
         if !is_listening() {
             return;
@@ -221,6 +239,7 @@ impl Hub {
         }
     }
 
+    /// Leads until the waiter is woken, the deadline has passed, or there is nothing to watch.
     fn lead(&self, waiter: &Waiter, deadline: Deadline) {
         while waiter.begin_leading() {
             self.attend(deadline.remaining(), true);
@@ -231,8 +250,8 @@ impl Hub {
         }
     }
 
-    /// Sleeps for as long, until something happens; then tells whoever waits for it. Only who leads takes nudges, which are
-    /// for nobody else.
+    /// Sleeps until something happens, at most for `limit`; then informs the owners. Only the leader consumes the
+    /// wake-ups of `nudge`, which are for no other thread.
     fn attend(&self, limit: Option<Duration>, leads: bool) {
         let later = std::mem::take(&mut *unpoisoned(&self.later));
         let limit = if later.is_empty() { limit } else { Some(limit.map_or(RETRY, |limit| limit.min(RETRY))) };
@@ -260,9 +279,10 @@ impl Hub {
         later.into_iter().for_each(channel::look_at);
     }
 
+    /// Looks at the channels for which the wait set has events.
     fn look_at_channels(&self) {
         let mut events: Vec<Event> = Vec::new();
-        // What fails for want of memory is said again.
+        // An event that fails for lack of memory is reported again.
         if self.set.wait(&mut events, StraitDeadline::NOW).is_ok() {
             for event in &events {
                 channel::look_at(event.key() as zx_handle_t);
@@ -271,11 +291,11 @@ impl Hub {
     }
 }
 
-/// Whether there is more than one processor to wait with.
+/// Returns whether this process may use more than one CPU, so that spinning makes sense.
 pub(crate) fn may_spin() -> bool {
     static MANY: OnceLock<bool> = OnceLock::new();
     *MANY.get_or_init(|| std::thread::available_parallelism().is_ok_and(|count| count.get() > 1))
 }
 
-/// That a wait cannot be made.
+/// The status for objects that cannot be waited for.
 pub(crate) const NOT_WAITABLE: Status = Status::NOT_SUPPORTED;

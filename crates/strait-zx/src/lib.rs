@@ -1,8 +1,8 @@
-//! Zircon's calls on Linux, over Strait's channels.
+//! Zircon's system calls on Linux, on top of Strait's channels.
 //!
-//! A C library whose headers, in `include/zircon/`, are laid out as Fuchsia's: what was written against those
-//! compiles and runs, in one process and across processes. The calls are in [`boundary`]; what is the same as on Zircon and
-//! what differs is in `docs/zircon.md`.
+//! This crate is a C library. The layout of its headers, in `include/zircon/`, is that of Fuchsia's, so programs that
+//! were written for those headers compile and run, in one process and across processes. The functions are in
+//! [`boundary`]; `docs/zircon.md` says what is the same as on Zircon and what differs.
 //!
 //! ```
 //! use std::ptr::null_mut;
@@ -21,21 +21,21 @@
 //! assert_eq!(zx_handle_close(b), 0);
 //! ```
 //!
-//! # Inside
+//! # Modules
 //!
 //! ```text
-//! boundary   the calls, as C sees them: makes safe values of pointers, and statuses of results
-//! user       what callers point to
-//! table      handles: numbers for objects and rights
-//! claim      which of them threads look at just now, without counting
-//! object     what a handle can stand for; closing, duplicating, signalling
+//! boundary   the functions of the C interface: checks pointers, and turns results into statuses
+//! user       access to memory of the caller
+//! table      handles: numbers that stand for objects and rights
+//! claim      marks entries of the table that threads use at the moment, without counting
+//! object     the objects for which a handle can stand; closing, duplicating, signalling
 //! channel    ends of channels: read, write, call, and how handles travel (wire)
 //! event      events and eventpairs, in this process and shared with others
 //! port, vmo  ports, and memory
-//! observer   who waits for an object's signals
-//! wait       waiting for them
+//! observer   waits for the signals of an object
+//! wait       waiting for signals
 //! waiter     a thread that waits
-//! hub        listening for what other processes do, without a thread of the library's own
+//! hub        watches for changes by other processes, without a thread of the library
 //! ```
 
 pub mod abi;
@@ -62,13 +62,14 @@ pub use status::codes;
 
 use abi::{ZX_DEFAULT_CHANNEL_RIGHTS, zx_handle_t, zx_status_t};
 
-/// A lock, whether or not a thread has panicked with it: what it protects is whole after every step.
+/// Locks a mutex, also if a thread has panicked while it held the lock: the protected data is consistent after each
+/// step.
 fn unpoisoned<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a handle of one of Strait's channels, for programs in Rust that have one. The other end must be made a handle of, too, in
-/// whatever process it is. `related_koid` of both is 0: neither knows the other's.
+/// Makes a handle of a Strait channel, for programs in Rust that have one. The other end must become a handle too, in
+/// whatever process it is. `related_koid` of both handles is 0, since neither end knows the number of the other.
 ///
 /// # Errors
 /// `ZX_ERR_NO_MEMORY` if there are too many handles.
@@ -77,13 +78,13 @@ pub fn handle_from_channel(channel: strait::Channel) -> std::result::Result<zx_h
     channel::adopt(chan, ZX_DEFAULT_CHANNEL_RIGHTS).map_err(status::Status::code)
 }
 
-/// The options that a channel should have that becomes a handle: rings that grow as far as those of
-/// [`zx_channel_create`](boundary::zx_channel_create) do.
+/// Returns the options for a channel that is to become a handle. With them the rings grow as far as those of
+/// [`zx_channel_create`](boundary::zx_channel_create).
 pub fn channel_options() -> strait::Options {
     *channel::options()
 }
 
-/// How many handles this process has.
+/// Returns the number of handles of this process.
 pub fn handle_count() -> usize {
     table::table().len()
 }

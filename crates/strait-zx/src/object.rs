@@ -1,4 +1,4 @@
-//! What a handle can stand for.
+//! The objects for which a handle can stand.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -21,13 +21,14 @@ pub(crate) enum Object {
     Fd(Arc<Descriptor>),
 }
 
-/// A file descriptor, for anything that the kernel knows.
+/// A file descriptor, for any kernel object.
 pub(crate) struct Descriptor {
     pub(crate) fd: OwnedFd,
     pub(crate) koid: zx_koid_t,
 }
 
 impl Object {
+    /// Returns the type of the object.
     pub(crate) fn type_(&self) -> zx_obj_type_t {
         match self {
             Self::Channel(_) => ZX_OBJ_TYPE_CHANNEL,
@@ -39,7 +40,7 @@ impl Object {
         }
     }
 
-    /// Its number, and that of what belongs to it: the other end.
+    /// Returns the koid of the object, and that of its other end; 0 if there is none.
     pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
         match self {
             Self::Channel(channel) => channel.koids(),
@@ -50,6 +51,7 @@ impl Object {
         }
     }
 
+    /// Returns the end of a channel; `WRONG_TYPE` for other objects.
     #[inline]
     pub(crate) fn channel(&self) -> Result<&Chan> {
         match self {
@@ -58,6 +60,7 @@ impl Object {
         }
     }
 
+    /// Returns the port; `WRONG_TYPE` for other objects.
     pub(crate) fn port(&self) -> Result<&PortHandle> {
         match self {
             Self::Port(port) => Ok(port),
@@ -65,6 +68,7 @@ impl Object {
         }
     }
 
+    /// Returns the memory; `WRONG_TYPE` for other objects.
     pub(crate) fn vmo(&self) -> Result<&Arc<Vmo>> {
         match self {
             Self::Vmo(vmo) => Ok(vmo),
@@ -72,7 +76,8 @@ impl Object {
         }
     }
 
-    /// The same object, for another handle; a channel's end has one handle only.
+    /// Returns this object for another handle. Fails with `ACCESS_DENIED` for an end of a channel, which has one handle
+    /// only.
     pub(crate) fn another(&self) -> Result<Self> {
         match self {
             Self::Channel(_) => Err(Status::ACCESS_DENIED),
@@ -83,8 +88,8 @@ impl Object {
         }
     }
 
-    /// How many handles of it this process has, those in messages of this process to itself included. A call of another thread
-    /// that is under way may count as one more.
+    /// Returns the number of handles of the object in this process, including those in messages of this process to
+    /// itself. A call in progress in another thread may count as one more.
     pub(crate) fn handles(&self) -> usize {
         match self {
             Self::Channel(_) => 1,
@@ -95,7 +100,8 @@ impl Object {
         }
     }
 
-    /// The descriptor that it is in the end, to be used outside of this library.
+    /// Returns a duplicate of the object's descriptor, for use outside of this library; `NOT_SUPPORTED` if it is
+    /// neither memory nor a file descriptor.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
         let fd = match self {
             Self::Vmo(vmo) => vmo.as_fd(),
@@ -107,7 +113,7 @@ impl Object {
 }
 
 impl Entry {
-    /// The signals of its object. With an observer that waits for others, makes that wait.
+    /// Returns the signals of the object. If there is an observer, and none of its signals is set, adds the observer.
     ///
     /// The caller has the entry's reading lock.
     pub(crate) fn observe(
@@ -123,7 +129,7 @@ impl Entry {
         }
     }
 
-    /// Ends a wait. The caller has the entry's reading lock.
+    /// Removes an observer. The caller has the entry's reading lock.
     pub(crate) fn forget_observer(&self, id: u64) {
         match &self.object {
             Object::Channel(channel) => channel.forget_observer(id),
@@ -133,7 +139,7 @@ impl Entry {
     }
 }
 
-/// Ends all that depends on a handle that was taken away, and lets go of its object.
+/// Ends all waits and calls by a handle that was taken away, and drops its object.
 pub(crate) fn close(mut taken: Taken) {
     let handle = taken.handle();
     match &mut taken.entry().object {
@@ -160,15 +166,15 @@ pub(crate) fn close_handle(handle: zx_handle_t) -> Result<()> {
     Ok(())
 }
 
-/// Makes a handle of a new object.
+/// Adds an object to the handle table, and returns its handle.
 pub(crate) fn add(object: Object, rights: zx_rights_t) -> Result<zx_handle_t> {
     table().add(Entry { rights, object })
 }
 
-/// The rights that a new handle is to have of those that there are.
+/// Returns the rights of a new handle that is to have the rights `want`, made from a handle with the rights `have`.
 ///
 /// # Errors
-/// `INVALID_ARGS` if some of them are not there.
+/// `INVALID_ARGS` if `have` lacks some of them.
 pub(crate) fn reduce(have: zx_rights_t, want: zx_rights_t) -> Result<zx_rights_t> {
     match want {
         ZX_RIGHT_SAME_RIGHTS => Ok(have),
@@ -177,7 +183,7 @@ pub(crate) fn reduce(have: zx_rights_t, want: zx_rights_t) -> Result<zx_rights_t
     }
 }
 
-/// Gives an object another handle.
+/// Makes another handle of an object.
 pub(crate) fn duplicate(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_handle_t> {
     let source = table().get(handle)?;
     source.need(ZX_RIGHT_DUPLICATE)?;
@@ -187,7 +193,7 @@ pub(crate) fn duplicate(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_h
     add(object, rights)
 }
 
-/// Gives an object another handle in place of this one, which is gone whatever comes of it.
+/// Makes another handle in place of this one, which is closed in any case.
 pub(crate) fn replace(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_handle_t> {
     let mut taken = table().take(handle)?;
     let rights = match reduce(taken.entry().rights, rights) {
@@ -213,7 +219,7 @@ pub(crate) fn replace(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_han
     Ok(new)
 }
 
-/// As `zx_info_handle_basic_t`.
+/// Returns the information of `ZX_INFO_HANDLE_BASIC` about a handle.
 pub(crate) fn basic_info(handle: zx_handle_t) -> Result<zx_info_handle_basic_t> {
     let entry = table().get(handle)?;
     let (koid, related_koid) = entry.object.koids();
@@ -226,17 +232,17 @@ pub(crate) fn basic_info(handle: zx_handle_t) -> Result<zx_info_handle_basic_t> 
     })
 }
 
-/// As `zx_info_handle_count_t`.
+/// Returns the information of `ZX_INFO_HANDLE_COUNT` about a handle.
 ///
 /// # Errors
-/// `BAD_HANDLE`; `ACCESS_DENIED` without the right to inspect it.
+/// `BAD_HANDLE`; `ACCESS_DENIED` without the right to inspect the object.
 pub(crate) fn handle_count(handle: zx_handle_t) -> Result<zx_info_handle_count_t> {
     let entry = table().get(handle)?;
     entry.need(ZX_RIGHT_INSPECT)?;
     Ok(zx_info_handle_count_t { handle_count: u32::try_from(entry.object.handles()).unwrap_or(u32::MAX) })
 }
 
-/// Changes an object's own signals.
+/// Changes the signals of an object.
 pub(crate) fn signal(handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
     let entry = table().get_reading(handle)?;
     entry.need(ZX_RIGHT_SIGNAL)?;
@@ -247,7 +253,7 @@ pub(crate) fn signal(handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t
     }
 }
 
-/// Changes the signals of an object's other end.
+/// Changes the signals of the other end of an object.
 pub(crate) fn signal_peer(handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
     let entry = table().get(handle)?;
     entry.need(ZX_RIGHT_SIGNAL_PEER)?;
@@ -262,7 +268,7 @@ pub(crate) fn signal_peer(handle: zx_handle_t, clear: zx_signals_t, set: zx_sign
     }
 }
 
-/// Takes a handle's port, to wait for it.
+/// Returns the port of a handle that has these rights.
 pub(crate) fn port_of(handle: zx_handle_t, rights: zx_rights_t) -> Result<Arc<port::Port>> {
     let entry = table().get(handle)?;
     let port = entry.object.port()?.shared();

@@ -1,4 +1,4 @@
-//! Who wants to know of an object's signals: threads that wait, and ports.
+//! Observers: waits for the signals of an object, by threads and by ports.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,35 +8,41 @@ use crate::abi::{ZX_SIGNAL_HANDLE_CLOSED, ZX_WAIT_ASYNC_EDGE, zx_handle_t, zx_si
 use crate::port::Port;
 use crate::waiter::{Fired, Waiter};
 
-/// A wait for signals of one object. It ends with the first that it waits for.
+/// A wait for signals of one object. It ends with the first signal for which it waits.
 #[derive(Debug)]
 pub(crate) struct Observer {
+    /// The number of this wait, which no other wait of this process has.
     pub(crate) id: u64,
-    /// The handle by which it was made: closing that ends it.
+    /// The handle by which the wait was made. Closing this handle ends the wait.
     pub(crate) handle: zx_handle_t,
+    /// The signals for which it waits.
     pub(crate) mask: zx_signals_t,
+    /// The thread or port that is informed.
     pub(crate) target: Target,
 }
 
+/// The receiver of the result of a wait.
 #[derive(Debug)]
 pub(crate) enum Target {
+    /// A thread that waits; `item` is the index of the object in its call.
     Thread { waiter: Arc<Waiter>, item: usize },
+    /// A port that gets a packet, with the options of `zx_object_wait_async`.
     Port { port: Weak<Port>, options: u32 },
 }
 
-/// A number that no other wait of this process has.
+/// Returns a number that no other wait of this process has.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Observer {
-    /// Whether it does not want to be told of what is so already.
+    /// Returns whether the wait ends only with a signal that is set after the wait began.
     pub(crate) fn waits_for_edge(&self) -> bool {
         matches!(self.target, Target::Port { options, .. } if options & ZX_WAIT_ASYNC_EDGE != 0)
     }
 
-    /// Tells it of the object's signals, if they are what it waits for; then it has ended.
+    /// Informs the target if one of its signals is set. Returns whether the wait has ended.
     fn tell(&self, before: zx_signals_t, now: zx_signals_t) -> bool {
         if now & self.mask == 0 {
             return false;
@@ -58,6 +64,7 @@ impl Observer {
         }
     }
 
+    /// Ends the wait because its handle was closed or sent away.
     fn cancel(self, now: zx_signals_t) {
         match self.target {
             Target::Thread { waiter, item } => {
@@ -72,37 +79,39 @@ impl Observer {
     }
 }
 
-/// All that wait for one object, the newest first: in that order Zircon's kernel tells them.
+/// All observers of one object, the newest first: Zircon's kernel informs them in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Observers(VecDeque<Observer>);
 
 impl Observers {
+    /// Returns whether there is no observer.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one is a port.
+    /// Returns whether one of the observers is a port.
     pub(crate) fn have_ports(&self) -> bool {
         self.0.iter().any(|observer| matches!(observer.target, Target::Port { .. }))
     }
 
-    /// All that somebody waits for.
+    /// Returns all signals for which an observer waits.
     pub(crate) fn wanted(&self) -> zx_signals_t {
         self.0.iter().fold(0, |all, observer| all | observer.mask)
     }
 
+    /// Adds an observer as the newest one.
     pub(crate) fn add(&mut self, observer: Observer) {
         self.0.push_front(observer);
     }
 
-    /// The object's signals have changed.
+    /// Informs the observers that the object's signals have changed, and removes those whose wait has ended.
     pub(crate) fn tell(&mut self, before: zx_signals_t, now: zx_signals_t) {
         if !self.0.is_empty() {
             self.0.retain(|observer| !observer.tell(before, now));
         }
     }
 
-    /// A handle of the object is closed.
+    /// Ends all waits by a handle that is being closed or sent away.
     pub(crate) fn cancel(&mut self, handle: zx_handle_t, now: zx_signals_t) {
         let (canceled, others) = self.0.drain(..).partition(|observer| observer.handle == handle);
         self.0 = others;
@@ -110,7 +119,7 @@ impl Observers {
         canceled.into_iter().for_each(|observer| observer.cancel(now));
     }
 
-    /// Its wait is over.
+    /// Removes the observer with this number.
     pub(crate) fn remove(&mut self, id: u64) {
         self.0.retain(|observer| observer.id != id);
     }

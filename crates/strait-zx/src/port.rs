@@ -1,8 +1,8 @@
-//! Ports: queues of packets, which programs put there, and waits that end.
+//! Ports: queues of packets, which programs put there, and which waits put there when they end.
 //!
-//! A port of which a handle is written into a channel goes on as a port of several processes: packets of programs go through
-//! a pair of sockets that all of them have ([`shared`]), each to one who waits, wherever. The packet of a wait comes to the
-//! process that began it.
+//! When a handle of a port is written into a channel, the port becomes one of several processes. Packets of programs
+//! then go through a pair of sockets that all these processes have ([`shared`]), each packet to one thread that waits,
+//! in whatever process. The packet of a wait comes to the process that began the wait.
 
 mod shared;
 
@@ -23,47 +23,54 @@ use crate::unpoisoned;
 use crate::waiter::Waiter;
 use shared::{Identity, Shared};
 
-/// Packets of programs that a port holds at most.
+/// Maximum number of packets of programs in a port.
 const MAX_USER_PACKETS: usize = 4096;
 
-/// A port.
+/// A port, as one process has it.
 #[derive(Debug)]
 pub(crate) struct Port {
     koid: zx_koid_t,
+    /// Number of handles of the port in this process; at 0 the port is closed here.
     handles: AtomicUsize,
     me: Weak<Self>,
     inner: Mutex<Inner>,
-    /// Once other processes may have it too.
+    /// The shared part; set once other processes may have the port too.
     shared: OnceLock<Shared>,
 }
 
+/// The state of a port under its lock.
 #[derive(Debug, Default)]
 struct Inner {
+    /// The packets, the next one first.
     queue: VecDeque<Queued>,
-    /// Of those, packets that programs put there.
+    /// Number of packets in `queue` that programs put there.
     users: usize,
-    /// Waits of which a packet will come, by number.
+    /// The waits that will queue a packet, by their numbers.
     waits: HashMap<u64, Wait>,
+    /// The threads that wait for a packet.
     waiters: VecDeque<Arc<Waiter>>,
-    /// The number of the bell, if the hub listens for what comes of other processes.
+    /// The number under which the hub watches for packets of other processes; `None` while it does not.
     listens: Option<u64>,
+    /// Whether the last handle in this process was closed.
     closed: bool,
 }
 
+/// A packet in the queue.
 #[derive(Debug)]
 struct Queued {
     packet: zx_port_packet_t,
-    /// The handle that was waited for, if it comes of a wait.
+    /// The handle for which the wait was made, if a wait queued the packet; `None` for packets of programs.
     source: Option<zx_handle_t>,
 }
 
+/// A wait that will queue a packet.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     key: u64,
     source: zx_handle_t,
 }
 
-/// A port as a handle holds it: with the last of them it is closed.
+/// A port, as one handle holds it. The port is closed with its last handle in this process.
 pub(crate) struct PortHandle(Arc<Port>);
 
 impl PortHandle {
@@ -71,6 +78,7 @@ impl PortHandle {
         Self(Port::new(koid::next()))
     }
 
+    /// Returns the port.
     pub(crate) fn shared(&self) -> Arc<Port> {
         self.0.clone()
     }
@@ -79,22 +87,26 @@ impl PortHandle {
         self.0.koid
     }
 
+    /// Returns the number of handles of the port in this process.
     pub(crate) fn handles(&self) -> usize {
         self.0.handles.load(Ordering::Relaxed)
     }
 
-    /// What another process needs to have this port too.
+    /// Returns a carrier with what another process needs to have this port too.
     pub(crate) fn pack(&self) -> Result<strait::Channel> {
         carrier(self.0.share()?.cargo()?)
     }
 
-    /// One that has arrived.
+    /// Makes a handle of a port from what has arrived in a message.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED` if the descriptors are not those of a port.
     pub(crate) fn unpack(koid: zx_koid_t, cargo: Vec<OwnedFd>) -> Result<Self> {
         let shared = Shared::received(cargo)?;
         let identity = shared.identity();
         let mut here = unpoisoned(HERE.get());
         let here = here.get_or_insert_default();
-        // It is here already; unless its last handle is just being closed.
+        // This process may have the port already, unless its last handle is being closed at this moment.
         if let Some(port) = here.get(&identity).and_then(Weak::upgrade)
             && port.take_handle()
         {
@@ -107,7 +119,7 @@ impl PortHandle {
     }
 }
 
-/// The ports here that are shared.
+/// The shared ports in this process, by identity.
 static HERE: PerProcess<Mutex<Option<ByIdentity>>> = PerProcess::new(Mutex::default);
 
 type ByIdentity = HashMap<Identity, Weak<Port>>;
@@ -153,6 +165,7 @@ impl Rung for Port {
 }
 
 impl Inner {
+    /// Queues a packet, and wakes a thread.
     fn push(&mut self, queued: Queued) {
         self.queue.push_back(queued);
         if let Some(waiter) = self.waiters.pop_front() {
@@ -160,7 +173,8 @@ impl Inner {
         }
     }
 
-    /// Drops packets with this key: of waits for this handle; without a handle all. How many.
+    /// Drops packets with this key: those of waits for the handle `source`; without a handle, all of them. Returns
+    /// their number.
     fn drop_packets(&mut self, key: u64, source: Option<zx_handle_t>) -> usize {
         let before = self.queue.len();
         self.queue.retain(|queued| queued.packet.key != key || (source.is_some() && queued.source != source));
@@ -180,20 +194,22 @@ impl Port {
         })
     }
 
-    /// One handle more, unless the last one is gone.
+    /// Counts one more handle. Returns `false` if the port was closed already.
     fn take_handle(&self) -> bool {
         let more = |count| if count == 0 { None } else { Some(count + 1) };
         self.handles.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Lets other processes have it too: from here on packets of programs go through sockets.
+    /// Makes the shared part, so that other processes can have the port too. From now on packets of programs go through
+    /// sockets.
     fn share(&self) -> Result<&Shared> {
         let mut inner = unpoisoned(&self.inner);
         if let Some(shared) = self.shared.get() {
             return Ok(shared);
         }
         let shared = Shared::new()?;
-        // What is there already goes along, if there is room for all of it; otherwise it stays, and comes first here.
+        // Queued packets of programs are sent through the sockets if there is room for all. Otherwise they stay here,
+        // and are taken first.
         if inner.users <= shared::ROOM {
             let mut sent = 0;
             inner.queue.retain(|queued| {
@@ -205,12 +221,12 @@ impl Port {
         }
         unpoisoned(HERE.get()).get_or_insert_default().insert(shared.identity(), self.me.clone());
         let _ = self.shared.set(shared);
-        // Threads that wait have to listen from now on.
+        // Threads that wait have to register with the hub from now on.
         inner.waiters.drain(..).for_each(|waiter| waiter.wake());
         Ok(self.shared.get().expect("it was set just now"))
     }
 
-    /// Has the hub listen for packets of other processes.
+    /// Registers with the hub for packets of other processes.
     fn listen(&self, inner: &mut Inner) -> Result<()> {
         if let Some(shared) = self.shared.get()
             && inner.listens.is_none()
@@ -220,26 +236,29 @@ impl Port {
         Ok(())
     }
 
-    /// The next packet, if there is one.
+    /// Takes the next packet, if there is one.
     fn take(&self, inner: &mut Inner) -> Option<zx_port_packet_t> {
         if let Some(queued) = inner.queue.pop_front() {
             inner.users -= usize::from(queued.source.is_none());
             return Some(queued.packet);
         }
         let packet = self.shared.get()?.take()?;
-        // An arrival wakes one thread; there may be more than one packet.
+        // An arrival wakes one thread, but there may be more packets.
         if let Some(waiter) = inner.waiters.pop_front() {
             waiter.wake();
         }
         Some(packet)
     }
 
-    /// Queues a packet of the program's.
+    /// Queues a packet of a program.
+    ///
+    /// # Errors
+    /// `SHOULD_WAIT` if there is no room.
     pub(crate) fn queue(&self, packet: &zx_port_packet_t) -> Result<()> {
         let mut inner = unpoisoned(&self.inner);
         if let Some(shared) = self.shared.get() {
             shared.send(&zx_port_packet_t { type_: ZX_PKT_TYPE_USER, ..*packet })?;
-            // Threads here need not wait until they hear of it.
+            // Threads of this process are woken at once, without the hub.
             if let Some(waiter) = inner.waiters.pop_front() {
                 waiter.wake();
             }
@@ -253,7 +272,7 @@ impl Port {
         Ok(())
     }
 
-    /// Notes a wait whose packet is to come here.
+    /// Registers a wait that will queue a packet here.
     pub(crate) fn expect(&self, id: u64, key: u64, source: zx_handle_t) {
         let mut inner = unpoisoned(&self.inner);
         if !inner.closed {
@@ -261,15 +280,15 @@ impl Port {
         }
     }
 
-    /// The wait will bring no packet.
+    /// Removes a wait that will queue no packet.
     pub(crate) fn forget(&self, id: u64) {
         unpoisoned(&self.inner).waits.remove(&id);
     }
 
-    /// The wait is over: its packet.
+    /// Ends a wait, and queues its packet.
     pub(crate) fn complete(&self, id: u64, trigger: zx_signals_t, observed: zx_signals_t, options: u32) {
         let mut inner = unpoisoned(&self.inner);
-        // Unless it was canceled meanwhile.
+        // The wait may have been cancelled meanwhile.
         let Some(wait) = inner.waits.remove(&id) else { return };
         let timestamp = match options {
             options if options & ZX_WAIT_ASYNC_TIMESTAMP != 0 => time::now(),
@@ -288,6 +307,9 @@ impl Port {
     }
 
     /// Takes the next packet; waits for it until the deadline.
+    ///
+    /// # Errors
+    /// `TIMED_OUT`; `CANCELED` if the port was closed during the wait; `BAD_HANDLE` if it was closed before.
     pub(crate) fn wait(&self, deadline: Deadline) -> Result<zx_port_packet_t> {
         let (mut polled, mut slept) = (false, false);
         loop {
@@ -297,7 +319,7 @@ impl Port {
                     return Ok(packet);
                 }
                 if inner.closed {
-                    // Who has not slept is in the same place as who comes after the port was closed.
+                    // A thread that has not slept cannot tell this from a call after the port was closed.
                     return Err(if slept { Status::CANCELED } else { Status::BAD_HANDLE });
                 }
                 if polled && deadline.has_passed() {
@@ -307,7 +329,7 @@ impl Port {
                     None
                 } else {
                     self.listen(&mut inner)?;
-                    // What came before that was not heard.
+                    // Packets that came before the registration were not reported.
                     if let Some(packet) = self.take(&mut inner) {
                         return Ok(packet);
                     }
@@ -317,7 +339,7 @@ impl Port {
                 }
             };
             let Some(waiter) = waiter else {
-                // What has changed while nobody listened.
+                // Handles changes that came while no thread watched.
                 hub::poll();
                 polled = true;
                 continue;
@@ -329,11 +351,11 @@ impl Port {
         }
     }
 
-    /// Ends the waits for this handle with this key, and takes back their packets; without a handle all waits with this key, and
-    /// the program's own packets with it too.
+    /// Ends the waits for the handle `source` with this key, and drops their packets. Without a handle, ends all waits
+    /// with this key, and also drops packets of programs with it. Returns the numbers and handles of the ended waits.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there was nothing of that.
+    /// `NOT_FOUND` if there was no such wait or packet.
     pub(crate) fn cancel(&self, key: u64, source: Option<zx_handle_t>) -> Result<Vec<(u64, zx_handle_t)>> {
         let mut inner = unpoisoned(&self.inner);
         let packets =
@@ -347,8 +369,8 @@ impl Port {
         if packets == 0 && waits.is_empty() { Err(Status::NOT_FOUND) } else { Ok(waits) }
     }
 
-    /// Drops packets with this key that lie in the sockets of a port of several processes. How many. The others are sent once
-    /// more, in their order; those for which another process has taken the room come first here.
+    /// Drops packets with this key from the sockets of a shared port, and returns their number. The other packets are
+    /// sent again in their order; those for which there is no room any more are taken first in this process.
     fn drop_shared(&self, inner: &mut Inner, key: u64) -> usize {
         let Some(shared) = self.shared.get() else { return 0 };
         let all: Vec<_> = std::iter::from_fn(|| shared.take()).take(MAX_USER_PACKETS).collect();

@@ -1,17 +1,17 @@
-//! What calls return.
+//! Statuses: what functions of the C interface return.
 
 use std::ffi::CStr;
 
 use crate::abi::zx_status_t;
 
-/// A call's error, as one of the numbers in `zircon/errors.h`.
+/// The error of a function, as one of the numbers in `zircon/errors.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(zx_status_t);
 
-/// What is inside of a call: a value, or the error that it returns.
+/// The result inside of a function: a value, or the error that the function returns.
 pub(crate) type Result<T> = std::result::Result<T, Status>;
 
-/// A call's result as it goes to C.
+/// Converts a result to the number that C code gets.
 pub(crate) fn to_c(result: Result<()>) -> zx_status_t {
     match result {
         Ok(()) => codes::ZX_OK,
@@ -20,6 +20,7 @@ pub(crate) fn to_c(result: Result<()>) -> zx_status_t {
 }
 
 impl Status {
+    /// Returns the number of this error.
     pub(crate) fn code(self) -> zx_status_t {
         self.0
     }
@@ -27,7 +28,7 @@ impl Status {
 
 macro_rules! statuses {
     ($($short:ident $name:ident $value:literal;)*) => {
-        /// The numbers of statuses.
+        /// The numbers of the statuses.
         #[allow(unreachable_pub, reason = "the crate gives it out")]
         pub mod codes {
             #![allow(unreachable_pub, reason = "the crate gives them out by name")]
@@ -43,7 +44,7 @@ macro_rules! statuses {
         impl Status {
             $(#[allow(dead_code)] pub(crate) const $short: Status = Status($value);)*
         }
-        /// The name of a status.
+        /// Returns the name of a status, such as `ZX_ERR_TIMED_OUT`; `(UNKNOWN)` if there is none.
         pub(crate) fn name(code: zx_status_t) -> &'static CStr {
             let name = match code {
                 0 => concat!("ZX_OK", "\0"),
@@ -103,13 +104,13 @@ statuses! {
     CONNECTION_ABORTED ZX_ERR_CONNECTION_ABORTED -76;
 }
 
-/// What an error of Strait's is to a caller of Zircon's.
+/// Converts an error of Strait to the status that a caller of Zircon expects.
 impl From<strait::Error> for Status {
     fn from(error: strait::Error) -> Self {
         use strait::Error;
         match error {
             Error::WouldBlock | Error::TimedOut => Self::SHOULD_WAIT,
-            // A peer that breaks the protocol, or speaks another one, is as good as gone.
+            // A peer that breaks the protocol, or has no common version, is as good as gone.
             Error::PeerClosed | Error::BadPeer(_) | Error::Refused(_) => Self::PEER_CLOSED,
             Error::OwnChannel => Self::NOT_SUPPORTED,
             Error::BadHandle => Self::BAD_HANDLE,
@@ -124,7 +125,7 @@ impl From<strait::Error> for Status {
     }
 }
 
-/// What an error of the kernel's is.
+/// Converts an error of the kernel to a status.
 impl From<rustix::io::Errno> for Status {
     fn from(errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;

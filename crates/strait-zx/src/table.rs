@@ -1,25 +1,26 @@
-//! The handle table: which numbers stand for what in this process.
+//! The handle table: which number stands for which object in this process.
 //!
-//! A handle is the number of a *slot*, its generation, and the two low bits that Zircon has in every valid handle. Slots
-//! are never freed, so a look-up is one atomic addition to the slot's word, and no lock:
+//! A handle consists of the number of a *slot*, the slot's generation, and the two low bits that Zircon sets in every
+//! valid handle. Slots are never freed, so a look-up is one atomic addition to the slot's word, and takes no lock:
 //!
 //! ```text
-//! bits  0..24  uses: threads that look at the entry just now
-//! bit      24  reading: one of them has it to itself (see below)
+//! bits  0..24  uses: number of threads that use the entry at the moment
+//! bit      24  reading: one thread has the reading lock (see below)
 //! bit      25  live: the entry is there
 //! bit      26  claimed: uses may be claims ([`claim`]), which are not counted
-//! bit      27  open: so may uses that take the front message out of the ring and do nothing else to the receiving side
-//! bits 32..42  generation, which goes on when an entry is taken away
+//! bit      27  open: uses that only take the next message out of the ring may be claims too
+//! bits 32..42  generation, which is incremented when an entry is taken away
 //! ```
 //!
-//! Who takes an entry away clears *live*, so that no new use begins, and waits until the others have ended. A use must
-//! therefore be short: it never blocks, and waits for another slot's *reading* at most. *Reading* is the lock of a channel's receiving
-//! side, taken and given back by the very additions that begin and end the use; who has it waits for nothing.
+//! A thread that takes an entry away clears *live*, so that no new use begins, and waits until the other uses have
+//! ended. A use must therefore be short: it never blocks, and waits at most for the *reading* lock of another slot.
+//! *Reading* is the lock of a channel's receiving side. The additions that begin and end the use also take and release
+//! this lock. A thread that holds it waits for nothing.
 //!
-//! To end claims costs a system call, so a channel's slot is *claimed* only once it was used often, and *open* once it was read
-//! often and nothing else was done to its receiving side between. Then a [`Glance`] is all that writing and reading need: no
-//! locked instruction. Who takes the reading lock of an open slot closes it first; each time that happens it takes twice as
-//! many reads to open it again.
+//! Ending claims costs a system call. So a channel's slot becomes *claimed* only after many uses. It becomes *open*
+//! only after many reads without another operation on its receiving side in between. Then writing and reading need only
+//! a [`Glance`], without a locked instruction. A thread that takes the reading lock of an open slot closes the slot
+//! first. Each time this happens, it takes twice as many reads to open the slot again.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -35,70 +36,86 @@ use crate::object::Object;
 use crate::status::{Result, Status};
 use crate::unpoisoned;
 
+/// Bits of a slot's word: number of counted uses.
 const USES: u64 = (1 << 24) - 1;
+/// Bit of a slot's word: a use has the reading lock.
 const READING: u64 = 1 << 24;
+/// Bit of a slot's word: the entry is there.
 const LIVE: u64 = 1 << 25;
+/// Bit of a slot's word: uses that do not touch the receiving side may be claims.
 const CLAIMED: u64 = 1 << 26;
+/// Bit of a slot's word: uses that take the next message out of the ring may be claims.
 const OPEN: u64 = 1 << 27;
+/// Position of the generation in a slot's word.
 const GENERATION_SHIFT: u32 = 32;
+/// Number of generations; then they start again.
 const GENERATIONS: u64 = 1 << 10;
 
-/// Bits of a handle that are the number of its slot.
+/// Number of bits of a handle that hold the number of its slot.
 const INDEX_BITS: u32 = 20;
-/// Slots in a chunk.
+/// Number of slots in a chunk.
 const CHUNK: usize = 1024;
-/// Chunks at most.
+/// Maximum number of chunks.
 const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
-/// Slots that wait before one is used again, so that the number of a closed handle stays bad for long.
+/// Number of free slots that are kept back before one is reused, so that the number of a closed handle stays invalid
+/// for long.
 const RESTING: usize = 128;
 
-/// Counted uses after which uses are claimed: closing a handle costs some microseconds more then, if other threads run.
+/// Number of counted uses after which uses become claims. From then on closing the handle costs some microseconds more,
+/// if other threads run.
 const OFTEN: u32 = 256;
-/// How often that doubles at most.
+/// Maximum number of doublings of [`OFTEN`] for reads.
 const DOUBLINGS: u32 = 16;
 
-/// What a handle stands for.
+/// The object and the rights for which a handle stands.
 pub(crate) struct Entry {
     pub(crate) rights: zx_rights_t,
     pub(crate) object: Object,
 }
 
 impl Entry {
-    /// Checks that the handle has these rights.
+    /// Checks that the handle has all of these rights.
+    ///
+    /// # Errors
+    /// `ACCESS_DENIED`.
     #[inline]
     pub(crate) fn need(&self, rights: zx_rights_t) -> Result<()> {
         if self.rights & rights == rights { Ok(()) } else { Err(Status::ACCESS_DENIED) }
     }
 }
 
-/// One cache line, so that threads that use the two ends of a channel do not take it from each other.
+/// A slot of the table. It has a cache line of its own, so that threads that use the two ends of a channel do not
+/// contend.
 #[repr(align(64))]
 struct Slot {
-    /// The process that has made it.
+    /// The process that has made the slot.
     owner: u32,
+    /// The bits that the module comment describes.
     word: AtomicU64,
+    /// The entry; `None` while the slot is free.
     entry: UnsafeCell<Option<Entry>>,
-    /// Roughly how often it was written to, and read in a row, while that was counted.
+    /// Roughly the number of counted writes to the channel. `reads` counts reads in a row.
     writes: AtomicU32,
     reads: AtomicU32,
-    /// How often it was closed to claims that read.
+    /// Number of times that the slot was closed to claims that read.
     closed: AtomicU32,
 }
 
-// SAFETY: the entry is looked at between the beginning and the end of a use while the slot is live, and changed only by
-// who has made it live or not live, when there is no use. An entry may be used and dropped by any thread.
+// SAFETY: the entry is accessed only during a use, while the slot is live. It is changed only by the thread that has
+// made the slot live or not live, when there is no use. Any thread may use and drop an entry.
 unsafe impl Sync for Slot {}
 
-/// What a [`Glance`] is for.
+/// The purpose of a [`Glance`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// Anything but the receiving side.
+    /// Any use that does not touch the receiving side.
     Writing,
-    /// To take the front message out of the ring.
+    /// A use that takes the next message out of the ring.
     Reading,
 }
 
 impl For {
+    /// Returns the bit of a slot's word that permits claims for this purpose.
     #[inline(always)]
     fn bit(self) -> u64 {
         match self {
@@ -109,25 +126,25 @@ impl For {
 }
 
 impl Slot {
-    /// Whether this process's parent has made it.
+    /// Returns whether the slot was made by the parent, before a fork.
     fn is_elsewheres(&self) -> bool {
         self.owner != std::process::id()
     }
 
-    /// What claims name it by: an address, of which those that read have the lowest bit set.
+    /// Returns the number by which claims name this slot: its address, with the lowest bit set for reading.
     #[inline(always)]
     fn name(&self, purpose: For) -> usize {
         std::ptr::from_ref(self).addr() | usize::from(purpose == For::Reading)
     }
 
-    /// Counts a use that could have been a claim; after many of them, the next may be.
+    /// Counts a use that could have been a claim. After many of them, later uses may be claims.
     #[inline]
     fn warm(&self, purpose: For) {
         let (count, doublings) = match purpose {
             For::Writing => (&self.writes, 0),
             For::Reading => (&self.reads, self.closed.load(Ordering::Relaxed).min(DOUBLINGS)),
         };
-        // Of two threads at once one may go uncounted.
+        // If two threads count at once, one of the uses may be lost.
         let uses = count.load(Ordering::Relaxed).saturating_add(1);
         count.store(uses, Ordering::Relaxed);
         if uses >= OFTEN << doublings {
@@ -135,17 +152,17 @@ impl Slot {
         }
     }
 
-    /// Lets uses be claims. The caller has a use; with the reading lock, if that is what for.
+    /// Permits claims for this purpose. The caller has a use, and for reading also the reading lock.
     #[cold]
     fn allow(&self, purpose: For) {
         let word = self.word.load(Ordering::Relaxed);
         if claim::is_possible() && word & LIVE != 0 {
-            // Should it fail, somebody came or went just now: another time.
+            // If this fails, another thread has begun or ended a use meanwhile, and a later use tries again.
             let _ = self.word.compare_exchange(word, word | purpose.bit(), Ordering::Release, Ordering::Relaxed);
         }
     }
 
-    /// It is a new entry's.
+    /// Resets the counts for a new entry.
     fn cool(&self) {
         for count in [&self.writes, &self.reads, &self.closed] {
             count.store(0, Ordering::Relaxed);
@@ -155,26 +172,30 @@ impl Slot {
 
 type Chunk = [Slot; CHUNK];
 
-/// All handles of this process.
+/// The handle table of a process.
 pub(crate) struct Table {
+    /// Chunks of slots; null while a chunk was not made yet.
     chunks: [AtomicPtr<Chunk>; CHUNKS],
-    /// What numbers are mixed with, so that those of one process mean nothing in another.
+    /// A random number that is combined with the numbers, so that handles of one process mean nothing in another. 0
+    /// until it is drawn.
     secret: AtomicU32,
 }
 
+/// The free slots of the table.
 struct Free {
-    /// Slots made so far.
+    /// Number of slots that this process and its ancestors have made.
     made: usize,
+    /// Numbers of free slots, the longest free first.
     queue: VecDeque<u32>,
-    /// Entries that are there, or on their way in a message that may come back.
+    /// Number of entries that are there, or that are being sent in a message and may come back.
     used: usize,
 }
 
-/// Chunks that this process and its ancestors have made.
+/// Number of chunks that this process and its ancestors have made.
 static CHUNKS_MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// A child of a fork makes chunks of its own: threads of its parent may have been about to do something with any slot of those
-/// that were there.
+/// The free slots of this process. The child of a fork makes chunks of its own: threads of its parent may have been
+/// using any of the slots that existed at the fork.
 static FREE: PerProcess<Mutex<Free>> = PerProcess::new(|| {
     let made = CHUNKS_MADE.load(Ordering::SeqCst) * CHUNK;
     Mutex::new(Free { made, queue: VecDeque::new(), used: 0 })
@@ -183,16 +204,16 @@ static FREE: PerProcess<Mutex<Free>> = PerProcess::new(|| {
 static TABLE: Table =
     Table { chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS], secret: AtomicU32::new(0) };
 
-/// The table of this process.
+/// Returns the table of this process.
 #[inline]
 pub(crate) fn table() -> &'static Table {
     &TABLE
 }
 
-/// A use of an entry. Short: see [the module](self).
+/// A counted use of an entry. It must be short: see [the module](self).
 pub(crate) struct Use {
     slot: &'static Slot,
-    /// What ending it takes back.
+    /// The number to subtract from the slot's word when the use ends.
     held: u64,
 }
 
@@ -212,7 +233,8 @@ impl Drop for Use {
     }
 }
 
-/// A use of a channel's entry that is not counted. Shorter still: it waits for nothing.
+/// A use of a channel's entry by a claim, which is not counted. It must be even shorter than a [`Use`], and wait for
+/// nothing.
 pub(crate) struct Glance {
     slot: &'static Slot,
     _claim: Claim,
@@ -228,14 +250,14 @@ impl Deref for Glance {
 }
 
 impl Use {
-    /// Says that this use could have been a [`Glance`].
+    /// Counts this use as one that could have been a [`Glance`].
     #[inline]
     pub(crate) fn warm(&self, purpose: For) {
         self.slot.warm(purpose);
     }
 }
 
-/// An entry that was taken away, whose number is not given out again before this is dropped: it can be put back.
+/// An entry that was taken away and can be put back. Its number is not given out again before this is dropped.
 pub(crate) struct Taken {
     index: u32,
     handle: zx_handle_t,
@@ -243,31 +265,34 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// Returns the handle by which the entry was reached.
     pub(crate) fn handle(&self) -> zx_handle_t {
         self.handle
     }
 
+    /// Returns the entry.
     pub(crate) fn entry(&mut self) -> &mut Entry {
         self.entry.as_mut().expect("it is there until this ends")
     }
 
+    /// Takes the entry out; the number becomes free.
     pub(crate) fn into_entry(mut self) -> Entry {
         self.entry.take().expect("it is there until this ends")
     }
 
-    /// Puts the entry back: the handle is as it was.
+    /// Puts the entry back, so that the handle is valid again.
     pub(crate) fn put_back(mut self) {
         let slot = TABLE.slot(self.index).expect("it was there");
         let entry = self.entry.take();
-        // SAFETY: the slot is not live and not in the queue, so nobody else looks at the entry.
+        // SAFETY: the slot is not live and not in the queue, so no other thread accesses the entry.
         unsafe { *slot.entry.get() = entry };
         slot.cool();
-        // Back to the generation that its number has.
+        // Restores the generation that is part of the handle.
         let before = slot.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
         let generation = before.wrapping_sub(1) & (GENERATIONS - 1);
         let lift = ((generation << GENERATION_SHIFT) | LIVE).wrapping_sub(before << GENERATION_SHIFT);
         slot.word.fetch_add(lift, Ordering::Release);
-        // It stays in use.
+        // The slot stays in use.
         std::mem::forget(self);
     }
 }
@@ -285,11 +310,12 @@ impl Drop for Taken {
 }
 
 impl Table {
-    /// How many handles there are.
+    /// Returns the number of handles.
     pub(crate) fn len(&self) -> usize {
         unpoisoned(FREE.get()).used
     }
 
+    /// Returns the random number of this process; draws it at the first call.
     #[inline]
     fn secret(&self) -> u32 {
         match self.secret.load(Ordering::Relaxed) {
@@ -301,16 +327,17 @@ impl Table {
     #[cold]
     fn make_secret(&self) -> u32 {
         let mut bytes = [0; 4];
-        // Without randomness the numbers are merely easier to read.
+        // Without randomness the handles are merely easier to guess.
         let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);
-        // The low bits are fixed, and zero means that there is none yet.
+        // The low two bits are fixed in handles, and 0 means that the number was not drawn yet.
         let secret = u32::from_ne_bytes(bytes) & !ZX_HANDLE_FIXED_BITS_MASK | 4;
-        // Of two threads at once one has its way.
+        // If two threads draw at once, both use the number that was stored first.
         self.secret
             .compare_exchange(0, secret, Ordering::Relaxed, Ordering::Relaxed)
             .map_or_else(|made| made, |_| secret)
     }
 
+    /// Returns the slot with this number; `None` if its chunk was not made yet.
     #[inline]
     fn slot(&self, index: u32) -> Option<&'static Slot> {
         let chunk = self.chunks[index as usize / CHUNK].load(Ordering::Acquire);
@@ -319,7 +346,8 @@ impl Table {
         Some(&chunk[index as usize % CHUNK])
     }
 
-    /// The slot that a handle names, and the generation that it has if the handle is good.
+    /// Returns the slot that a handle names, the slot's number, and the generation that the slot has if the handle is
+    /// valid.
     #[inline]
     fn find(&self, handle: zx_handle_t) -> Option<(&'static Slot, u32, u64)> {
         if handle & ZX_HANDLE_FIXED_BITS_MASK != ZX_HANDLE_FIXED_BITS_MASK {
@@ -330,18 +358,20 @@ impl Table {
         Some((self.slot(index)?, index, u64::from(bits >> INDEX_BITS)))
     }
 
+    /// Returns whether a slot with this word is live and has this generation.
     #[inline]
     fn is_good(word: u64, generation: u64) -> bool {
         Self::is_good_for(word, generation, 0)
     }
 
+    /// Returns whether a slot with this word is live, has this generation, and has `bit` set.
     #[inline]
     fn is_good_for(word: u64, generation: u64, bit: u64) -> bool {
-        // All at once.
+        // One comparison checks all of them.
         (word ^ (generation << GENERATION_SHIFT | LIVE | bit)) & (u64::MAX << GENERATION_SHIFT | LIVE | bit) == 0
     }
 
-    /// Begins a use that is not counted; `None` if it has to be.
+    /// Begins a use by a claim; `None` if the use has to be counted, or the handle is not valid.
     #[inline(always)]
     pub(crate) fn glance(&self, handle: zx_handle_t, purpose: For) -> Option<Glance> {
         let (slot, _, generation) = self.find(handle)?;
@@ -349,7 +379,7 @@ impl Table {
         Some(Glance { slot, _claim: Claim::begin(slot.name(purpose), may_be_used)? })
     }
 
-    /// Begins a use.
+    /// Begins a counted use.
     ///
     /// # Errors
     /// `BAD_HANDLE`.
@@ -364,10 +394,10 @@ impl Table {
         Ok(Use { slot, held: 1 })
     }
 
-    /// Begins a use with the entry's reading lock.
+    /// Begins a counted use that holds the entry's reading lock. Waits until the lock is free.
     ///
     /// # Errors
-    /// `BAD_HANDLE`.
+    /// `BAD_HANDLE`; `BAD_STATE` in the child of a fork if a thread of the parent holds the lock.
     #[inline]
     pub(crate) fn get_to_read(&self, handle: zx_handle_t) -> Result<Use> {
         let (slot, _, generation) = self.find(handle).ok_or(Status::BAD_HANDLE)?;
@@ -399,7 +429,11 @@ impl Table {
         Ok(Use { slot, held: READING + 1 })
     }
 
-    /// The same for more than reading a message that is there: many reads have to come before the slot is open.
+    /// Begins a counted use that holds the reading lock, to do more than take the next message. Many reads are needed
+    /// then before the slot is opened to claims.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE`; `BAD_STATE` in the child of a fork if a thread of the parent holds the lock.
     #[inline]
     pub(crate) fn get_reading(&self, handle: zx_handle_t) -> Result<Use> {
         let entry = self.get_to_read(handle)?;
@@ -407,7 +441,7 @@ impl Table {
         Ok(entry)
     }
 
-    /// Takes an entry away: the handle is bad from here on. Waits until its uses have ended; the caller has none.
+    /// Takes an entry away: the handle is invalid from now on. Waits until all uses have ended; the caller has none.
     ///
     /// # Errors
     /// `BAD_HANDLE`.
@@ -431,15 +465,15 @@ impl Table {
             claim::wait_for(|claim| it.contains(&claim), || back_off(slot, &mut tries));
         }
         while slot.word.load(Ordering::Acquire) & (USES | READING) != 0 && back_off(slot, &mut tries) {}
-        // SAFETY: the slot is not live and has no use; a look-up that comes now ends without looking at the entry.
+        // SAFETY: the slot is not live and has no use. A look-up that comes now ends without accessing the entry.
         let entry = unsafe { (*slot.entry.get()).take() };
         Ok(Taken { index, handle, entry })
     }
 
-    /// Gives an entry a number.
+    /// Adds an entry, and returns its handle.
     ///
     /// # Errors
-    /// `NO_MEMORY` if there are too many: 1,048,576.
+    /// `NO_MEMORY` if there are 1,048,576 entries already.
     pub(crate) fn add(&self, entry: Entry) -> Result<zx_handle_t> {
         let index = {
             let mut free = unpoisoned(FREE.get());
@@ -461,7 +495,8 @@ impl Table {
             }
         };
         let slot = self.slot(index).expect("it was made");
-        // SAFETY: the slot is not live, and out of the queue by our hand: nobody else looks at the entry.
+        // SAFETY: the slot is not live, and this thread has taken it out of the queue, so no other thread accesses the
+        // entry.
         unsafe { *slot.entry.get() = Some(entry) };
         slot.cool();
         let word = slot.word.fetch_add(LIVE, Ordering::Release);
@@ -470,6 +505,7 @@ impl Table {
         Ok(((bits << 2) | ZX_HANDLE_FIXED_BITS_MASK) ^ self.secret())
     }
 
+    /// Makes a chunk of free slots.
     fn make_chunk(&self, number: usize) {
         let owner = std::process::id();
         let slot = || Slot {
@@ -486,8 +522,8 @@ impl Table {
     }
 }
 
-/// Waits for what another thread has for a few hundred nanoseconds, unless it is held up. False for a slot of this process's parent:
-/// the child of a `fork` has none of its threads, and what they were about to do they never will.
+/// Waits a moment for another thread, which usually ends its use within a few hundred nanoseconds. Returns `false` if
+/// waiting is useless: for a slot that the parent made before a fork, whose threads do not exist in this process.
 fn back_off(slot: &Slot, tries: &mut u32) -> bool {
     *tries += 1;
     if *tries < 100 {

@@ -1,4 +1,4 @@
-//! Time: nanoseconds of `CLOCK_MONOTONIC`, and deadlines in them.
+//! Time in nanoseconds of `CLOCK_MONOTONIC`, and deadlines.
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use rustix::time::Timespec;
 
 use crate::abi::{ZX_TIME_INFINITE, zx_duration_t, zx_time_t};
 
-/// Now.
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn now() -> zx_time_t {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// Now, on the clock that goes on while the machine sleeps.
+/// Returns the time of `CLOCK_BOOTTIME` in nanoseconds; this clock goes on while the machine sleeps.
 pub(crate) fn boot_now() -> zx_time_t {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// So long from now; what is too far is never, or long ago.
+/// Returns the time that is `duration` nanoseconds from now. A time that is out of range becomes the largest or the
+/// smallest one.
 pub(crate) fn after(duration: zx_duration_t) -> zx_time_t {
     now().saturating_add(duration)
 }
 
-/// Until when a call may block.
+/// The time at which a blocking function gives up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(zx_time_t);
 
@@ -34,16 +35,17 @@ impl Deadline {
         Self(at)
     }
 
-    /// Whether it was over before there was time, as is usual in calls that must not block. Asks no clock.
+    /// Returns whether the deadline is not positive, as is usual for functions that must not block. Reads no clock.
     pub(crate) fn is_past(self) -> bool {
         self.0 <= 0
     }
 
+    /// Returns whether the deadline has passed. Reads the clock if needed.
     pub(crate) fn has_passed(self) -> bool {
         self.is_past() || (self.0 != ZX_TIME_INFINITE && now() >= self.0)
     }
 
-    /// What is left; `None` if it never passes.
+    /// Returns the time until the deadline, 0 if it has passed; `None` if it never passes.
     pub(crate) fn remaining(self) -> Option<Duration> {
         match self.0 {
             ZX_TIME_INFINITE => None,
@@ -52,7 +54,7 @@ impl Deadline {
     }
 }
 
-/// Sleeps until then.
+/// Sleeps until a time of `CLOCK_MONOTONIC`. Only yields the CPU if the time is not positive.
 pub(crate) fn sleep_until(at: zx_time_t) {
     if at <= 0 {
         std::thread::yield_now();

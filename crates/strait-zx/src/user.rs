@@ -1,22 +1,22 @@
-//! What callers point to.
+//! Access to memory to which callers point.
 //!
-//! The only place that reads and writes through a caller's pointers. A pointer may be null, which is found out, and need not be
-//! aligned; memory that is not there cannot be found out in a library, and is the caller's fault as in any C function.
-//! What is pointed to may overlap: nothing here holds a reference to one thing while another is written, except for the
-//! buffer that a message is received into, and that alone.
+//! Only this module reads and writes through a caller's pointers. A null pointer is detected, and a pointer need not be
+//! aligned. A pointer to memory that is not there cannot be detected in a library, and is the caller's fault as in any
+//! C function. The pieces of memory may overlap: no function here holds a reference to one piece while it writes
+//! another. The only exception is the buffer that a message is received into, while no other memory is accessed.
 
 use std::marker::PhantomData;
 
 use crate::status::{Result, Status};
 
-/// So many values to read.
+/// An array of `len` values of the caller, to be read.
 pub(crate) struct In<'a, T> {
     pointer: *const T,
     len: usize,
     caller: PhantomData<&'a T>,
 }
 
-/// So many places to write to, and to read from.
+/// An array of `len` values of the caller, to be written and read.
 pub(crate) struct Out<'a, T> {
     pointer: *mut T,
     len: usize,
@@ -48,39 +48,42 @@ impl<'a, T: Copy> In<'a, T> {
         self.len
     }
 
-    /// That the values are there, as far as can be seen.
+    /// Checks that the values are there, as far as this can be detected.
     ///
     /// # Errors
-    /// `INVALID_ARGS` for a null pointer to more than nothing.
+    /// `INVALID_ARGS` if the pointer is null and the length is not 0.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.pointer.is_null() && self.len > 0 { Err(Status::INVALID_ARGS) } else { Ok(()) }
     }
 
-    /// A value.
+    /// Reads the value at `index`. Panics if the index is out of range or the pointer is null.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> T {
         assert!(index < self.len && !self.pointer.is_null());
-        // SAFETY: it is inside, and not null, so it can be read by the promise of `new`.
+        // SAFETY: the value is inside of the array, and the pointer is not null. So the value can be read by the
+        // promise of `new`.
         unsafe { self.pointer.add(index).read_unaligned() }
     }
 
-    /// All of them, one after the other.
+    /// Returns an iterator over all values.
     ///
     /// # Errors
-    /// As [`In::check`].
+    /// `INVALID_ARGS` if the pointer is null and the length is not 0.
     #[inline]
     pub(crate) fn values(&self) -> Result<impl Iterator<Item = T> + use<'a, T>> {
         self.check()?;
         let Self { pointer, len, .. } = *self;
-        // SAFETY: inside, and not null if there are any, so they can be read by the promise of `new`.
+        // SAFETY: the value is inside of the array, and the pointer is not null if there is one. So the value can be
+        // read by the promise of `new`.
         Ok((0..len).map(move |index| unsafe { pointer.add(index).read_unaligned() }))
     }
 
-    /// All of them, as a slice of another type of the same size; `None` if they are not aligned for it.
+    /// Returns all values as a slice of another type of the same size. Returns `None` if the pointer is null or not
+    /// aligned for that type.
     ///
     /// # Safety
-    /// Each of them is one of that type as well.
+    /// Each value is a valid value of that type as well.
     #[inline]
     pub(crate) unsafe fn as_slice_of<U>(&self) -> Option<&'a [U]> {
         const { assert!(size_of::<T>() == size_of::<U>()) }
@@ -91,26 +94,30 @@ impl<'a, T: Copy> In<'a, T> {
         if pointer.is_null() || !pointer.is_aligned() {
             return None;
         }
-        // SAFETY: not null, so they can be read by the promise of `new`; aligned; and such by the caller's.
+        // SAFETY: the pointer is not null, so the values can be read by the promise of `new`. It is aligned, and the
+        // values are valid by the caller's promise.
         Some(unsafe { std::slice::from_raw_parts(pointer, self.len) })
     }
 
-    /// Some of them, as places of another type.
+    /// Returns an array of `len` values of another type at the address of this array.
     pub(crate) fn cast<U: Copy>(&self, len: usize) -> In<'a, U> {
         In { pointer: self.pointer.cast(), len, caller: PhantomData }
     }
 }
 
 impl<'a> In<'a, u8> {
-    /// The bytes.
+    /// Returns the bytes as a slice.
+    ///
+    /// # Errors
+    /// `INVALID_ARGS` if the pointer is null and the length is not 0.
     #[inline]
     pub(crate) fn bytes(&self) -> Result<&'a [u8]> {
         self.check()?;
         if self.len == 0 {
             return Ok(&[]);
         }
-        // SAFETY: not null, so they can be read by the promise of `new`; a caller that changes them meanwhile sends what
-        // it finds, byte by byte.
+        // SAFETY: the pointer is not null, so the bytes can be read by the promise of `new`. A caller that changes them
+        // meanwhile sends whatever each byte is at that moment.
         Ok(unsafe { std::slice::from_raw_parts(self.pointer, self.len) })
     }
 }
@@ -127,25 +134,30 @@ impl<'a, T: Copy> Out<'a, T> {
         self.len
     }
 
+    /// Returns whether the pointer is null.
     #[inline]
     pub(crate) fn is_null(&self) -> bool {
         self.pointer.is_null()
     }
 
-    /// As [`In::check`].
+    /// Checks that the places are there, as far as this can be detected.
+    ///
+    /// # Errors
+    /// `INVALID_ARGS` if the pointer is null and the length is not 0.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_null() && self.len > 0 { Err(Status::INVALID_ARGS) } else { Ok(()) }
     }
 
-    /// Puts a value into a place.
+    /// Writes the value at `index`. Panics if the index is out of range or the pointer is null.
     #[inline]
     pub(crate) fn set(&self, index: usize, value: T) {
         assert!(index < self.len && !self.pointer.is_null());
-        // SAFETY: it is inside, and not null, so it can be written by the promise of `new`.
+        // SAFETY: the place is inside of the array, and the pointer is not null. So it can be written by the promise of
+        // `new`.
         unsafe { self.pointer.add(index).write_unaligned(value) }
     }
 
-    /// Puts a value into the first place, if there is one.
+    /// Writes the first value, if the pointer is not null.
     #[inline]
     pub(crate) fn set_if_wanted(&self, value: T) {
         if !self.is_null() {
@@ -153,30 +165,33 @@ impl<'a, T: Copy> Out<'a, T> {
         }
     }
 
-    /// What is in a place. The caller has put something there.
+    /// Reads the value at `index`, which the caller has set. Panics if the index is out of range or the pointer is
+    /// null.
     pub(crate) fn get(&self, index: usize) -> T {
         assert!(index < self.len && !self.pointer.is_null());
-        // SAFETY: it is inside, and not null; C code that passes a pointer for reading and writing has set it.
+        // SAFETY: the place is inside of the array, and the pointer is not null. C code that passes a pointer for
+        // reading and writing has set the value.
         unsafe { self.pointer.add(index).read_unaligned() }
     }
 }
 
 impl Out<'_, u8> {
-    /// The buffer, as far as `limit`; empty if there is none.
+    /// Returns at most `limit` bytes of the buffer; an empty slice if the pointer is null.
     #[inline]
     pub(crate) fn buffer(&mut self, limit: usize) -> &mut [u8] {
         if self.is_null() {
             return &mut [];
         }
-        // SAFETY: not null, so it can be written by the promise of `new`. It may be uninitialised, which code of another
-        // language may leave it; whoever gets this only writes to it. Nothing else of the caller's is looked at meanwhile.
+        // SAFETY: the pointer is not null, so the buffer can be written by the promise of `new`. It may be
+        // uninitialised, as code of other languages may leave it; users of this slice only write to it. No other memory
+        // of the caller is accessed meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len.min(limit)) }
     }
 
     /// Copies bytes to the front of the buffer.
     ///
     /// # Errors
-    /// `INVALID_ARGS` for a null pointer.
+    /// `INVALID_ARGS` if the pointer is null and there are bytes.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -1,11 +1,11 @@
-//! Memory as an object, on memfds.
+//! VMOs: memory as an object, on memfds.
 //!
-//! It is read and written by system calls rather than through a mapping, so whatever another process that has it does to
-//! its size, no access faults.
+//! The memory is read and written by system calls and not through a mapping. So whatever another process does to its
+//! size, no access faults.
 //!
-//! They are not Strait's regions, which are of a fixed size that is mapped whole and counts whole for whoever gets one: memory here
-//! can be resizable, empty, or larger than anybody would map, and a page that was never written to costs nothing. So what a peer
-//! sends of it counts as descriptors.
+//! VMOs are not Strait's regions. A region has a fixed size, is mapped whole, and counts whole for its receiver. A VMO
+//! can be resizable, empty, or too large to map, and pages that were never written cost nothing. So a VMO that a peer
+//! sends counts as a descriptor.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,18 +17,19 @@ use crate::abi::{ZX_VMO_RESIZABLE, zx_koid_t};
 use crate::koid;
 use crate::status::{Result, Status};
 
-/// What a size is rounded up to.
+/// Size of a page in bytes; sizes are rounded up to pages.
 const PAGE: u64 = 4096;
-/// The largest of all.
+/// Maximum size of a VMO in bytes.
 const MAX: u64 = i64::MAX as u64 & !(PAGE - 1);
 
-/// The memory.
+/// Memory in a memfd.
 pub(crate) struct Vmo {
     fd: OwnedFd,
     koid: zx_koid_t,
 }
 
 impl Vmo {
+    /// Makes memory of `size` zero bytes, rounded up to pages.
     pub(crate) fn new(size: u64, options: u32) -> Result<Self> {
         if options & !ZX_VMO_RESIZABLE != 0 {
             return Err(Status::INVALID_ARGS);
@@ -48,7 +49,10 @@ impl Vmo {
         Ok(Self { fd, koid: koid::next() })
     }
 
-    /// One that has arrived: it must be a memfd.
+    /// Makes a VMO of a descriptor that has arrived.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED` if the descriptor is not a memfd.
     pub(crate) fn received(fd: OwnedFd, koid: zx_koid_t) -> Result<Self> {
         // Only memfds have seals.
         rustix::fs::fcntl_get_seals(&fd).map_err(|_| Status::PEER_CLOSED)?;
@@ -59,20 +63,22 @@ impl Vmo {
         self.koid
     }
 
+    /// Returns the size in bytes.
     pub(crate) fn size(&self) -> Result<u64> {
         Ok(rustix::fs::fstat(&self.fd)?.st_size as u64)
     }
 
-    /// Checks that so many bytes from there on are inside.
+    /// Checks that the memory has `len` bytes from `offset` on.
     pub(crate) fn check(&self, offset: u64, len: usize) -> Result<()> {
         let end = offset.checked_add(len as u64).ok_or(Status::OUT_OF_RANGE)?;
         if end > self.size()? { Err(Status::OUT_OF_RANGE) } else { Ok(()) }
     }
 
+    /// Reads bytes from `offset` on.
     pub(crate) fn read(&self, mut offset: u64, mut out: &mut [u8]) -> Result<()> {
         while !out.is_empty() {
             match rustix::io::pread(&self.fd, &mut *out, offset) {
-                // It has become smaller.
+                // The memory has become smaller.
                 Ok(0) => return Err(Status::OUT_OF_RANGE),
                 Ok(n) => {
                     out = &mut out[n..];
@@ -85,6 +91,7 @@ impl Vmo {
         Ok(())
     }
 
+    /// Writes bytes from `offset` on.
     pub(crate) fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
         check_file_size_limit(offset.saturating_add(bytes.len() as u64))?;
         while !bytes.is_empty() {
@@ -101,10 +108,11 @@ impl Vmo {
     }
 }
 
-/// The flag of `pwritev2` that has it write at the offset although the open file is set to append (Linux 6.9).
+/// The flag `RWF_NOAPPEND` of `pwritev2`: write at the given offset although the open file is set to append (Linux
+/// 6.9).
 const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
 
-/// Writes at `offset`. Every process that has the memory has the same open file, and may have set it to append.
+/// Writes at `offset`. All processes that have the memory share one open file, which may be set to append.
 fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> rustix::io::Result<usize> {
     match rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], offset, NO_APPEND) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
@@ -112,13 +120,14 @@ fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> rustix::io::Result<u
     }
     let flags = rustix::fs::fcntl_getfl(fd)?;
     if flags.contains(OFlags::APPEND) {
-        // A process that sets it once more only harms memory that it may write anyway.
+        // A process that sets the flag again only harms memory that it may write anyway.
         rustix::fs::fcntl_setfl(fd, flags - OFlags::APPEND)?;
     }
     rustix::io::pwrite(fd, bytes, offset)
 }
 
-/// A process that has a file grow over `RLIMIT_FSIZE`, or that writes behind that limit, is killed by SIGXFSZ.
+/// Checks that a file may have `len` bytes. A process that makes a file larger than `RLIMIT_FSIZE`, or writes beyond
+/// that limit, is killed by SIGXFSZ.
 pub(crate) fn check_file_size_limit(len: u64) -> Result<()> {
     match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
         Some(limit) if limit < len => Err(Errno::FBIG.into()),
@@ -126,7 +135,7 @@ pub(crate) fn check_file_size_limit(len: u64) -> Result<()> {
     }
 }
 
-/// Whether this is a memfd without huge pages: a mapping of any other file may fault.
+/// Returns whether a descriptor is a memfd without huge pages. A mapping of any other file may fault.
 pub(crate) fn is_plain_memory(fd: impl AsFd) -> Result<bool> {
     /// `f_type` of tmpfs in `statfs(2)`.
     const TMPFS_MAGIC: u64 = 0x0102_1994;

@@ -13,14 +13,14 @@ use crate::time::Deadline;
 use crate::user::Out;
 use crate::waiter::Waiter;
 
-/// The signals of what a handle stands for, for somebody who waits for some of these.
+/// Returns the signals of a handle's object, for a wait for the signals `mask`.
 fn signals_of(handle: zx_handle_t, mask: zx_signals_t) -> Result<zx_signals_t> {
     let entry = table().get_reading(handle)?;
     entry.need(ZX_RIGHT_WAIT)?;
     entry.observe(handle, mask, None)
 }
 
-/// The signals; if none is waited for, begins a wait and says by which number.
+/// Returns the signals. If none of `mask` is set, begins a wait and returns its number.
 fn begin(
     handle: zx_handle_t,
     mask: zx_signals_t,
@@ -35,6 +35,7 @@ fn begin(
     Ok((now, (now & mask == 0).then_some(id)))
 }
 
+/// Ends a wait.
 fn end(handle: zx_handle_t, id: u64) {
     if let Ok(entry) = table().get_reading(handle) {
         entry.forget_observer(id);
@@ -115,7 +116,7 @@ pub(crate) fn wait_many(items: Out<'_, zx_wait_item_t>, deadline: Deadline) -> R
                 ready |= id.is_none();
                 ids.push(id);
             }
-            // Closed since it was looked at.
+            // The handle was closed since its signals were read.
             Err(status) => {
                 failed = Some(status);
                 break;
@@ -168,7 +169,7 @@ pub(crate) fn wait_async(
     let entry = table().get_reading(handle)?;
     entry.need(ZX_RIGHT_WAIT)?;
     let id = next_id();
-    // Before the wait begins, which may end at once.
+    // The wait is registered before it begins, since it may end at once.
     port.expect(id, key, handle);
     let target = Target::Port { port: Arc::downgrade(&port), options };
     match entry.observe(handle, mask, Some(Observer { id, handle, mask, target })) {
@@ -185,7 +186,7 @@ pub(crate) fn wait_async(
     }
 }
 
-/// `zx_port_cancel`, and `zx_port_cancel_key` without a source.
+/// `zx_port_cancel`; without a source, `zx_port_cancel_key`.
 pub(crate) fn cancel(port: &Port, source: Option<zx_handle_t>, key: u64) -> Result<()> {
     for (id, handle) in port.cancel(key, source)? {
         end(handle, id);

@@ -1,7 +1,7 @@
 //! A thread that waits.
 //!
-//! Threads that wait take turns at listening for what other processes do: see [`hub`](crate::hub). The others sleep on
-//! a word of their own.
+//! Threads that wait take turns at watching for changes by other processes: see [`hub`](crate::hub). The others sleep
+//! on words of their own.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,43 +12,48 @@ use rustix::thread::futex;
 use crate::abi::zx_signals_t;
 use crate::unpoisoned;
 
-/// Awake.
+/// Value of the word: the thread is awake.
 const IDLE: u32 = 0;
-/// What it waits for has happened, or somebody has a reason for it to look.
+/// Value of the word: an event for which the thread waits has happened, or the thread has another reason to look.
 const FIRED: u32 = 1;
-/// It sleeps on the word.
+/// Value of the word: the thread sleeps on the word.
 const PARKED: u32 = 2;
-/// It listens for all, and sleeps in epoll.
+/// Value of the word: the thread leads, and sleeps in epoll.
 const LEADING: u32 = 3;
 
 /// One wait of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
+    /// One of [`IDLE`], [`FIRED`], [`PARKED`] and [`LEADING`].
     word: AtomicU32,
+    /// The events that have happened.
     fired: Mutex<Vec<Fired>>,
 }
 
-/// What has happened to one of the things it waits for.
+/// An event of one of the objects for which the thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fired {
+    /// Index of the object in the call.
     pub(crate) item: usize,
+    /// The object's signals at that time.
     pub(crate) observed: zx_signals_t,
-    /// The handle was closed, or sent away.
+    /// Whether the wait ended because the handle was closed or sent away.
     pub(crate) canceled: bool,
 }
 
 impl Waiter {
+    /// Makes a waiter that is awake and has no events.
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Tells it what has happened, and wakes it.
+    /// Adds an event, and wakes the thread.
     pub(crate) fn fire(&self, fired: Fired) {
         unpoisoned(&self.fired).push(fired);
         self.wake();
     }
 
-    /// Has it look.
+    /// Wakes the thread, so that it looks.
     pub(crate) fn wake(&self) {
         match self.word.swap(FIRED, Ordering::AcqRel) {
             PARKED => {
@@ -59,41 +64,43 @@ impl Waiter {
         }
     }
 
+    /// Returns whether the thread was woken.
     pub(crate) fn is_fired(&self) -> bool {
         self.word.load(Ordering::Acquire) == FIRED
     }
 
-    /// What has happened.
+    /// Takes the events that have happened.
     pub(crate) fn take_fired(&self) -> Vec<Fired> {
         std::mem::take(&mut unpoisoned(&self.fired))
     }
 
-    /// Says that it is about to listen; false if it was woken.
+    /// Declares that the thread is about to lead. Returns `false` if it was woken.
     pub(crate) fn begin_leading(&self) -> bool {
         self.word.compare_exchange(IDLE, LEADING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Declares that the thread leads no more.
     pub(crate) fn end_leading(&self) {
         let _ = self.word.compare_exchange(LEADING, IDLE, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Says that it is about to sleep; false if it was woken.
+    /// Declares that the thread is about to sleep. Returns `false` if it was woken.
     pub(crate) fn begin_parking(&self) -> bool {
         self.word.compare_exchange(IDLE, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Sleeps until it is woken, or for so long.
+    /// Sleeps until the thread is woken, at most for `limit`.
     pub(crate) fn park(&self, limit: Option<Duration>) {
         let limit = limit.map(|limit| rustix::time::Timespec {
             tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
         });
-        // Whatever ends it, the caller looks at the word.
+        // The caller looks at the word, whatever ended the sleep.
         let _ = futex::wait(&self.word, futex::Flags::PRIVATE, PARKED, limit.as_ref());
         let _ = self.word.compare_exchange(PARKED, IDLE, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Wakes it, if it sleeps on its word, for another reason than that it waits for.
+    /// Wakes the thread for another reason than an event, if it sleeps on its word. Returns whether it slept.
     pub(crate) fn rouse(&self) -> bool {
         let sleeps = self.word.compare_exchange(PARKED, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if sleeps {

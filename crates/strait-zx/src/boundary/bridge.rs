@@ -1,4 +1,4 @@
-//! What Zircon does not have: file descriptors as handles, and how two processes get their first channel.
+//! Functions that Zircon does not have: file descriptors as handles, and the first channel between two processes.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -17,9 +17,10 @@ use crate::status::{Result, Status};
 use crate::table::table;
 use crate::user::{In, Out};
 
-/// Makes a handle of a file descriptor, which is the library's from then on; on failure it stays the caller's.
+/// Makes a handle of a file descriptor. If the function succeeds, the library owns the descriptor; otherwise the caller
+/// still does.
 ///
-/// `ZX_ERR_BAD_HANDLE` if it is not open.
+/// `ZX_ERR_BAD_HANDLE` if the descriptor is not open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_handle_from_fd(fd: i32, out: *mut zx_handle_t) -> zx_status_t {
     call(|| {
@@ -33,8 +34,8 @@ pub unsafe extern "C" fn strait_zx_handle_from_fd(fd: i32, out: *mut zx_handle_t
     })
 }
 
-/// Makes a file descriptor of a handle, which is gone whatever comes of it: of one that was made by
-/// [`strait_zx_handle_from_fd`], or of a VMO. The descriptor is closed on `exec`.
+/// Makes a file descriptor from a handle, which is closed in any case. The handle must have been made by
+/// [`strait_zx_handle_from_fd`], or be that of a VMO. The descriptor is closed on `exec`.
 ///
 /// `ZX_ERR_NOT_SUPPORTED` for other objects.
 #[unsafe(no_mangle)]
@@ -50,8 +51,8 @@ pub unsafe extern "C" fn strait_zx_handle_to_fd(handle: zx_handle_t, out: *mut i
     })
 }
 
-/// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket, whose other end is used in the same way. The socket is the
-/// library's from then on; on failure it stays the caller's.
+/// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket; the process with the other end does the same. If the
+/// function succeeds, the library owns the socket; otherwise the caller still does.
 ///
 /// `ZX_ERR_INVALID_ARGS` for another kind of descriptor.
 #[unsafe(no_mangle)]
@@ -70,9 +71,9 @@ pub unsafe extern "C" fn strait_zx_channel_from_socket(fd: i32, out: *mut zx_han
     })
 }
 
-/// Starts a program with a channel to it, which it takes by [`strait_zx_channel_from_parent`]. `argv` ends with a null
-/// pointer, and its first is the program, looked for as a shell does. Tells its process number, if `pid` is not null; the caller
-/// waits for it as for any child.
+/// Starts a program with a channel to it. The program takes its end with [`strait_zx_channel_from_parent`]. `argv` ends
+/// with a null pointer; its first text is the program, which is searched in `PATH` as by a shell. Writes the process
+/// number to `pid` if that is not null. The caller waits for the process as for any child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_spawn(
     argv: *const *const c_char,
@@ -85,14 +86,14 @@ pub unsafe extern "C" fn strait_zx_spawn(
         out.check()?;
         let mut words = Vec::new();
         loop {
-            // SAFETY: the array goes on until its null pointer, which has not come yet.
+            // SAFETY: the array continues until its null pointer, which has not come yet.
             let word = unsafe { In::new(argv, words.len() + 1) };
             word.check()?;
             let word = word.get(words.len());
             if word.is_null() {
                 break;
             }
-            // SAFETY: not null, and so a text that ends, as the caller promises.
+            // SAFETY: the pointer is not null, so it points to a text that ends with a zero, as the caller promises.
             words.push(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
         }
         let (program, arguments) = words.split_first().ok_or(Status::INVALID_ARGS)?;
@@ -108,9 +109,10 @@ pub unsafe extern "C" fn strait_zx_spawn(
     })
 }
 
-/// The channel to the process that started this one by [`strait_zx_spawn`], or by Strait's `spawn_with_channel`. Once.
+/// Takes the channel to the process that started this one with [`strait_zx_spawn`], or with Strait's
+/// `spawn_with_channel`. This works once.
 ///
-/// `ZX_ERR_NOT_FOUND` if it was not started so; `ZX_ERR_ALREADY_BOUND` the second time.
+/// `ZX_ERR_NOT_FOUND` if this process was not started so; `ZX_ERR_ALREADY_BOUND` the second time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_channel_from_parent(out: *mut zx_handle_t) -> zx_status_t {
     call(|| {
@@ -122,25 +124,28 @@ pub unsafe extern "C" fn strait_zx_channel_from_parent(out: *mut zx_handle_t) ->
     })
 }
 
+/// Makes a handle of an end of a Strait channel.
 fn adopt(channel: Channel) -> Result<zx_handle_t> {
     channel::adopt(Chan::new(channel, koid::next(), 0, 0), ZX_DEFAULT_CHANNEL_RIGHTS)
 }
 
-/// A descriptor that is open, and still the caller's.
+/// An open descriptor that the caller still owns.
 struct OpenFd(std::mem::ManuallyDrop<OwnedFd>);
 
 impl OpenFd {
+    /// Checks that the descriptor is open, and sets close-on-exec.
     fn new(fd: i32) -> Result<Self> {
         if fd < 0 {
             return Err(Status::BAD_HANDLE);
         }
-        // SAFETY: the caller gives it to us, if it is open; nothing closes it before it is taken.
+        // SAFETY: the caller hands over the descriptor if it is open. Nothing closes it before `take`.
         let fd = Self(std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) }));
         rustix::io::fcntl_getfd(&*fd.0)?;
         rustix::io::fcntl_setfd(&*fd.0, rustix::io::FdFlags::CLOEXEC)?;
         Ok(fd)
     }
 
+    /// Takes the descriptor from the caller.
     fn take(self) -> OwnedFd {
         std::mem::ManuallyDrop::into_inner(self.0)
     }

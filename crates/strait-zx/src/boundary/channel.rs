@@ -1,4 +1,4 @@
-//! Channels.
+//! Functions for channels.
 
 use std::ffi::c_void;
 
@@ -12,9 +12,9 @@ use crate::status::Status;
 use crate::time::Deadline;
 use crate::user::{In, Out};
 
-/// Makes a channel: two ends.
+/// Makes a channel, and writes the handles of its two ends to `out0` and `out1`.
 ///
-/// `ZX_ERR_INVALID_ARGS` for options, or a null pointer; `ZX_ERR_NO_MEMORY`.
+/// `ZX_ERR_INVALID_ARGS` if there are options, or a pointer is null; `ZX_ERR_NO_MEMORY`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_create(
     options: u32,
@@ -38,8 +38,9 @@ pub unsafe extern "C" fn zx_channel_create(
 
 /// Reads a message; never blocks.
 ///
-/// `ZX_ERR_SHOULD_WAIT` if there is none; `ZX_ERR_BUFFER_TOO_SMALL`, with the sizes, if it does not fit: it stays, or is
-/// discarded with `ZX_CHANNEL_READ_MAY_DISCARD`; `ZX_ERR_PEER_CLOSED` if there is none and the other end is gone.
+/// `ZX_ERR_SHOULD_WAIT` if there is none. `ZX_ERR_BUFFER_TOO_SMALL` if it does not fit; then its sizes are written, and
+/// the message stays, or is discarded with `ZX_CHANNEL_READ_MAY_DISCARD`. `ZX_ERR_PEER_CLOSED` if there is none and the
+/// other end is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_read(
     handle: zx_handle_t,
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn zx_channel_read(
     })
 }
 
-/// As [`zx_channel_read`], and says of each handle of what type it is and which rights it has.
+/// Reads a message like [`zx_channel_read`], and also writes the type and the rights of each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_read_etc(
     handle: zx_handle_t,
@@ -83,10 +84,10 @@ pub unsafe extern "C" fn zx_channel_read_etc(
     })
 }
 
-/// Where a message goes.
+/// Collects the pointers to the caller's memory for a message.
 ///
 /// # Safety
-/// As the caller of a call promises of each pointer.
+/// Each pointer is null, or points to as many values as the caller of the function says.
 #[inline]
 unsafe fn destination<'a>(
     bytes: *mut c_void,
@@ -107,10 +108,10 @@ unsafe fn destination<'a>(
 }
 
 /// Writes a message; never blocks. With `ZX_CHANNEL_WRITE_USE_IOVEC`, `bytes` are `num_bytes` regions
-/// ([`zx_channel_iovec_t`]), which are sent one after the other.
+/// ([`zx_channel_iovec_t`]), whose bytes are sent one after the other.
 ///
-/// The handles are gone, whatever comes of it; except after `ZX_ERR_SHOULD_WAIT`, which Zircon does not have: there is no
-/// room, and nothing has happened.
+/// The handles are consumed in any case, except after `ZX_ERR_SHOULD_WAIT`, which Zircon does not have: there is no
+/// room, and nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_write(
     handle: zx_handle_t,
@@ -128,8 +129,9 @@ pub unsafe extern "C" fn zx_channel_write(
     })
 }
 
-/// As [`zx_channel_write`], and says of each handle whether it is moved or duplicated, of what type it must be, and which
-/// rights the receiver's is to have. On failure `result` of those that were wrong says why; nothing else is written.
+/// Writes a message like [`zx_channel_write`]. Each disposition says whether its handle is moved or duplicated, which
+/// type it must have, and which rights the receiver's handle gets. On failure, `result` of each wrong handle says why;
+/// nothing else is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_write_etc(
     handle: zx_handle_t,
@@ -147,9 +149,10 @@ pub unsafe extern "C" fn zx_channel_write_etc(
     })
 }
 
-/// Writes a message whose first four bytes are replaced by a number, and waits for one that begins with the same.
+/// Writes a message whose first four bytes are replaced by a number, and waits for a message that begins with the same
+/// number.
 ///
-/// The handles are gone, whatever comes of it, except where `args` are null, and after `ZX_ERR_SHOULD_WAIT`, as in
+/// The handles are consumed in any case, except if `args` is null, and after `ZX_ERR_SHOULD_WAIT`, as in
 /// [`zx_channel_write`]. After `ZX_ERR_TIMED_OUT` the message was sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_call(
@@ -173,7 +176,7 @@ pub unsafe extern "C" fn zx_channel_call(
     })
 }
 
-/// As [`zx_channel_call`]: nothing here is ever to be tried again.
+/// Calls like [`zx_channel_call`]. No call here ever has to be retried.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_call_noretry(
     handle: zx_handle_t,
@@ -187,7 +190,8 @@ pub unsafe extern "C" fn zx_channel_call_noretry(
     unsafe { zx_channel_call(handle, options, deadline, args, actual_bytes, actual_handles) }
 }
 
-/// As [`zx_channel_call`], with what [`zx_channel_write_etc`] and [`zx_channel_read_etc`] have more.
+/// Calls like [`zx_channel_call`], with dispositions as in [`zx_channel_write_etc`] and infos as in
+/// [`zx_channel_read_etc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_call_etc(
     handle: zx_handle_t,
@@ -210,8 +214,10 @@ pub unsafe extern "C" fn zx_channel_call_etc(
     })
 }
 
+/// Runs a call with either kind of arguments.
+///
 /// # Safety
-/// What the arguments point to is there, as the caller of a call promises.
+/// Each pointer in the arguments is null, or points to as many values as the caller of the function says.
 #[allow(clippy::too_many_arguments)]
 unsafe fn run_call<W, R>(
     handle: zx_handle_t,
@@ -231,7 +237,7 @@ unsafe fn run_call<W, R>(
     }
 }
 
-/// Closes a handle; `ZX_HANDLE_INVALID` is ignored.
+/// Closes a handle; ignores `ZX_HANDLE_INVALID`.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_handle_close(handle: zx_handle_t) -> zx_status_t {
     call(|| if handle == ZX_HANDLE_INVALID { Ok(()) } else { object::close_handle(handle) })

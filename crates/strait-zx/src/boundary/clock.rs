@@ -1,22 +1,22 @@
-//! Time.
+//! Functions for time.
 
 use super::call;
 use crate::abi::*;
 use crate::time;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_clock_get_monotonic() -> zx_time_t {
     time::now()
 }
 
-/// So long from now, or the end of time.
+/// Returns the time that is `nanoseconds` from now, limited to the range of the type.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_deadline_after(nanoseconds: zx_duration_t) -> zx_time_t {
     time::after(nanoseconds)
 }
 
-/// Sleeps until then.
+/// Sleeps until a time of `CLOCK_MONOTONIC`.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_nanosleep(deadline: zx_time_t) -> zx_status_t {
     call(|| {

@@ -1,4 +1,4 @@
-//! Handles, and what is the same for all objects.
+//! Functions for handles, and for objects of all types.
 
 use std::ffi::{c_char, c_void};
 
@@ -11,7 +11,7 @@ use crate::time::Deadline;
 use crate::user::{In, Out};
 use crate::wait;
 
-/// Closes handles. All that are good are closed; `ZX_ERR_BAD_HANDLE` if some were not. `ZX_HANDLE_INVALID` is ignored.
+/// Closes all valid handles of an array. `ZX_ERR_BAD_HANDLE` if some were not valid; `ZX_HANDLE_INVALID` is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_handle_close_many(handles: *const zx_handle_t, num_handles: usize) -> zx_status_t {
     call(|| {
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn zx_handle_close_many(handles: *const zx_handle_t, num_h
     })
 }
 
-/// Makes another handle of the same object, with these rights or some of them.
+/// Makes another handle of the object, with `rights`, which must be among those of this handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_handle_duplicate(
     handle: zx_handle_t,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn zx_handle_duplicate(
     })
 }
 
-/// Makes another handle in place of this one, which is gone whatever comes of it.
+/// Makes another handle in place of this one, which is closed in any case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_handle_replace(
     handle: zx_handle_t,
@@ -64,7 +64,8 @@ pub unsafe extern "C" fn zx_handle_replace(
     })
 }
 
-/// Waits until one of these signals is there, or the deadline. `observed`, if it is not null, are all that are there.
+/// Waits until one of these signals is set, or until the deadline. Writes all signals that are set to `observed`, if
+/// that is not null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_wait_one(
     handle: zx_handle_t,
@@ -79,7 +80,8 @@ pub unsafe extern "C" fn zx_object_wait_one(
     })
 }
 
-/// Waits until one of these objects has one of the signals that are waited for of it, or the deadline.
+/// Waits until one of these objects has one of the signals in its `waitfor`, or until the deadline. Writes the signals
+/// of each object to its `pending`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_wait_many(
     items: *mut zx_wait_item_t,
@@ -93,7 +95,7 @@ pub unsafe extern "C" fn zx_object_wait_many(
     })
 }
 
-/// Has a port get a packet when one of these signals is there: once.
+/// Queues one packet to a port when one of these signals is set. Does not block.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_object_wait_async(
     handle: zx_handle_t,
@@ -105,27 +107,27 @@ pub extern "C" fn zx_object_wait_async(
     call(|| wait::wait_async(handle, port, key, signals, options))
 }
 
-/// Changes the signals of an object that are the program's.
+/// Clears and sets signals of an object that programs may set.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_object_signal(handle: zx_handle_t, clear_mask: u32, set_mask: u32) -> zx_status_t {
     call(|| object::signal(handle, clear_mask, set_mask))
 }
 
-/// Changes those of its other end; never blocks. Of a channel whose other end is in another process `ZX_ERR_SHOULD_WAIT` if there
-/// is no room for saying so: nothing has happened.
+/// Clears and sets signals of an object's other end that programs may set; never blocks. `ZX_ERR_SHOULD_WAIT` if that
+/// end is an end of a channel in another process and there is no room for the message; then nothing has changed.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_object_signal_peer(handle: zx_handle_t, clear_mask: u32, set_mask: u32) -> zx_status_t {
     call(|| object::signal_peer(handle, clear_mask, set_mask))
 }
 
-/// Says whether a handle is one.
+/// Returns `ZX_OK` if the handle is valid, otherwise `ZX_ERR_BAD_HANDLE`.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_handle_check_valid(handle: zx_handle_t) -> zx_status_t {
     call(|| table().get(handle).map(drop))
 }
 
-/// Says whether a handle is one (`ZX_INFO_HANDLE_VALID`), of what (`ZX_INFO_HANDLE_BASIC`), or how many of its object there are in
-/// this process (`ZX_INFO_HANDLE_COUNT`).
+/// Returns whether a handle is valid (`ZX_INFO_HANDLE_VALID`), or writes what it stands for (`ZX_INFO_HANDLE_BASIC`),
+/// or how many handles of its object this process has (`ZX_INFO_HANDLE_COUNT`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_get_info(
     handle: zx_handle_t,
@@ -149,10 +151,10 @@ pub unsafe extern "C" fn zx_object_get_info(
     })
 }
 
-/// Writes the one record that there is, if it fits, and how many were written and there are.
+/// Writes the one record, if it fits, and the numbers of records written and available.
 ///
 /// # Safety
-/// The buffer is null, or as many bytes can be written there as are said.
+/// The buffer is null, or can be written for `buffer_size` bytes.
 unsafe fn tell<T: Copy>(info: T, buffer: *mut c_void, buffer_size: usize, counts: [Out<usize>; 2]) -> Result<()> {
     let fits = buffer_size >= size_of::<T>();
     if fits {
@@ -167,7 +169,7 @@ unsafe fn tell<T: Copy>(info: T, buffer: *mut c_void, buffer_size: usize, counts
     if fits { Ok(()) } else { Err(Status::BUFFER_TOO_SMALL) }
 }
 
-/// The name of a status, as a constant text.
+/// Returns the name of a status, as a constant text.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_status_get_string(status: zx_status_t) -> *const c_char {
     status::name(status).as_ptr()

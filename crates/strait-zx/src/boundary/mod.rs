@@ -1,12 +1,12 @@
-//! The calls, as C sees them.
+//! The functions of the C interface.
 //!
-//! Each makes safe values of what it is given (module `user`), and a status of what comes of it. No panic leaves one: it
-//! is `ZX_ERR_INTERNAL`.
+//! Each function checks its arguments (module `user`), and turns its result into a status. No panic leaves a function;
+//! it becomes `ZX_ERR_INTERNAL`.
 //!
 //! # Safety
-//! Of every `unsafe` function here: a pointer is null, or points to as many values as the call says, which can be read, or
-//! written, during the call. Null where something is needed is found out. Pointers need not be aligned, and what they
-//! point to may overlap.
+//! For every `unsafe` function here: each pointer is null, or points to as many values as the function says. They can
+//! be read, or written, during the call. A null pointer where a value is needed is detected. Pointers need not be
+//! aligned, and the memory they point to may overlap.
 
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
@@ -29,9 +29,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::abi::zx_status_t;
 use crate::status::{Result, Status, to_c};
 
-/// Runs a call.
+/// Runs the body of a function, and returns its status.
 #[inline]
 fn call(body: impl FnOnce() -> Result<()>) -> zx_status_t {
-    // Whatever a panic leaves behind is behind locks that say so, or was dropped.
+    // State that a panic leaves behind is protected by locks that are poisoned, or was dropped.
     to_c(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Status::INTERNAL)))
 }

@@ -1,4 +1,4 @@
-//! Events, eventpairs and VMOs.
+//! Functions for events, eventpairs and VMOs.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn zx_eventpair_create(
     })
 }
 
-/// Makes memory of so many bytes, rounded up to pages, all zero.
+/// Makes a VMO of `size` zero bytes, rounded up to pages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_vmo_create(size: u64, options: u32, out: *mut zx_handle_t) -> zx_status_t {
     call(|| {
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn zx_vmo_create(size: u64, options: u32, out: *mut zx_han
     })
 }
 
-/// The memory of a handle that has this right.
+/// Returns the VMO of a handle that has these rights.
 fn vmo_of(handle: zx_handle_t, rights: zx_rights_t) -> crate::status::Result<Arc<Vmo>> {
     let entry = table().get(handle)?;
     let vmo = entry.object.vmo()?.clone();
@@ -75,7 +75,7 @@ fn vmo_of(handle: zx_handle_t, rights: zx_rights_t) -> crate::status::Result<Arc
     Ok(vmo)
 }
 
-/// Copies out of memory. `ZX_ERR_OUT_OF_RANGE` if it does not have as much there.
+/// Copies bytes out of a VMO. `ZX_ERR_OUT_OF_RANGE` if it has fewer bytes there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_vmo_read(
     handle: zx_handle_t,
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn zx_vmo_read(
     })
 }
 
-/// Copies into memory. `ZX_ERR_OUT_OF_RANGE` if it does not have as much there.
+/// Copies bytes into a VMO. `ZX_ERR_OUT_OF_RANGE` if it has fewer bytes there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_vmo_write(
     handle: zx_handle_t,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn zx_vmo_write(
     })
 }
 
-/// Bytes of memory.
+/// Writes the size of a VMO in bytes to `size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_vmo_get_size(handle: zx_handle_t, size: *mut u64) -> zx_status_t {
     call(|| {

@@ -1,4 +1,4 @@
-//! Ports.
+//! Functions for ports.
 
 use super::call;
 use crate::abi::*;
@@ -25,7 +25,8 @@ pub unsafe extern "C" fn zx_port_create(options: u32, out: *mut zx_handle_t) -> 
     })
 }
 
-/// Queues a packet: its key, its status and 32 bytes. `ZX_ERR_SHOULD_WAIT` if 4,096 of them are there.
+/// Queues a packet of a program: a key, a status and 32 bytes. `ZX_ERR_SHOULD_WAIT` if there is no room: a port holds
+/// 4,096 packets of programs, and fewer once it is shared with another process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_port_queue(handle: zx_handle_t, packet: *const zx_port_packet_t) -> zx_status_t {
     call(|| {
@@ -48,14 +49,14 @@ pub unsafe extern "C" fn zx_port_wait(
         // SAFETY: as the caller promises.
         let out = unsafe { Out::new(packet, 1) };
         let packet = object::port_of(handle, ZX_RIGHT_READ)?.wait(Deadline::new(deadline))?;
-        // Null is found out too late for the packet.
+        // A null pointer is detected only after the packet was taken.
         out.check()?;
         out.set(0, packet);
         Ok(())
     })
 }
 
-/// Ends the waits for `source` with this key, and takes back their packets. `ZX_ERR_NOT_FOUND` if there was none.
+/// Ends the waits for `source` with this key, and drops their packets. `ZX_ERR_NOT_FOUND` if there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_port_cancel(handle: zx_handle_t, source: zx_handle_t, key: u64) -> zx_status_t {
     call(|| {
@@ -67,7 +68,8 @@ pub extern "C" fn zx_port_cancel(handle: zx_handle_t, source: zx_handle_t, key: 
     })
 }
 
-/// Ends all waits with this key, and takes back all packets with it, those of programs too. `ZX_ERR_NOT_FOUND` if there was neither.
+/// Ends all waits with this key, and drops all packets with this key, including those of programs. `ZX_ERR_NOT_FOUND`
+/// if there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_port_cancel_key(handle: zx_handle_t, options: u32, key: u64) -> zx_status_t {
     call(|| {

@@ -1,7 +1,8 @@
-//! Calls: a message, and the answer to it.
+//! Calls: a request message, and the answer to it.
 //!
-//! A call puts a number of its own, whose highest bit is set, over the first four bytes of its message, and waits for a message
-//! that begins with the same. Whoever takes messages out of the ring while a call is under way looks whether one is an answer.
+//! A call writes its own number, whose highest bit is set, over the first four bytes of its message. Then it waits for
+//! a message that begins with the same number. While a call is in flight, each thread that takes messages out of the
+//! ring checks whether a message is an answer.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,44 +23,52 @@ use crate::time::Deadline;
 use crate::user::In;
 use crate::waiter::Waiter;
 
-/// How long a caller looks before it sleeps: an answer from another processor is there sooner than this thread could be woken.
+/// How long a caller spins before it sleeps. An answer from another CPU usually arrives sooner than a thread could be
+/// woken.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Looks between two at the clock.
+/// Number of polls between two readings of the clock.
 const LOOKS: u32 = 64;
 
-/// Looks with the lock taken once, if nobody else calls: as long as taking it some five times.
+/// Number of polls under one lock, if there is no other call: together they take as long as locking some five times.
 const AT_ONCE: u32 = 8;
 
-/// Looks without a pause.
+/// Number of polls without a pause instruction in between.
 const EAGER: u32 = 256;
 
-/// The bit that the numbers of calls have.
+/// The bit that is set in the numbers of calls.
 const CALL: u32 = 1 << 31;
 
-/// Bytes of a number.
+/// Size of a call number in bytes.
 const TXID: usize = 4;
 
-/// The calls that are under way on an end.
+/// The calls in flight on an end.
 #[derive(Default)]
 pub(crate) struct Calls {
+    /// The calls, in no order.
     list: Vec<Call>,
+    /// The number of the last call, without the bit [`CALL`].
     counter: u32,
 }
 
+/// A call in flight.
 struct Call {
+    /// The number of the call.
     txid: u32,
+    /// The answer, or the error that ended the call; `None` as long as neither is there.
     outcome: Option<Result<Message>>,
-    /// Whom to wake.
+    /// The thread to wake once the outcome is there; `None` while the caller spins.
     waiter: Option<Arc<Waiter>>,
 }
 
 impl Calls {
+    /// Returns whether no call is in flight.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
+    /// Adds a call, and returns its number, which no other call in flight has.
     fn begin(&mut self) -> u32 {
         loop {
             self.counter = self.counter.wrapping_add(1);
@@ -71,25 +80,28 @@ impl Calls {
         }
     }
 
-    /// Whether this is the only call, and has no outcome.
+    /// Returns whether this is the only call, and has no outcome.
     fn has_only(&self, txid: u32) -> bool {
         matches!(&self.list[..], [call] if call.txid == txid && call.outcome.is_none())
     }
 
+    /// Returns the call with this number.
     fn find(&mut self, txid: u32) -> Option<&mut Call> {
         self.list.iter_mut().find(|call| call.txid == txid)
     }
 
+    /// Removes a call and returns its outcome, if it has one.
     fn take_outcome(&mut self, txid: u32) -> Option<Result<Message>> {
         let index = self.list.iter().position(|call| call.txid == txid && call.outcome.is_some())?;
         self.list.swap_remove(index).outcome
     }
 
+    /// Removes a call.
     fn forget(&mut self, txid: u32) {
         self.list.retain(|call| call.txid != txid);
     }
 
-    /// Gives a message to the call whose answer it is; otherwise returns it.
+    /// Gives a message to the call whose answer it is; returns the message if there is no such call.
     pub(super) fn route(&mut self, message: Message) -> Option<Message> {
         if self.list.is_empty() {
             return Some(message);
@@ -107,14 +119,14 @@ impl Calls {
         }
     }
 
-    /// No answer will come any more.
+    /// Ends all calls without an outcome with this status, as no answer will come any more.
     pub(super) fn end(&mut self, status: Status) {
         for call in self.list.iter_mut().filter(|call| call.outcome.is_none()) {
             call.end(Err(status));
         }
     }
 
-    /// The end is no longer there: whoever has called finds that out.
+    /// Ends all calls, as the end was closed or sent away. The callers find no call, and fail with `CANCELED`.
     pub(super) fn abandon(&mut self) {
         self.end(Status::CANCELED);
         self.list.clear();
@@ -122,6 +134,7 @@ impl Calls {
 }
 
 impl Call {
+    /// Sets the outcome, and wakes the caller.
     fn end(&mut self, outcome: Result<Message>) {
         self.outcome = Some(outcome);
         if let Some(waiter) = &self.waiter {
@@ -130,15 +143,15 @@ impl Call {
     }
 }
 
-/// Answers up to this long leave their memory to the next one.
+/// Size in bytes of the longest answer whose memory the thread keeps for the next one.
 const SPARE: usize = 4096;
 
 thread_local! {
-    /// Memory for a message.
+    /// Memory of an earlier message, for the next one.
     static MEMORY: Cell<Option<Message>> = const { Cell::new(None) };
 }
 
-/// A message to receive into, with memory if this thread has some.
+/// Returns a message to receive into, with memory if this thread has some.
 pub(super) fn take_spare() -> Message {
     MEMORY.try_with(Cell::take).ok().flatten().unwrap_or_default()
 }
@@ -157,7 +170,7 @@ pub(crate) fn call(
         handles.consume();
         return Err(Status::INVALID_ARGS);
     }
-    // An answer is waited for before anything is sent.
+    // The call is registered before anything is sent.
     let txid = begin(handle).inspect_err(consume)?;
     let mut scratch = write::scratch();
     let gathered = Gathered::of(&mut scratch, bytes, options, handles.len())
@@ -203,12 +216,13 @@ pub(crate) fn call(
 
 /// The answer to a call.
 enum Answer {
-    /// Bytes alone, which are where they are to go.
+    /// An answer of this number of bytes without handles, which was received directly into the caller's buffer.
     There(usize),
+    /// An answer that is still to be delivered.
     Message(Message),
 }
 
-/// Notes that an answer is waited for.
+/// Registers a call on an end, and returns its number.
 fn begin(handle: zx_handle_t) -> Result<u32> {
     let entry = table().get_reading(handle)?;
     let chan = entry.object.channel()?;
@@ -218,6 +232,7 @@ fn begin(handle: zx_handle_t) -> Result<u32> {
     Ok(txid)
 }
 
+/// Removes a call from its end.
 fn forget(handle: zx_handle_t, txid: u32) {
     if let Ok(entry) = table().get_reading(handle)
         && let Ok(chan) = entry.object.channel()
@@ -228,12 +243,13 @@ fn forget(handle: zx_handle_t, txid: u32) {
     }
 }
 
+/// Waits for the answer until the deadline: spins first, then sleeps.
 fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut Destination<'_>) -> Result<Answer> {
     let mut spin_until = None;
     let mut looks = 0u32;
     loop {
         let waiter = {
-            // Closed, or sent away.
+            // The handle is not valid if the end was closed or sent away.
             let entry = table().get_reading(handle).map_err(|_| Status::CANCELED)?;
             let chan = entry.object.channel().map_err(|_| Status::CANCELED)?;
             let inner = chan.inner();
@@ -259,7 +275,7 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut De
             }
         };
         match waiter {
-            // The first looks are without a pause, half of which an answer that comes soon is seen late.
+            // The first polls have no pause in between, since an answer would be seen half a pause later on average.
             None if looks < EAGER => {}
             None => std::hint::spin_loop(),
             Some(None) => {}
@@ -272,7 +288,7 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut De
 }
 
 impl Chan {
-    /// The outcome of a call, if it is there.
+    /// Returns the outcome of a call, if it is there.
     fn look_for_answer(
         &self,
         inner: &mut Inner,
@@ -281,7 +297,7 @@ impl Chan {
     ) -> Option<Result<Answer>> {
         let mut looks = 0;
         loop {
-            // Of the only call the answer can go where it is to go, without being a message in between.
+            // The answer to the only call can be received directly into the caller's buffer.
             if inner.calls.has_only(txid) && inner.queue.is_empty() && inner.ended.is_none() {
                 let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
                 match self.strait().try_recv_bytes(buffer) {
@@ -289,7 +305,7 @@ impl Chan {
                         inner.calls.forget(txid);
                         return Some(Ok(Answer::There(len)));
                     }
-                    // It is for who reads.
+                    // The message is no answer, but one for readers.
                     Ok(Some(len)) => inner.push(Message::from_parts(buffer[..len].to_vec(), Vec::new())),
                     Err(strait::Error::WouldBlock) => {
                         looks += 1;
@@ -304,7 +320,7 @@ impl Chan {
             if let Some(outcome) = inner.calls.take_outcome(txid) {
                 return Some(outcome.map(Answer::Message));
             }
-            // The shortest of looks first: it is taken again and again.
+            // The cheapest check comes first, since it is repeated most often.
             if inner.is_full() || (inner.ended.is_none() && !self.strait().is_readable()) {
                 return None;
             }
@@ -319,7 +335,8 @@ impl Chan {
         }
     }
 
-    /// Says whom to wake for an answer, and has it listened for; `None` if it came just now.
+    /// Registers this thread to be woken for the answer, and the end with the hub. Returns `None` if the outcome came
+    /// meanwhile.
     fn sleep_for_answer(&self, inner: &mut Inner, handle: zx_handle_t, txid: u32) -> Option<Arc<Waiter>> {
         let waiter = Waiter::new();
         inner.calls.find(txid)?.waiter = Some(waiter.clone());

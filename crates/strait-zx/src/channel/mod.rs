@@ -1,10 +1,11 @@
-//! Channels: an end of one of Strait's, and what Zircon has beyond that.
+//! Channels: an end of a Strait channel, and what Zircon has beyond that.
 //!
-//! A message without handles is the bytes of one of Strait's messages; handles come with a record each behind the bytes
-//! ([`wire`]). As long as nobody waits for an end, its messages stay in Strait's ring until they are [read], and writing and
-//! reading cost little more than they do there. Who waits, for signals or for the answer of a [call], looks at the ring by
-//! way of the reading lock, and takes messages out of it into the end's own queue: so a wait sees what comes behind unread
-//! messages, and answers find those that wait for them. An end that is sent away puts its queue back first.
+//! A message without handles is a Strait message with the same bytes. Handles add a record each behind the bytes
+//! ([`wire`]). As long as no thread or port waits for an end, its messages stay in Strait's ring until they are [read],
+//! and writing and reading cost little more than in Strait. A thread that waits for signals or for the answer of a
+//! [call] looks at the ring under the reading lock, and moves messages from the ring into the end's own queue. So a
+//! wait sees what comes behind unread messages, and answers reach their callers. An end that is sent away puts its
+//! queue back first.
 
 pub(crate) mod call;
 pub(crate) mod read;
@@ -29,15 +30,16 @@ use crate::table::table;
 use crate::unpoisoned;
 use call::Calls;
 
-/// Bytes to which a ring grows: what no writer on Zircon could have under way without being killed for it, 3,500 messages
-/// of 64 KiB, has room.
+/// Size in bytes to which a ring grows. It has room for 3,500 messages of 64 KiB: on Zircon a writer with more unread
+/// messages is killed.
 const RING_MAX: usize = 256 << 20;
 
-/// Messages, and bytes in them, that are taken out of the ring for those who wait; more stay there.
+/// Maximum number of messages that are moved out of the ring for waits; more stay in the ring.
 const QUEUE_MESSAGES: usize = 8192;
+/// Maximum number of bytes in messages that are moved out of the ring for waits.
 const QUEUE_BYTES: usize = 64 << 20;
 
-/// The options of all channels.
+/// Returns the options of all channels.
 pub(crate) fn options() -> &'static Options {
     static OPTIONS: PerProcess<OnceLock<Options>> = PerProcess::new(OnceLock::new);
     OPTIONS.get().get_or_init(|| {
@@ -46,82 +48,92 @@ pub(crate) fn options() -> &'static Options {
     })
 }
 
-/// An end of a channel. In cache lines of its own, as its slot is.
+/// An end of a channel. It has cache lines of its own, as its slot has.
 #[repr(align(64))]
 pub(crate) struct Chan {
-    /// `None` once it was sent away.
+    /// The end of the Strait channel; `None` once it was sent away.
     strait: Option<Channel>,
+    /// The koid of this end.
     koid: zx_koid_t,
+    /// The koid of the other end; 0 if it is not known.
     related: zx_koid_t,
-    /// Signals that programs set.
+    /// The signals that programs set.
     user: AtomicU32,
-    /// Whether reading has to look at more than the ring.
+    /// Whether reading has to look at `inner` too, and not only at the ring.
     slow: AtomicBool,
+    /// The state under the reading lock.
     inner: UnsafeCell<Inner>,
 }
 
-// SAFETY: `inner` is reached by whoever has the reading lock of the entry that the end is in, or the entry itself.
+// SAFETY: `inner` is accessed only under the reading lock of the entry that has this end, or by the owner of the entry.
 unsafe impl Sync for Chan {}
 
-/// What is under the reading lock.
+/// The state of an end under its reading lock.
 #[derive(Default)]
 struct Inner {
-    /// Messages that were taken out of the ring. They come first.
+    /// Messages that were moved out of the ring. They come before those in the ring.
     queue: VecDeque<Message>,
+    /// Number of bytes in the messages of `queue`.
     queued_bytes: usize,
+    /// The calls in flight on this end.
     calls: Calls,
+    /// The waits for signals of this end.
     observers: Observers,
-    /// How it is registered with the hub, if it is.
+    /// The events for which the end is registered with the hub; `None` if it is not registered.
     listens: Option<Interest>,
-    /// Whether it is one of [`PORTED`].
+    /// Whether this end is counted in [`PORTED`].
     ported: bool,
-    /// The signals that observers were last told of.
+    /// The signals of which observers were last informed.
     last: zx_signals_t,
-    /// Whether the other end has sent a change of signals some time: then more may be behind messages.
+    /// Whether the other end has ever sent a change of signals. Then more changes may be behind messages.
     signalled: bool,
-    /// Why nothing more will come.
+    /// The status of an end to which no message will come any more.
     ended: Option<Status>,
 }
 
 impl Inner {
+    /// Appends a message to the queue.
     fn push(&mut self, message: Message) {
         self.queued_bytes += message.bytes().len();
         self.queue.push_back(message);
     }
 
+    /// Removes the first message of the queue.
     fn pop(&mut self) -> Option<Message> {
         let message = self.queue.pop_front()?;
         self.queued_bytes -= message.bytes().len();
         Some(message)
     }
 
+    /// Returns whether the queue has reached a limit.
     fn is_full(&self) -> bool {
         self.queue.len() >= QUEUE_MESSAGES || self.queued_bytes >= QUEUE_BYTES
     }
 
-    /// Whether reading has to look at this.
+    /// Returns whether reading has to look at this state, and not only at the ring.
     fn is_slow(&self) -> bool {
         !self.queue.is_empty() || !self.calls.is_empty() || !self.observers.is_empty() || self.ended.is_some()
     }
 }
 
-/// Ends for which a port waits. Who writes to one in the same process has the packet queued at once, so that packets come in
-/// the order of what they are about.
+/// Number of ends for which a port waits. A thread that writes to such an end in the same process queues the packet at
+/// once, so that packets come in the order of the events.
 static PORTED: AtomicUsize = AtomicUsize::new(0);
 
-/// The ends that are here, by number.
+/// The handles of the ends in this process, by koid.
 static HERE: PerProcess<Mutex<Option<HashMap<zx_koid_t, zx_handle_t>>>> = PerProcess::new(Mutex::default);
 
-/// Notes by which handle an end is reached.
+/// Records the handle of an end.
 pub(crate) fn register(koid: zx_koid_t, handle: zx_handle_t) {
     unpoisoned(HERE.get()).get_or_insert_default().insert(koid, handle);
 }
 
+/// Returns the handle of the end with this koid, if the end is in this process.
 fn find_here(koid: zx_koid_t) -> Option<zx_handle_t> {
     unpoisoned(HERE.get()).as_ref()?.get(&koid).copied()
 }
 
-/// A channel with both ends here.
+/// Makes a channel with both ends in this process.
 pub(crate) fn create() -> Result<(zx_handle_t, zx_handle_t)> {
     let (a, b) = Channel::pair_with(options())?;
     let (koid_a, koid_b) = (koid::next(), koid::next());
@@ -135,7 +147,7 @@ pub(crate) fn create() -> Result<(zx_handle_t, zx_handle_t)> {
     }
 }
 
-/// Gives an end a handle.
+/// Makes a handle for an end.
 pub(crate) fn adopt(chan: Chan, rights: zx_rights_t) -> Result<zx_handle_t> {
     let koid = chan.koid;
     let handle = crate::object::add(Object::Channel(Box::new(chan)), rights)?;
@@ -143,7 +155,7 @@ pub(crate) fn adopt(chan: Chan, rights: zx_rights_t) -> Result<zx_handle_t> {
     Ok(handle)
 }
 
-/// Looks at an end for which something may have changed, and tells those who wait for it.
+/// Looks at an end whose signals may have changed, and informs its observers.
 pub(crate) fn look_at(handle: zx_handle_t) {
     if let Ok(entry) = table().get_reading(handle)
         && let Object::Channel(chan) = &entry.object
@@ -152,7 +164,8 @@ pub(crate) fn look_at(handle: zx_handle_t) {
     }
 }
 
-/// Something was done to the end of this number from the other end: if it is here and a port waits for it, tells that.
+/// Looks at the end with this koid after an operation on the other end, if the end is in this process. Costs one load
+/// while no port waits for any end.
 #[inline]
 pub(crate) fn tell_peer(koid: zx_koid_t) {
     if PORTED.load(Ordering::Relaxed) > 0 {
@@ -168,6 +181,7 @@ fn tell_peer_here(koid: zx_koid_t) {
 }
 
 impl Chan {
+    /// Makes an end of a Strait channel, with the signals `user` set.
     pub(crate) fn new(strait: Channel, koid: zx_koid_t, related: zx_koid_t, user: zx_signals_t) -> Self {
         Self {
             strait: Some(strait),
@@ -179,27 +193,29 @@ impl Chan {
         }
     }
 
+    /// Returns the koids of this end and of the other one.
     pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
         (self.koid, self.related)
     }
 
-    /// The end of Strait's. It is there as long as a handle leads here.
+    /// Returns the end of the Strait channel, which is there as long as the end has a handle.
     #[inline]
     fn strait(&self) -> &Channel {
         self.strait.as_ref().expect("an end with a handle was not sent away")
     }
 
-    /// What is under the reading lock.
+    /// Returns the state under the reading lock.
     ///
-    /// The caller has that lock, or the entry; and uses one of these at a time.
+    /// The caller holds that lock or owns the entry, and uses one such reference at a time.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn inner(&self) -> &mut Inner {
-        // SAFETY: the lock lets one thread in at a time, and no function here calls another while it holds this.
+        // SAFETY: the lock lets one thread in at a time, and no function here calls another of them while it holds this
+        // reference.
         unsafe { &mut *self.inner.get() }
     }
 
-    /// Says outside of the lock what others look at without it. The caller has changed something.
+    /// Publishes what threads without the lock look at, after a change of `inner`: `slow` and [`PORTED`].
     #[inline]
     fn settle(&self, inner: &mut Inner) {
         self.slow.store(inner.is_slow(), Ordering::Relaxed);
@@ -213,10 +229,11 @@ impl Chan {
         }
     }
 
-    /// Takes the next message out of the ring into the queue, or to the call whose answer it is.
+    /// Moves the next message from the ring into the queue, or to the call whose answer it is.
     ///
     /// # Errors
-    /// `SHOULD_WAIT` if there is none; why nothing more will come; `NO_RESOURCES` and the like, which pass.
+    /// `SHOULD_WAIT` if there is none; the status of an ended channel; `NO_RESOURCES` and similar errors, which are
+    /// temporary.
     fn pull(&self, inner: &mut Inner) -> Result<()> {
         if let Some(ended) = inner.ended {
             return Err(ended);
@@ -236,10 +253,10 @@ impl Chan {
         self.accept(inner, message)
     }
 
-    /// Has a message that was taken out of the ring go where it belongs.
+    /// Handles a message that was taken out of the ring: a change of signals, an answer, or a message for the queue.
     ///
     /// # Errors
-    /// `PEER_CLOSED` if it is not made as it has to be: nothing more will come.
+    /// `PEER_CLOSED` if the message is malformed; then the channel has ended.
     fn accept(&self, inner: &mut Inner, message: Message) -> Result<()> {
         if let Some((clear, set)) = wire::as_signals(&message) {
             inner.signalled = true;
@@ -254,7 +271,7 @@ impl Chan {
         Ok(())
     }
 
-    /// Takes out of the ring what there is, as far as there is room.
+    /// Moves all messages from the ring into the queue, as far as there is room.
     fn drain(&self, inner: &mut Inner) -> Result<()> {
         // Messages that change signals do not fill the queue, and a peer may send them without end.
         for _ in 0..QUEUE_MESSAGES {
@@ -270,9 +287,10 @@ impl Chan {
         Ok(())
     }
 
-    /// The end's signals now, for somebody who waits for some of these.
+    /// Returns the signals of the end now, for a wait for the signals `mask`.
     fn signals(&self, inner: &mut Inner, mask: zx_signals_t) -> zx_signals_t {
-        // What is in front may be an answer; and changes of signals may be behind messages. Who names no signal asks for all.
+        // The next message may be an answer, and changes of signals may be behind messages. An empty mask asks for all
+        // signals.
         if !inner.calls.is_empty() || inner.signalled || mask == 0 || mask & ZX_USER_SIGNAL_ALL != 0 {
             let _ = self.drain(inner);
         }
@@ -289,14 +307,14 @@ impl Chan {
         signals
     }
 
-    /// Whether a message is at the front of the ring, which stays there if it has bytes.
+    /// Returns whether there is a message for the reader. A message with bytes stays in the ring.
     fn has_message(&self, inner: &mut Inner) -> bool {
         for _ in 0..QUEUE_MESSAGES {
             if inner.ended.is_some() {
                 return false;
             }
             match self.strait().recv_into(&mut [], StraitDeadline::NOW) {
-                // It may be one that changes signals, which is for nobody to read.
+                // A message of this length may be a change of signals, which is not for the reader.
                 Err(strait::Error::BufferTooSmall { needed: wire::SIGNALS }) => match self.pull(inner) {
                     Ok(()) if inner.queue.is_empty() => {}
                     Ok(()) => return true,
@@ -311,7 +329,7 @@ impl Chan {
                     return false;
                 }
                 Ok(mut received) => {
-                    // A message of no bytes has no handles, or it would have records.
+                    // A message of no bytes has no handles, since each would have a record.
                     if !matches!(received.take_handles().as_deref(), Ok([])) {
                         inner.ended = Some(Status::PEER_CLOSED);
                         return false;
@@ -324,7 +342,7 @@ impl Chan {
         false
     }
 
-    /// Whether nothing that the other end has sent is in the ring any more; takes it out.
+    /// Moves the messages of the ring into the queue. Returns whether the ring is empty now.
     fn is_drained(&self) -> bool {
         let inner = self.inner();
         let drained = self.drain(inner).is_ok() && !self.strait().is_readable();
@@ -332,13 +350,14 @@ impl Chan {
         drained
     }
 
-    /// Tells observers what has changed, and listens for more as long as there are some.
+    /// Informs observers of changed signals, and watches for more changes as long as there are observers.
     fn look(&self, handle: zx_handle_t) {
         let inner = self.inner();
         self.tell(inner, handle);
         self.settle(inner);
     }
 
+    /// Informs observers of changed signals, and registers with the hub for more changes.
     fn tell(&self, inner: &mut Inner, handle: zx_handle_t) {
         let now = self.signals(inner, inner.observers.wanted() | ZX_CHANNEL_READABLE);
         let before = std::mem::replace(&mut inner.last, now);
@@ -346,7 +365,7 @@ impl Chan {
         self.listen(inner, handle);
     }
 
-    /// Has the hub listen for what somebody waits for.
+    /// Registers with the hub for the events for which observers or calls wait.
     fn listen(&self, inner: &mut Inner, handle: zx_handle_t) {
         let wanted = inner.observers.wanted();
         let by_messages = ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED | ZX_USER_SIGNAL_ALL;
@@ -356,7 +375,7 @@ impl Chan {
             return;
         }
         if readable && (self.drain(inner).is_err() || inner.is_full()) {
-            // There is something in front that must stay there: it is looked at again in a while.
+            // A message stays in the ring for now, so the end is looked at again later.
             readable = false;
             hub::look_later(handle);
         }
@@ -371,7 +390,7 @@ impl Chan {
         }
     }
 
-    /// The signals now. With an observer that waits for others, makes that wait.
+    /// Returns the signals now. If there is an observer, and none of its signals is set, adds the observer.
     ///
     /// The caller has the reading lock.
     pub(crate) fn observe(
@@ -387,7 +406,7 @@ impl Chan {
             if now & mask == 0 || waits_for_edge {
                 inner.last = now;
                 inner.observers.add(observer);
-                // What came meanwhile is seen by listening.
+                // Registering with the hub also shows changes that came meanwhile.
                 self.listen(inner, handle);
                 let then = self.signals(inner, mask);
                 if then != now {
@@ -399,14 +418,17 @@ impl Chan {
         Ok(now)
     }
 
-    /// Ends a wait. The caller has the reading lock.
+    /// Removes an observer. The caller has the reading lock.
     pub(crate) fn forget_observer(&self, id: u64) {
         let inner = self.inner();
         inner.observers.remove(id);
         self.settle(inner);
     }
 
-    /// Changes the signals that are the program's. The caller has the reading lock.
+    /// Changes the signals that programs may set. The caller has the reading lock.
+    ///
+    /// # Errors
+    /// `INVALID_ARGS` for other signals.
     pub(crate) fn signal(&self, handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         if (clear | set) & !ZX_USER_SIGNAL_ALL != 0 {
             return Err(Status::INVALID_ARGS);
@@ -416,17 +438,18 @@ impl Chan {
         Ok(())
     }
 
-    /// The caller has the reading lock.
+    /// Clears and sets signals that programs may set, without informing observers. The caller has the reading lock.
     fn change_user(&self, clear: zx_signals_t, set: zx_signals_t) {
         let now = (self.user.load(Ordering::Relaxed) & !clear) | set;
         self.user.store(now, Ordering::Relaxed);
     }
 
-    /// Changes the signals of the other end: at once if it is here; otherwise by a message, in its order, that nobody reads.
+    /// Changes the signals of the other end. If that end is in this process, the change is immediate. Otherwise a
+    /// message carries the change, in order with the others, and no reader sees it.
     ///
     /// # Errors
-    /// `SHOULD_WAIT` if there is no room for that message, or it is not known yet to which process it goes; nothing has
-    /// happened.
+    /// `SHOULD_WAIT` if there is no room for that message, or if it is not known yet to which process the message goes;
+    /// then nothing has changed. `PEER_CLOSED` if the other end is gone.
     pub(crate) fn signal_peer(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         if (clear | set) & !ZX_USER_SIGNAL_ALL != 0 {
             return Err(Status::INVALID_ARGS);
@@ -434,7 +457,7 @@ impl Chan {
         if self.strait().is_peer_closed() {
             return Err(Status::PEER_CLOSED);
         }
-        // Whoever has the other end's reading lock waits for no use of this one's handle.
+        // A thread that holds the other end's reading lock does not wait for a use of this end's handle.
         if let Some(peer) = find_here(self.related)
             && let Ok(entry) = table().get_reading(peer)
             && let Object::Channel(chan) = &entry.object
@@ -449,7 +472,7 @@ impl Chan {
         Ok(())
     }
 
-    /// The handle by which the end is reached is no more: all waits by it end.
+    /// Ends all waits and calls by a handle that becomes invalid.
     pub(crate) fn leave(&mut self, handle: zx_handle_t) {
         if let Some(here) = unpoisoned(HERE.get()).as_mut()
             && here.get(&self.koid) == Some(&handle)
@@ -468,7 +491,10 @@ impl Chan {
         }
     }
 
-    /// Takes the end of Strait's out, with what was not read.
+    /// Takes the end of the Strait channel out, with the unread messages.
+    ///
+    /// # Errors
+    /// The error of putting the queue back; then the end is as it was.
     pub(crate) fn detach(&mut self) -> Result<Channel> {
         let inner = self.inner.get_mut();
         let strait = self.strait.take().expect("an end with a handle was not sent away");
@@ -481,27 +507,27 @@ impl Chan {
         Ok(strait)
     }
 
-    /// Puts it back in.
+    /// Puts the end of the Strait channel back, after sending it has failed.
     pub(crate) fn attach(&mut self, strait: Channel) {
         self.strait = Some(strait);
         self.settle(self.inner());
     }
 
-    /// The signals that programs set.
+    /// Returns the signals that programs have set.
     pub(crate) fn user_signals(&self) -> zx_signals_t {
         self.user.load(Ordering::Relaxed)
     }
 
-    /// The end is closed.
+    /// Closes the end, whose handle was taken away.
     pub(crate) fn close(&mut self, handle: zx_handle_t) {
         self.leave(handle);
-        // Before anybody is told that it is.
+        // The channel is closed before observers of the other end look at it.
         drop(self.strait.take());
     }
 }
 
 impl Drop for Chan {
-    /// One that never had a handle, or had one.
+    /// Unregisters the end from the hub, if that was not done yet.
     fn drop(&mut self) {
         if self.inner.get_mut().listens.take().is_some() {
             hub::listen_no_more(self.strait.as_ref());

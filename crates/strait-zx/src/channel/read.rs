@@ -1,4 +1,4 @@
-//! Reading.
+//! Reading messages from a channel.
 
 use strait::{Deadline as StraitDeadline, Message};
 
@@ -10,10 +10,10 @@ use crate::table::{Entry, For, table};
 use crate::user::Out;
 use std::sync::atomic::Ordering;
 
-/// Messages that are not for the reader, in one call.
+/// Maximum number of changes of signals that one read skips.
 const SIGNALS_AT_ONCE: usize = 4096;
 
-/// Where a message goes: bytes, handles, and how many there are of each.
+/// The caller's memory for a message: its bytes, its handles, and the number of each.
 pub(crate) struct Destination<'a> {
     pub(crate) bytes: Out<'a, u8>,
     pub(crate) handles: HandlesOut<'a>,
@@ -21,14 +21,17 @@ pub(crate) struct Destination<'a> {
     pub(crate) actual_handles: Out<'a, u32>,
 }
 
-/// Where handles go.
+/// The caller's array for handles.
 #[derive(Clone, Copy)]
 pub(crate) enum HandlesOut<'a> {
+    /// An array of handles, of `zx_channel_read`.
     Plain(Out<'a, zx_handle_t>),
+    /// An array of handles with their types and rights, of `zx_channel_read_etc`.
     Infos(Out<'a, zx_handle_info_t>),
 }
 
 impl HandlesOut<'_> {
+    /// Returns the number of handles that fit.
     #[inline]
     fn len(&self) -> usize {
         match self {
@@ -37,7 +40,10 @@ impl HandlesOut<'_> {
         }
     }
 
-    /// Gives the entries handles of this process, and tells them.
+    /// Adds the entries to the handle table, and writes their handles to the array.
+    ///
+    /// # Errors
+    /// `INVALID_ARGS` if the array is null; `NO_MEMORY` if the table is full. Then no handle was added.
     fn deliver(&self, entries: Vec<Entry>) -> Result<()> {
         let missing = match self {
             Self::Plain(out) => out.is_null(),
@@ -76,23 +82,24 @@ impl HandlesOut<'_> {
 }
 
 impl Destination<'_> {
-    /// Hands a message over. It fits.
+    /// Writes a message that fits to the caller's memory.
     pub(crate) fn deliver(&mut self, mut message: Message) -> Result<()> {
         let payload = message.bytes().len() - message.handles().len() * RECORD;
         if message.handles().is_empty() {
             return self.bytes.fill(&message.bytes()[..payload]);
         }
         let entries = wire::unpack_all(&mut message)?;
-        // Handles come last: what goes wrong before leaves none behind.
+        // The handles are made last, so that an earlier failure leaves none behind.
         self.bytes.fill(&message.bytes()[..payload])?;
         self.handles.deliver(entries)
     }
 
-    /// Whether a message of that size fits.
+    /// Returns whether a message of that size fits.
     pub(crate) fn fits(&self, bytes: usize, handles: usize) -> bool {
         bytes <= self.bytes.len() && handles <= self.handles.len()
     }
 
+    /// Writes the size of a message to the caller's memory, if the caller wants it.
     #[inline]
     pub(crate) fn tell_sizes(&self, bytes: usize, handles: usize) {
         self.actual_bytes.set_if_wanted(bytes as u32);
@@ -111,7 +118,7 @@ pub(crate) fn read(handle: zx_handle_t, options: u32, destination: &mut Destinat
     read_counted(handle, options, destination)
 }
 
-/// Reads from an end whose receiving side is nothing but the ring; `None` if there is more to it.
+/// Reads from an end whose receiving side is only the ring; `None` if there is more to do.
 #[inline(always)]
 fn read_open(entry: &Entry, options: u32, destination: &mut Destination<'_>) -> Option<Result<()>> {
     let chan = entry.object.channel().ok()?;
@@ -121,6 +128,7 @@ fn read_open(entry: &Entry, options: u32, destination: &mut Destination<'_>) -> 
     chan.read_bytes(destination)
 }
 
+/// Reads under the reading lock.
 #[inline(never)]
 fn read_counted(handle: zx_handle_t, options: u32, destination: &mut Destination<'_>) -> Result<()> {
     let entry = table().get_to_read(handle)?;
@@ -139,14 +147,14 @@ fn read_counted(handle: zx_handle_t, options: u32, destination: &mut Destination
         }
     }
     let message = chan.read_slowly(handle, options, destination)?;
-    // A message may have handles, and giving them numbers takes other slots; so this one is let go first.
+    // A message may have handles, and adding them uses other slots of the table. So the use of this slot ends first.
     drop(entry);
     destination.deliver(message)
 }
 
 impl Chan {
-    /// Reads a message of bytes alone straight from the ring, or says that there is none; `None` if there is more to it. Needs
-    /// no lock, as long as nobody who has it does more than this.
+    /// Reads a message without handles directly from the ring, or reports that there is none; `None` if there is more
+    /// to do. Needs no lock, as long as no thread that holds it does more than this.
     #[inline(always)]
     fn read_bytes(&self, destination: &mut Destination<'_>) -> Option<Result<()>> {
         let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
@@ -160,7 +168,7 @@ impl Chan {
         }
     }
 
-    /// Reads what is the next message straight from the ring; `None` if there is more to it.
+    /// Reads the next message directly from the ring; `None` if there is more to do.
     fn read_plain(&self, destination: &mut Destination<'_>) -> Option<Result<()>> {
         let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
         match self.strait().recv_into(buffer, StraitDeadline::NOW) {
@@ -178,31 +186,35 @@ impl Chan {
         }
     }
 
-    /// A message with handles was received with its records, for which more is to be looked at: into the queue with it.
+    /// Puts a message with handles into the queue, since its records have to be checked.
     #[cold]
     fn keep_with_handles(
         &self,
         bytes: &[u8],
         handles: std::result::Result<Vec<strait::Handle>, strait::Error>,
     ) -> Result<()> {
-        // What is wrong with it shows when the next is taken.
+        // If the message is malformed, taking the next message fails.
         let _ = self.accept(self.inner(), Message::from_parts(bytes.to_vec(), handles?));
         Ok(())
     }
 
-    /// Takes the message that is to be read, from wherever it is.
+    /// Takes the message to be read, from the queue or from the ring, and informs observers.
     #[inline(never)]
     fn read_slowly(&self, handle: zx_handle_t, options: u32, destination: &Destination<'_>) -> Result<Message> {
         let inner = self.inner();
         let read = self.take_front(inner, options, destination);
         if !inner.observers.is_empty() {
-            // What is there no more can come anew; and what did not fit into the queue may do so now.
+            // A signal that is gone can come anew, and there may be room in the queue now.
             self.tell(inner, handle);
         }
         self.settle(inner);
         read
     }
 
+    /// Takes the first message of the queue, and fills the queue from the ring if it is empty.
+    ///
+    /// # Errors
+    /// `BUFFER_TOO_SMALL` if the message does not fit; it stays, unless the options say to discard it.
     fn take_front(&self, inner: &mut Inner, options: u32, destination: &Destination<'_>) -> Result<Message> {
         let mut pulled = 0;
         while inner.queue.is_empty() {

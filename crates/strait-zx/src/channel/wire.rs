@@ -1,6 +1,7 @@
-//! How handles travel.
+//! How handles travel in messages.
 //!
-//! Each handle of a message is one of Strait's, and has a record of 32 bytes behind the message's bytes, in the same order:
+//! Each handle of a message is a handle of Strait, and has a record of 32 bytes behind the message's bytes, in the same
+//! order:
 //!
 //! ```text
 //! offset
@@ -12,11 +13,12 @@
 //!     28  detail    u32   of an event: which end it is; otherwise 0
 //! ```
 //!
-//! What takes more than one descriptor travels in a *carrier*: an end of a channel with one message in it that was not
-//! received, with the descriptors. So it is one handle, and is closed like one if nobody takes it.
+//! An object that needs more than one descriptor travels in a *carrier*: an end of a channel with one unread message
+//! that has the descriptors. So the object is one handle, and is closed like one if no process takes it.
 //!
-//! The signals of the other end are changed by a message that is for nobody to read: 31 bytes, and one handle, for which
-//! it has too few; that is how it is told from others. The handle is an end of a channel that nobody needs.
+//! A special message changes the signals of the other end, and no reader sees it. It has 31 bytes and one handle. A
+//! message with a handle has at least 32 bytes otherwise, so the length distinguishes it. The handle is an end of a
+//! channel that has no other use.
 //!
 //! ```text
 //! offset
@@ -25,8 +27,8 @@
 //!      8            23 bytes, 0
 //! ```
 //!
-//! All of it is what a peer says: types are checked against what arrived, and rights are those that the peer chose. A message
-//! that is not made like this ends its channel.
+//! All of this comes from a peer. Types are checked against the handles that arrived; rights are those that the peer
+//! chose. A malformed message ends its channel.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -42,14 +44,14 @@ use crate::status::{Result, Status};
 use crate::table::Entry;
 use crate::vmo::Vmo;
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub(crate) const RECORD: usize = 32;
 
-/// Bytes of a message that changes signals. One byte less than would do for a handle, and a length that others rarely have: such
-/// a message has to be taken out of the ring to see what it is.
+/// Size in bytes of a message that changes signals: one byte less than a record. Other messages rarely have this
+/// length, which matters because such a message has to be taken out of the ring to see what it is.
 pub(crate) const SIGNALS: usize = RECORD - 1;
 
-/// What is said of a handle.
+/// The record that describes a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) type_: zx_obj_type_t,
@@ -61,6 +63,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Appends the 32 bytes of this record.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.type_.to_le_bytes());
         out.extend_from_slice(&self.rights.to_le_bytes());
@@ -70,6 +73,7 @@ impl Record {
         out.extend_from_slice(&self.detail.to_le_bytes());
     }
 
+    /// Reads a record.
     fn decode(bytes: &[u8; RECORD]) -> Self {
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let whole = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -83,6 +87,7 @@ impl Record {
         }
     }
 
+    /// Returns whether the record has a known type, and only rights and signals that a handle of this type can have.
     fn is_valid(&self) -> bool {
         let known = match self.type_ {
             ZX_OBJ_TYPE_CHANNEL => ZX_DEFAULT_CHANNEL_RIGHTS,
@@ -93,12 +98,13 @@ impl Record {
             STRAIT_ZX_OBJ_TYPE_FD => STRAIT_ZX_DEFAULT_FD_RIGHTS,
             _ => return false,
         };
-        // No right that no handle of the type ever has: an end of a channel with two handles would be two owners.
+        // A right that no handle of the type ever has is refused: an end of a channel with two handles would have two
+        // owners.
         self.rights & !known == 0 && self.signals & !ZX_USER_SIGNAL_ALL == 0
     }
 }
 
-/// The bytes of a message that changes the signals of the other end.
+/// Returns the bytes of a message that changes the signals of the other end.
 pub(crate) fn signals(clear: zx_signals_t, set: zx_signals_t) -> [u8; SIGNALS] {
     let mut bytes = [0; SIGNALS];
     bytes[..4].copy_from_slice(&clear.to_le_bytes());
@@ -106,12 +112,12 @@ pub(crate) fn signals(clear: zx_signals_t, set: zx_signals_t) -> [u8; SIGNALS] {
     bytes
 }
 
-/// Its handle.
+/// Returns the handle of a message that changes signals.
 pub(crate) fn token() -> Result<Handle> {
     Ok(Channel::pair()?.0.into())
 }
 
-/// What to clear and to set, if a message is one that changes signals.
+/// Returns the signals to clear and to set, if the message is one that changes signals.
 pub(crate) fn as_signals(message: &Message) -> Option<(zx_signals_t, zx_signals_t)> {
     let bytes: &[u8; SIGNALS] = message.bytes().try_into().ok()?;
     let [Handle::Channel(_)] = message.handles() else { return None };
@@ -120,12 +126,13 @@ pub(crate) fn as_signals(message: &Message) -> Option<(zx_signals_t, zx_signals_
     ((clear | set) & !ZX_USER_SIGNAL_ALL == 0 && bytes[8..].iter().all(|byte| *byte == 0)).then_some((clear, set))
 }
 
-/// How many bytes a message of Strait's has for the reader, if it has so many handles.
+/// Returns the number of bytes for the reader in a Strait message of `len` bytes with this number of handles; `None` if
+/// the message is too short for their records.
 pub(crate) fn payload(len: usize, handles: usize) -> Option<usize> {
     len.checked_sub(handles * RECORD)
 }
 
-/// Whether a message is made as it has to be.
+/// Returns whether a message is well-formed.
 pub(crate) fn is_valid(message: &Message) -> bool {
     let handles = message.handles();
     let bytes = message.bytes();
@@ -138,12 +145,13 @@ pub(crate) fn is_valid(message: &Message) -> bool {
         })
 }
 
-/// Whether such an object is an end of a channel on its way; otherwise it is a descriptor.
+/// Returns whether an object of this type travels as an end of a channel; otherwise it travels as a descriptor.
 fn travels_as_end(type_: zx_obj_type_t) -> bool {
     matches!(type_, ZX_OBJ_TYPE_CHANNEL | ZX_OBJ_TYPE_EVENT | ZX_OBJ_TYPE_EVENTPAIR | ZX_OBJ_TYPE_PORT)
 }
 
-/// Makes an entry's object ready to travel. A channel's end leaves its entry; what else is in there stays.
+/// Converts an entry's object to a handle of Strait and a record. An end of a channel leaves its entry; other objects
+/// stay.
 pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t) -> Result<(Handle, Record)> {
     let type_ = entry.object.type_();
     let (koid, related) = entry.object.koids();
@@ -164,14 +172,17 @@ pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t) -> Result<(Handle, Re
     Ok((handle, record))
 }
 
-/// Puts back what [`pack`] took out.
+/// Puts an end of a channel that [`pack`] took out back into its entry.
 pub(crate) fn unpack_back(entry: &mut Entry, handle: Handle) {
     if let (Object::Channel(chan), Handle::Channel(channel)) = (&mut entry.object, handle) {
         chan.attach(channel);
     }
 }
 
-/// The entry for a handle that has arrived.
+/// Converts a handle that has arrived, with its record, to an entry.
+///
+/// # Errors
+/// `PEER_CLOSED` if the handle is not what the record says.
 fn unpack(handle: Handle, record: Record) -> Result<Entry> {
     let object = match (record.type_, handle) {
         (ZX_OBJ_TYPE_CHANNEL, Handle::Channel(channel)) => {
@@ -193,10 +204,10 @@ fn unpack(handle: Handle, record: Record) -> Result<Entry> {
     Ok(Entry { rights: record.rights, object })
 }
 
-/// The entries for the handles of a message, all or none.
+/// Converts all handles of a message to entries, or none.
 ///
 /// # Errors
-/// `NO_RESOURCES` or `NO_MEMORY`; `PEER_CLOSED` if they are not what was said of them.
+/// `NO_RESOURCES` or `NO_MEMORY`; `PEER_CLOSED` if a handle is not what its record says.
 pub(crate) fn unpack_all(message: &mut Message) -> Result<Vec<Entry>> {
     let handles = message.take_handles()?;
     let records = message.bytes().len() - handles.len() * RECORD;
@@ -204,7 +215,7 @@ pub(crate) fn unpack_all(message: &mut Message) -> Result<Vec<Entry>> {
     handles.into_iter().zip(records).map(|(handle, record)| unpack(handle, Record::decode(record))).collect()
 }
 
-/// Packs descriptors into one handle.
+/// Packs descriptors into a carrier.
 pub(crate) fn carrier(cargo: Vec<OwnedFd>) -> Result<Channel> {
     let (ours, theirs) = Channel::pair()?;
     ours.try_send(strait::Outgoing::new(b"").handles(cargo.into_iter().map(Handle::Fd)))
@@ -212,7 +223,7 @@ pub(crate) fn carrier(cargo: Vec<OwnedFd>) -> Result<Channel> {
     Ok(theirs)
 }
 
-/// Takes them out again.
+/// Takes the descriptors out of a carrier.
 fn take_cargo(carrier: &Channel) -> Result<Vec<OwnedFd>> {
     let mut message = carrier.try_recv()?;
     message.take_handles()?.into_iter().map(|handle| handle.into_fd().ok_or(Status::PEER_CLOSED)).collect()
@@ -230,7 +241,7 @@ mod tests {
         assert_eq!(Record::decode(bytes.as_slice().try_into().unwrap()), record);
     }
 
-    /// A message of a peer's, received.
+    /// Returns a message with these bytes and handles, as received from a peer.
     fn received(bytes: &[u8], handles: Vec<Handle>) -> Message {
         let (peer, us) = Channel::pair().unwrap();
         peer.send(strait::Outgoing::new(bytes).handles(handles)).unwrap();
@@ -266,7 +277,7 @@ mod tests {
         for (what, bytes, handles) in malformed {
             let message = received(&bytes, handles);
             assert_eq!(as_signals(&message), None, "{what}");
-            // Nor is it a message for a reader, but for one that says of its handle what it is, or has none.
+            // Such a message is for a reader only if its handle has a valid record, or if it has none.
             let for_a_reader = message.handles().is_empty();
             assert_eq!(is_valid(&message), for_a_reader, "{what}");
         }

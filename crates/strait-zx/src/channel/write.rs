@@ -1,7 +1,8 @@
-//! Writing.
+//! Writing messages to a channel.
 //!
-//! First the bytes are looked at, then the handles are taken from their owner, then the message is sent. Whatever fails, the
-//! handles are gone, as Zircon has it; with one exception, which Zircon does not know: if there is no room, nothing has happened.
+//! A write checks the bytes, then takes the handles from their owner, then sends the message. If a step fails, the
+//! handles are closed, as on Zircon. There is one exception, which Zircon does not have: if there is no room, nothing
+//! has changed.
 
 use std::io::IoSlice;
 use std::mem::{MaybeUninit, offset_of};
@@ -15,16 +16,18 @@ use crate::status::{Result, Status};
 use crate::table::{Entry, For, Taken, table};
 use crate::user::{In, Out};
 
-/// Regions that are looked at as one.
+/// Number of regions up to which all are checked before any status is returned.
 const BOUNDED: usize = 16;
 
-/// Slices of a message that need no allocation.
+/// Number of slices of a message that need no allocation.
 const INLINE: usize = 66;
 
-/// The handles of a message, as the caller names them.
+/// The handles of a message, as the caller gives them.
 #[derive(Clone, Copy)]
 pub(crate) enum HandlesIn<'a> {
+    /// Handles that are moved with all their rights, of `zx_channel_write`.
     Plain(In<'a, zx_handle_t>),
+    /// Handles with instructions, of `zx_channel_write_etc`.
     Dispositions(Out<'a, zx_handle_disposition_t>),
 }
 
@@ -44,6 +47,7 @@ impl HandlesIn<'_> {
         }
     }
 
+    /// Returns the handle at `index`, with its instructions.
     fn get(&self, index: usize) -> zx_handle_disposition_t {
         match self {
             Self::Plain(handles) => zx_handle_disposition_t {
@@ -57,14 +61,14 @@ impl HandlesIn<'_> {
         }
     }
 
-    /// Says what is wrong with one.
+    /// Writes the status of one handle to its disposition.
     fn tell(&self, index: usize, status: Status) {
         if let Self::Dispositions(dispositions) = self {
             dispositions.set(index, zx_handle_disposition_t { result: status.code(), ..dispositions.get(index) });
         }
     }
 
-    /// Closes those that a failed write takes: all that are not to be duplicated.
+    /// Closes the handles that a failed write consumes: all except those to be duplicated.
     #[cold]
     pub(crate) fn consume(&self) {
         if self.check().is_err() {
@@ -78,7 +82,7 @@ impl HandlesIn<'_> {
         }
     }
 
-    /// Takes them, all or none; each is tried, and the first error counts.
+    /// Takes all handles, or none. Each is tried, and the first error is returned.
     fn take(&self, channel: zx_handle_t) -> Result<Vec<Parcel>> {
         let mut parcels = Vec::with_capacity(self.len());
         let mut first = Ok(());
@@ -101,20 +105,22 @@ impl HandlesIn<'_> {
     }
 }
 
-/// A handle on its way into a message.
+/// A handle that is about to be sent in a message.
 struct Parcel {
     source: Source,
     rights: zx_rights_t,
 }
 
+/// Where the object of the handle comes from.
 enum Source {
-    /// It has left the table, for now.
+    /// The handle was taken out of the table, and can be put back.
     Moved(Taken),
-    /// One of the same object.
+    /// A duplicate of the handle.
     Copy(Entry),
 }
 
 impl Parcel {
+    /// Takes or duplicates one handle, to be sent over `channel`. A handle to be moved is closed if this fails.
     fn take(disposition: &zx_handle_disposition_t, channel: zx_handle_t) -> Result<Self> {
         let zx_handle_disposition_t { operation, handle, type_, rights, .. } = *disposition;
         let check = |entry: &Entry| {
@@ -148,6 +154,7 @@ impl Parcel {
         }
     }
 
+    /// Returns the entry of the handle.
     fn entry(&mut self) -> &mut Entry {
         match &mut self.source {
             Source::Moved(taken) => taken.entry(),
@@ -155,14 +162,14 @@ impl Parcel {
         }
     }
 
-    /// It is sent, or lost.
+    /// Closes the handle, after the message was sent or lost.
     fn close(self) {
         if let Source::Moved(taken) = self.source {
             object::close(taken);
         }
     }
 
-    /// It is the caller's as before.
+    /// Gives the handle back to the caller, after the message was not sent for lack of room.
     fn put_back(mut self, handle: strait::Handle) {
         wire::unpack_back(self.entry(), handle);
         if let Source::Moved(taken) = self.source {
@@ -174,7 +181,7 @@ impl Parcel {
 /// Memory for the slices of most messages.
 pub(crate) type Scratch<'a> = [MaybeUninit<IoSlice<'a>>; INLINE];
 
-/// Memory for [`Gathered`]; nothing is written to it.
+/// Returns uninitialised memory for [`Gathered`].
 #[inline]
 pub(crate) fn scratch<'a>() -> Scratch<'a> {
     [const { MaybeUninit::uninit() }; INLINE]
@@ -183,16 +190,19 @@ pub(crate) fn scratch<'a>() -> Scratch<'a> {
 /// The bytes of a message, as slices of the caller's memory.
 pub(crate) struct Gathered<'s, 'a> {
     scratch: &'s mut Scratch<'a>,
-    /// Those in `scratch`, from its second place on: the first is for what a call puts before the rest.
+    /// Number of slices in `scratch`, from its second place on. The first place is for the call number that a call puts
+    /// first.
     count: usize,
-    /// Whether the first place is used.
+    /// Whether the first place of `scratch` is used.
     front: bool,
-    /// All of them, if they are more.
+    /// All slices, if they do not fit into `scratch`; otherwise empty.
     many: Vec<IoSlice<'a>>,
+    /// Number of bytes of all slices.
     total: usize,
 }
 
 impl<'s, 'a> Gathered<'s, 'a> {
+    /// Appends a slice.
     #[inline]
     fn push(&mut self, bytes: &'a [u8]) {
         self.total += bytes.len();
@@ -212,6 +222,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         self.many.push(IoSlice::new(bytes));
     }
 
+    /// Returns all slices.
     #[inline]
     fn slices(&self) -> &[IoSlice<'a>] {
         if !self.many.is_empty() {
@@ -226,7 +237,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         self.total
     }
 
-    /// One slice of bytes, or an array of regions.
+    /// Checks the bytes of a message with this number of handles, and collects them: one slice, or an array of regions.
     #[inline]
     pub(crate) fn of(scratch: &'s mut Scratch<'a>, bytes: In<'a, u8>, options: u32, handles: usize) -> Result<Self> {
         let mut gathered = Self { scratch, count: 0, front: false, many: Vec::new(), total: 0 };
@@ -239,6 +250,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         Ok(gathered)
     }
 
+    /// Checks and appends an array of regions.
     fn push_regions(&mut self, regions: In<'a, zx_channel_iovec_t>, handles: usize) -> Result<()> {
         let count = regions.len();
         if count > ZX_CHANNEL_MAX_MSG_IOVECS as usize {
@@ -247,8 +259,8 @@ impl<'s, 'a> Gathered<'s, 'a> {
         if count > BOUNDED {
             return self.push_many_regions(regions, handles);
         }
-        // All of them are looked at before any: what is wrong anywhere with *reserved* counts before any size does, and a size
-        // before a null pointer.
+        // All regions are read before any is checked. An error in any *reserved* field takes precedence over the size,
+        // and the size over a null pointer.
         let (mut reserved, mut total, mut nowhere) = (0, 0, false);
         for region in regions.values()? {
             reserved |= region.reserved;
@@ -265,7 +277,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         if nowhere { Err(Status::INVALID_ARGS) } else { Ok(()) }
     }
 
-    /// One after the other: the first with anything wrong counts.
+    /// Checks and appends many regions one after the other; the first one with an error decides.
     fn push_many_regions(&mut self, regions: In<'a, zx_channel_iovec_t>, handles: usize) -> Result<()> {
         check_size(0, handles)?;
         for region in regions.values()? {
@@ -278,7 +290,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         Ok(())
     }
 
-    /// Replaces the first bytes. There are as many.
+    /// Replaces the first bytes of the message by `front`. The message has at least as many bytes.
     #[inline]
     pub(crate) fn replace_front(&mut self, front: &'a [u8]) {
         let mut left = front.len();
@@ -289,7 +301,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         };
         if self.many.is_empty() {
             for place in &mut self.scratch[1..=self.count] {
-                // SAFETY: `push` has written it.
+                // SAFETY: `push` has written this place.
                 skip(unsafe { place.assume_init_mut() });
             }
             self.scratch[0].write(IoSlice::new(front));
@@ -301,13 +313,14 @@ impl<'s, 'a> Gathered<'s, 'a> {
     }
 }
 
-/// What a region says is there.
+/// Returns the bytes of a region.
 #[inline]
 fn region_bytes<'a>(region: &zx_channel_iovec_t) -> Result<&'a [u8]> {
-    // SAFETY: what a region says is part of what the caller has promised of the array.
+    // SAFETY: the caller's promise for the array includes the memory of each region.
     unsafe { In::<u8>::new(region.buffer.cast(), region.capacity as usize) }.bytes()
 }
 
+/// Checks the limits on bytes and handles of a message.
 #[inline]
 fn check_size(bytes: usize, handles: usize) -> Result<()> {
     if bytes > ZX_CHANNEL_MAX_MSG_BYTES as usize || handles > ZX_CHANNEL_MAX_MSG_HANDLES as usize {
@@ -329,6 +342,7 @@ pub(crate) fn write(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handle
     write_slowly(handle, options, bytes, handles)
 }
 
+/// Writes a message of one slice without handles.
 #[inline]
 fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     let related = match table().glance(handle, For::Writing) {
@@ -339,6 +353,7 @@ fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     Ok(())
 }
 
+/// Writes a message of one slice without handles, with a counted use of the entry. Returns the koid of the other end.
 #[inline(never)]
 fn write_counted(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     let entry = table().get(handle)?;
@@ -347,7 +362,7 @@ fn write_counted(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     Ok(related)
 }
 
-/// Writes to an end; the number of the other.
+/// Sends a message of one slice over an end. Returns the koid of the other end.
 #[inline(always)]
 fn write_bytes(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     let chan = entry.object.channel()?;
@@ -357,7 +372,7 @@ fn write_bytes(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     Ok(chan.related)
 }
 
-/// The same with regions.
+/// Writes a message of regions without handles.
 #[inline]
 fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     let related = match table().glance(handle, For::Writing) {
@@ -373,7 +388,7 @@ fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     Ok(())
 }
 
-/// Writes regions to an end; the number of the other.
+/// Sends a message of regions over an end. Returns the koid of the other end.
 #[inline(never)]
 fn write_regions_to(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     let chan = entry.object.channel()?;
@@ -386,15 +401,15 @@ fn write_regions_to(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     Ok(chan.related)
 }
 
-/// Regions as slices, if nothing is wrong with any of them and all are somewhere: then they are laid out as slices are, and
-/// nothing has to be put together.
+/// Returns the regions as slices, if all are valid and none is null. Regions have the layout of slices then, so nothing
+/// has to be copied.
 #[inline]
 fn as_slices<'a>(regions: In<'a, zx_channel_iovec_t>) -> Option<&'a [IoSlice<'a>]> {
     const ALIKE: bool = cfg!(all(target_pointer_width = "64", target_endian = "little"))
         && size_of::<zx_channel_iovec_t>() == size_of::<IoSlice>()
         && offset_of!(zx_channel_iovec_t, buffer) == 0
         && offset_of!(zx_channel_iovec_t, capacity) == size_of::<usize>();
-    // No branches: what is wrong is looked for later.
+    // This loop has no branches; the slow path finds out which error it is.
     let (mut wrong, mut total) = (false, 0);
     for region in regions.values().ok()? {
         total += u64::from(region.capacity);
@@ -404,12 +419,13 @@ fn as_slices<'a>(regions: In<'a, zx_channel_iovec_t>) -> Option<&'a [IoSlice<'a>
     {
         return None;
     }
-    // SAFETY: with *reserved* zero behind it a capacity is a length, and `IoSlice` has the layout of `iovec`: a pointer and a length. None is null; that there
-    // is as much as each says is part of what the caller has promised of the array.
+    // SAFETY: with *reserved* zero behind it, a capacity is a length, and `IoSlice` has the layout of `iovec`: a
+    // pointer and a length. No pointer is null, and the caller's promise for the array includes the memory of each
+    // region.
     unsafe { regions.as_slice_of() }
 }
 
-/// What there is to regions that are not as they should be, or nowhere.
+/// Sends regions of which some are invalid or null: checks them one by one.
 #[cold]
 fn send_many_regions(chan: &Chan, bytes: In<'_, u8>) -> Result<std::result::Result<(), SendError>> {
     let mut scratch = scratch();
@@ -417,6 +433,7 @@ fn send_many_regions(chan: &Chan, bytes: In<'_, u8>) -> Result<std::result::Resu
     Ok(chan.strait().try_send(gathered.slices()))
 }
 
+/// Writes a message with handles, or with unknown options.
 #[inline(never)]
 fn write_slowly(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handles: HandlesIn<'_>) -> Result<()> {
     let mut scratch = scratch();
@@ -424,7 +441,7 @@ fn write_slowly(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handles: H
     send(handle, &gathered, handles)
 }
 
-/// What is looked at before the handles are.
+/// Checks everything that is checked before the handles, and collects the bytes.
 fn check_write<'s, 'a>(
     scratch: &'s mut Scratch<'a>,
     handle: zx_handle_t,
@@ -444,7 +461,7 @@ fn check_write<'s, 'a>(
     Ok(gathered)
 }
 
-/// Takes the handles, and sends all that belongs to a message.
+/// Takes the handles, and sends the message.
 pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Result<()> {
     if handles.len() == 0 {
         let send = |entry: &Entry| -> Result<zx_koid_t> {
@@ -482,7 +499,7 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
     }
     let mut slices = gathered.slices().to_vec();
     slices.push(IoSlice::new(&records));
-    // Meanwhile the end may have been sent away, by this very call even.
+    // The end may have been sent away meanwhile, even by this call.
     let sent = match table().get(handle) {
         Ok(entry) => match &entry.object {
             Object::Channel(chan) => chan

@@ -1,8 +1,8 @@
-//! Claims under the model checker.
+//! Models of claims for the model checker.
 //!
-//! It knows no `membarrier`. What stands for it is exactly what is relied on, and no more: for each thread a lock,
-//! which the light barrier takes and gives back, and the heavy one does so with all. Two threads that both pass light
-//! ones are in no order by that.
+//! The model checker has no `membarrier`. The model replaces it by exactly the property that is relied on: each thread
+//! has a lock. The light barrier locks and unlocks the lock of its thread; the heavy barrier does so with all locks.
+//! Two threads that both pass light barriers are not ordered by them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -23,7 +23,7 @@ impl Word for AtomicUsize {
     }
 }
 
-/// The barriers as one thread passes them.
+/// The barriers as seen by one thread: all locks, and the index of the thread's own lock.
 struct Of<'a>(&'a [Mutex<()>], usize);
 
 impl Barrier for Of<'_> {
@@ -35,7 +35,8 @@ impl Barrier for Of<'_> {
     }
 }
 
-/// A slot with what it holds, of which the model checker sees that nobody looks while it is changed; and claims.
+/// A slot with its entry, and the claims of the users. The model checker detects a thread that reads the entry while
+/// another one changes it.
 struct World {
     generation: AtomicUsize,
     entry: UnsafeCell<usize>,
@@ -43,7 +44,7 @@ struct World {
     locks: Vec<Mutex<()>>,
 }
 
-/// What the slot is called.
+/// The number by which claims name the slot.
 const IT: usize = 8;
 
 impl World {
@@ -57,13 +58,13 @@ impl World {
         })
     }
 
-    /// Looks at the entry if it is still of this generation. Whether it was.
+    /// Reads the entry if the slot still has this generation. Returns whether it had.
     fn look(&self, user: usize, generation: usize) -> bool {
         let is_good = || self.generation.load(Acquire) == generation;
         let used = begin(&self.claims[user], &Of(&self.locks, user), IT, is_good);
         if used {
             self.entry.with(|entry| {
-                // SAFETY: nobody changes it while it is claimed, which is what is checked.
+                // SAFETY: no thread changes the entry while it is claimed; this is what the model checks.
                 assert_eq!(unsafe { *entry }, generation, "what the handle stands for");
             });
             end(&self.claims[user]);
@@ -71,13 +72,13 @@ impl World {
         used
     }
 
-    /// Takes the entry away, and puts the next one there.
+    /// Takes the entry away, and puts the next one in its place.
     fn replace(&self) {
         assert_eq!(self.generation.compare_exchange(1, 0, AcqRel, Acquire), Ok(1));
         let claims = || self.claims.iter().collect();
         outlast(claims, &Of(&self.locks, usize::MAX), |claim| claim == IT, pause);
         self.entry.with_mut(|entry| {
-            // SAFETY: nobody claims it, which is what is checked.
+            // SAFETY: no thread claims the entry; this is what the model checks.
             unsafe { *entry = 2 };
         });
         self.generation.store(2, Release);
@@ -95,7 +96,7 @@ fn check(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Two threads use what a third takes away, and one of them goes on with what comes after it.
+/// Two threads use an entry that a third thread takes away, and one of them goes on with the next entry.
 fn two_users_and_who_replaces(barriers: bool) {
     check(move || {
         let world = World::new(2, barriers);
@@ -125,7 +126,7 @@ fn without_the_barriers_it_is_changed_while_somebody_looks() {
     two_users_and_who_replaces(false);
 }
 
-/// One thread reads by claims as long as the slot is open; another closes it for a while to do more, twice.
+/// One thread reads under claims as long as the slot is open; another closes the slot twice to do more.
 fn a_reader_and_who_closes(barriers: bool) {
     check(move || {
         let world = World::new(1, barriers);
@@ -135,7 +136,7 @@ fn a_reader_and_who_closes(barriers: bool) {
                 for _ in 0..2 {
                     let is_open = || world.generation.load(Acquire) == 1;
                     if begin(&world.claims[0], &Of(&world.locks, 0), IT, is_open) {
-                        // SAFETY: nobody else is let in meanwhile, which is what is checked.
+                        // SAFETY: no other thread is let in meanwhile; this is what the model checks.
                         world.entry.with_mut(|entry| unsafe { *entry += 1 });
                         end(&world.claims[0]);
                     }
@@ -146,7 +147,7 @@ fn a_reader_and_who_closes(barriers: bool) {
             assert_eq!(world.generation.compare_exchange(1, 0, AcqRel, Acquire), Ok(1));
             let claims = || world.claims.iter().collect();
             outlast(claims, &Of(&world.locks, usize::MAX), |claim| claim == IT, pause);
-            // SAFETY: as above.
+            // SAFETY: no other thread is let in meanwhile; this is what the model checks.
             world.entry.with_mut(|entry| unsafe { *entry += 1 });
             world.generation.store(1, Release);
         }

@@ -1,12 +1,13 @@
-//! Signals in memory that several processes share, and bells to tell each other that they changed.
+//! Signals in memory that several processes share, and bells by which the processes wake each other.
 //!
-//! The signals of both ends lie in one page of a memfd. An end's *bell* is a pair of sockets: who changes its signals sends a
-//! byte into one, and epoll wakes every process that listens to the other, however many there are, since it is told of each
-//! arrival anew. An end holds both sockets of its own bell and the sending one of its other end's; so when all
-//! processes that had that end are gone, its bell hangs up. The kernel counts them.
+//! The signals of both ends are in one page of a memfd. A *bell* is a pair of sockets of an end. A process that changes
+//! the signals sends a byte into one socket. Epoll wakes every process that watches the other socket, since it reports
+//! each arrival anew. An end has both sockets of its own bell, and the sending socket of its other end's bell. So when
+//! all processes that had an end are gone, its bell hangs up: the kernel counts the references.
 //!
-//! Whoever has a handle of an event, with whatever rights, could set its signals and ring for nothing if it does not keep to
-//! the rules. It cannot do more: the page cannot be made smaller, no call on a bell blocks, and what is there is a word to look at.
+//! A process with a handle of an event, with whatever rights, can set its signals and wake others for nothing if it
+//! does not keep to the rules. It cannot do more: the page cannot be made smaller, no call on a bell blocks, and the
+//! content of the page is a word without pointers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -21,29 +22,32 @@ use crate::abi::*;
 use crate::status::{Result, Status};
 use crate::vmo::{check_file_size_limit, is_plain_memory};
 
+/// Size of the shared page in bytes.
 const PAGE: usize = 4096;
-/// Where an end's signals are.
+/// Distance in bytes between the signals of the two ends.
 const STRIDE: usize = 64;
-/// Arrivals that are taken at once: more only tell the same.
+/// Number of reads that empty a bell; bytes that remain only repeat the news.
 const HEARD: usize = 16;
 
-/// Which page it is: the memfd's device and inode.
+/// The identity of a page: device and inode of its memfd.
 pub(super) type Identity = (u64, u64);
 
-/// What an end has of it.
+/// The shared part of an end.
 pub(super) struct Shared {
     page: Page,
     memory: OwnedFd,
     identity: Identity,
     side: usize,
     bell: Bell,
-    /// The other end's, to ring.
+    /// The sending socket of the other end's bell; `None` for an event.
     peer: Option<OwnedFd>,
 }
 
-/// A pair of sockets.
+/// A pair of sockets by which processes wake each other.
 struct Bell {
+    /// The sending socket.
     rope: OwnedFd,
+    /// The receiving socket.
     ear: OwnedFd,
 }
 
@@ -54,37 +58,40 @@ impl Bell {
     }
 }
 
-/// A mapped page.
+/// A mapped page with the signals of both ends.
 struct Page(NonNull<u8>);
 
-// SAFETY: it is only reached through atomics.
+// SAFETY: the page is accessed only through atomics.
 unsafe impl Send for Page {}
-// SAFETY: as above.
+// SAFETY: the page is accessed only through atomics.
 unsafe impl Sync for Page {}
 
 impl Page {
     fn map(memory: &OwnedFd) -> Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping where the kernel likes, of a memfd that has a page and is sealed against shrinking.
+        // SAFETY: this makes a new mapping at an address that the kernel chooses, of a memfd that has a page and is
+        // sealed against shrinking.
         let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, access, MapFlags::SHARED, memory, 0) }?;
         Ok(Self(NonNull::new(address.cast()).ok_or(Status::NO_MEMORY)?))
     }
 
+    /// Returns the signals of one end.
     fn word(&self, side: usize) -> &AtomicU32 {
-        // SAFETY: inside of the page, aligned, mapped as long as this lives, and used by everybody as an atomic.
+        // SAFETY: the word is inside of the page and aligned. It is mapped as long as `self` lives, and all processes
+        // use it as an atomic.
         unsafe { AtomicU32::from_ptr(self.0.add(side * STRIDE).cast().as_ptr()) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody has a reference into it any more.
+        // SAFETY: `map` has made the mapping, and no reference into it is left.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), PAGE) };
     }
 }
 
 impl Shared {
-    /// For this end, and of a pair for the other.
+    /// Makes the shared part of this end; for an eventpair also that of the other end.
     pub(super) fn new(pair: bool, side: usize) -> Result<(Self, Option<Self>)> {
         let memory = rustix::fs::memfd_create("zx-event", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         check_file_size_limit(PAGE as u64)?;
@@ -109,16 +116,17 @@ impl Shared {
         Ok((ours, Some(theirs)))
     }
 
-    /// What another process gets: the page, both sockets of the bell, and the other end's.
+    /// Returns duplicates of the descriptors that another process gets: the memfd, both sockets of the bell, and the
+    /// sending socket of the other end's bell.
     pub(super) fn cargo(&self) -> Result<Vec<OwnedFd>> {
         let all = [Some(&self.memory), Some(&self.bell.rope), Some(&self.bell.ear), self.peer.as_ref()];
         all.into_iter().flatten().map(copy).collect()
     }
 
-    /// From what another process sent.
+    /// Makes the shared part from the descriptors that another process has sent.
     ///
     /// # Errors
-    /// `PEER_CLOSED` if it is something else.
+    /// `PEER_CLOSED` if they are not such descriptors.
     pub(super) fn received(pair: bool, side: usize, cargo: Vec<OwnedFd>) -> Result<Self> {
         let mut cargo = cargo.into_iter();
         let mut next = || cargo.next().ok_or(Status::PEER_CLOSED);
@@ -135,58 +143,63 @@ impl Shared {
         Ok(Self { page: Page::map(&memory)?, identity: identify(&memory)?, memory, side, bell, peer })
     }
 
+    /// Returns the identity of the page.
     pub(super) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Where a ring is heard.
+    /// Returns the receiving socket of the bell, which the hub watches.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.ear.as_fd()
     }
 
-    /// What hangs up when the other end is gone.
+    /// Returns the descriptor that hangs up when the other end is gone; `None` for an event.
     pub(super) fn peer(&self) -> Option<BorrowedFd<'_>> {
         self.peer.as_ref().map(AsFd::as_fd)
     }
 
+    /// Changes the signals of this end in the page.
     pub(super) fn change(&self, clear: zx_signals_t, set: zx_signals_t) {
         change(self.page.word(self.side), clear, set);
     }
 
+    /// Changes the signals of the other end in the page.
     pub(super) fn change_peer(&self, clear: zx_signals_t, set: zx_signals_t) {
         change(self.page.word(1 - self.side), clear, set);
     }
 
-    /// This end's signals now.
+    /// Returns the signals of this end now.
     pub(super) fn signals(&self) -> zx_signals_t {
         let known = ZX_USER_SIGNAL_ALL | ZX_EVENT_SIGNALED;
         let signals = self.page.word(self.side).load(Ordering::SeqCst) & known;
         if self.is_peer_closed() { signals | ZX_EVENTPAIR_PEER_CLOSED } else { signals }
     }
 
+    /// Returns whether all processes that had the other end are gone or have closed it. False for an event.
     pub(super) fn is_peer_closed(&self) -> bool {
         let Some(peer) = &self.peer else { return false };
         let mut look = [PollFd::new(peer, PollFlags::empty())];
         poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && !look[0].revents().is_empty()
     }
 
-    /// Wakes whoever listens for this end's signals.
+    /// Wakes the processes that wait for signals of this end.
     pub(super) fn ring(&self) {
         if !ring(&self.bell.rope) {
-            // It is full of rings that nobody took.
+            // The bell is full of bytes that no process has read.
             self.hear();
             ring(&self.bell.rope);
         }
     }
 
-    /// Wakes whoever listens for the other end's; if it is full of rings, nobody listens, or somebody is about to look.
+    /// Wakes the processes that wait for signals of the other end. If its bell is full, no process waits, or one is
+    /// about to look.
     pub(super) fn ring_peer(&self) {
         if let Some(peer) = &self.peer {
             ring(peer);
         }
     }
 
-    /// Takes the rings that have arrived.
+    /// Reads the bytes that have arrived at the bell.
     pub(super) fn hear(&self) {
         let mut rings = [0u8; 256];
         for _ in 0..HEARD {
@@ -198,24 +211,28 @@ impl Shared {
     }
 }
 
+/// Clears and sets signals atomically.
 fn change(word: &AtomicU32, clear: zx_signals_t, set: zx_signals_t) {
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |signals| Some((signals & !clear) | set));
 }
 
-/// False if there is no room.
+/// Sends a byte into a bell. Returns `false` if there is no room.
 fn ring(rope: &OwnedFd) -> bool {
     rustix::net::send(rope, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Err(rustix::io::Errno::AGAIN)
 }
 
+/// Returns a duplicate of a descriptor.
 fn copy(fd: &OwnedFd) -> Result<OwnedFd> {
     fd.try_clone().map_err(|_| Status::NO_RESOURCES)
 }
 
+/// Returns the identity of a page by its memfd.
 fn identify(memory: &OwnedFd) -> Result<Identity> {
     let stat = rustix::fs::fstat(memory)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
+/// Checks that a received descriptor is a socket.
 fn socket(fd: OwnedFd) -> Result<OwnedFd> {
     match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
         FileType::Socket => Ok(fd),

@@ -1,7 +1,7 @@
-//! Packets that go from process to process: through a pair of sockets of which every process has both.
+//! Packets that go from process to process, through a pair of sockets of which every process has both.
 //!
-//! The kernel keeps their order, and gives each to one who takes it. No call blocks. Whoever has the port could take
-//! packets that others wait for, as on Zircon; and queue some that are none, which are left out.
+//! The kernel keeps the order of packets, and gives each to one receiver. No call blocks. A process that has the port
+//! can take packets for which others wait, as on Zircon. It can also send malformed packets, which are skipped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,19 +11,22 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::abi::*;
 use crate::status::{Result, Status};
 
-/// Packets that there is room for in any case. The kernel counts some 700 bytes for each, of 208 KiB unless it is set up
-/// for more.
+/// Number of packets for which there is room in any case. The kernel counts some 700 bytes for each, of 208 KiB unless
+/// it is configured for more.
 pub(super) const ROOM: usize = 256;
 
-/// Packets that are none, after which somebody else may look.
+/// Number of malformed packets that one call skips before it gives up, so that others can look.
 const STRAY: usize = 16;
 
-/// Which queue it is: the device and inode of its receiving socket.
+/// The identity of a queue: device and inode of its receiving socket.
 pub(super) type Identity = (u64, u64);
 
+/// The shared part of a port.
 #[derive(Debug)]
 pub(super) struct Shared {
+    /// The sending socket.
     into: OwnedFd,
+    /// The receiving socket.
     out: OwnedFd,
     identity: Identity,
 }
@@ -40,10 +43,10 @@ impl Shared {
         Ok(Self { into, out, identity: (stat.st_dev, stat.st_ino) })
     }
 
-    /// From what another process sent.
+    /// Makes the shared part from the descriptors that another process has sent.
     ///
     /// # Errors
-    /// `PEER_CLOSED` if it is something else.
+    /// `PEER_CLOSED` if they are not such descriptors.
     pub(super) fn received(cargo: Vec<OwnedFd>) -> Result<Self> {
         let [into, out]: [OwnedFd; 2] = cargo.try_into().map_err(|_| Status::PEER_CLOSED)?;
         for socket in [&into, &out] {
@@ -55,19 +58,25 @@ impl Shared {
         Self::of(into, out)
     }
 
+    /// Returns duplicates of the descriptors that another process gets.
     pub(super) fn cargo(&self) -> Result<Vec<OwnedFd>> {
         [&self.into, &self.out].map(|fd| fd.try_clone().map_err(|_| Status::NO_RESOURCES)).into_iter().collect()
     }
 
+    /// Returns the identity of the queue.
     pub(super) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// What is readable when there is a packet.
+    /// Returns the descriptor that is readable when there is a packet.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.out.as_fd()
     }
 
+    /// Sends a packet.
+    ///
+    /// # Errors
+    /// `SHOULD_WAIT` if there is no room.
     pub(super) fn send(&self, packet: &zx_port_packet_t) -> Result<()> {
         let bytes = encode(packet);
         match rustix::net::send(&self.into, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -77,12 +86,13 @@ impl Shared {
         }
     }
 
+    /// Takes the next packet, if there is one.
     pub(super) fn take(&self) -> Option<zx_port_packet_t> {
         let mut bytes = [0u8; PACKET];
         for _ in 0..STRAY {
             let (taken, len) =
                 rustix::net::recv(&self.out, &mut bytes[..], RecvFlags::DONTWAIT | RecvFlags::TRUNC).ok()?;
-            // Also when the other side was shut down.
+            // A length of 0 may also mean that the other side was shut down.
             if len == 0 {
                 return None;
             }
@@ -94,8 +104,10 @@ impl Shared {
     }
 }
 
+/// Size of a packet in bytes.
 const PACKET: usize = size_of::<zx_port_packet_t>();
 
+/// Returns the bytes of a packet.
 fn encode(packet: &zx_port_packet_t) -> [u8; PACKET] {
     let mut bytes = [0; PACKET];
     let signal = &packet.signal;
@@ -110,7 +122,7 @@ fn encode(packet: &zx_port_packet_t) -> [u8; PACKET] {
     bytes
 }
 
-/// A packet of a program's: a peer cannot say that it comes of a wait.
+/// Reads a packet of a program. The type is fixed, so that a peer cannot claim that the packet comes from a wait.
 fn decode(bytes: &[u8; PACKET]) -> zx_port_packet_t {
     let half = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let whole = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
