@@ -54,8 +54,9 @@ pub mod bindings {
 
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
 pub use channel::{
-    Channel, Counters, Draft, FuseError, Handle, InPlace, Interrupter, Message, Options, Outgoing, PutBackError,
-    Received, Reported, Reservation, SealedReservation, SendError, SendManyError, Status, Value, ValueError,
+    Channel, Conditions, Counters, Draft, FuseError, Handle, InPlace, Interrupter, Message, Options, Outgoing,
+    PutBackError, Received, Reported, Reservation, SealedReservation, SendError, SendManyError, Status, Value,
+    ValueError,
 };
 pub use deadline::Deadline;
 pub use dispatcher::{Dispatched, Dispatcher, Pump};
@@ -74,5 +75,5 @@ pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionVie
 pub use ring::MAX_MESSAGE;
 pub use task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 pub use trap::{NotArmed, Reason, Sprung, TrapId, Traps};
-pub use wait_set::{Conditions, Event, Interest, Mode, WaitSet};
+pub use wait_set::{Event, Interest, Mode, WaitSet};
 pub use wake::Wait;

@@ -15,11 +15,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::channel::{Channel, End, Status};
+use crate::channel::{Channel, Conditions, End, Status};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::sync::unpoisoned;
-use crate::wait_set::{Conditions, Event, WaitSet};
+use crate::wait_set::{Event, WaitSet};
 
 /// How a trap ended, as its handler is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

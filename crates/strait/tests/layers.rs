@@ -35,9 +35,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("lane/arena.rs", "channel"),
     // This goes when the public handle no longer has variants for data pipes.
     ("channel/handle.rs", "pipe"),
-    // These go when a wait set is a trait for the links and ends that it watches.
-    ("link/notifications.rs", "wait_set"),
-    ("channel/", "wait_set"),
 ];
 
 fn layer(module: &str) -> usize {

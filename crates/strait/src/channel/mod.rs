@@ -35,7 +35,7 @@ pub(crate) use interrupter::WakeWaiters;
 pub use message::{Message, Outgoing, Received};
 pub use options::Options;
 pub use origin::Reported;
-pub use receiver::{PutBackError, Status};
+pub use receiver::{Conditions, PutBackError, Status};
 pub use send_error::{SendError, SendManyError};
 pub(crate) use sender::WakeOnDrop;
 pub use transfer::FuseError;
@@ -44,7 +44,7 @@ pub(crate) use transfer::table_is_read;
 pub(crate) use transfer::{EndsInTransit, PipeState, Seen, close, close_in_transit};
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation};
-pub(crate) use watch::Ready;
+pub(crate) use watch::{Ready, Watcher};
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -62,7 +62,6 @@ use crate::peer::Peer;
 use crate::quota::Usage;
 use crate::ring::Memory;
 use crate::shm::{LaneMemory, Layout};
-use crate::wait_set::Member;
 use crate::wake::interrupt::Interrupts;
 use crate::wake::lock::Lock;
 use crate::{deferred, os};
@@ -123,7 +122,7 @@ pub(crate) struct End {
     /// Whether a receive has failed with a temporary error since the wait set last asked. The wait set then pauses
     /// before it reports this end again.
     has_stumbled: AtomicBool,
-    member: Mutex<Option<Arc<Member>>>,
+    member: Mutex<Option<Arc<dyn Watcher>>>,
     counts: Counts,
 }
 

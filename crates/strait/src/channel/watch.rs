@@ -5,22 +5,23 @@
 //! polls the end once more. A peer that publishes something sends the notification. When a mark leads the end to
 //! another lane, or the other end is handed over, the next poll finds that, and arms the end anew.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, MutexGuard};
 
 use super::End;
-use super::receiver::Rx;
 use super::receiver::queued::{Queued, Status};
+use super::receiver::{Conditions, Rx};
 use super::sender::Tx;
 use super::sender::packets::is_lane_of;
 use crate::blocked_on::{self, BlockedOn, BlockedSends, Progress, Subject};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, waiter};
-use crate::link::Link;
+use crate::link::{InUse, Link};
 use crate::ring::{Header, Memory, RecordKind};
 use crate::sync::unpoisoned;
-use crate::wait_set::{Member, SharedSet};
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
@@ -48,6 +49,41 @@ impl Ready {
     pub(crate) fn is_writable(self) -> bool {
         self.0 & Self::WRITABLE != 0
     }
+}
+
+/// The registration of an end with a wait set, as the end sees it.
+pub(crate) trait Watcher: Any + Debug + Send + Sync {
+    /// Returns whether the set waits for events of this direction.
+    fn waits_for(&self, direction: Direction) -> bool;
+
+    /// Returns the conditions of a trap, for which the set waits in place of a message or room; `None` without a trap.
+    fn conditions(&self) -> Option<&Conditions>;
+
+    /// Returns, locked, what the tasks that wait to send are blocked on; `None` if that was never set.
+    fn blocked(&self) -> MutexGuard<'_, Option<BlockedSends>>;
+
+    /// Returns whether the set still exists and is not closed.
+    fn is_current(&self) -> bool;
+
+    /// Returns whether the set reports when this process closes the end. Only traps need that.
+    fn reports_its_end(&self) -> bool;
+
+    /// Makes the set look at the end, because it may be ready.
+    fn notify(&self);
+
+    /// Takes the end out of its set. With `moved` the set reports that the end was sent away.
+    fn take_out(&self, moved: bool);
+
+    /// Returns the member id on `link` for `direction`. If the member is not registered there, registers it and ends
+    /// the registration on another link.
+    fn register_for(&self, direction: Direction, link: &InUse) -> Result<u32, Error>;
+
+    /// Returns the member id on `link`, which leads to another end for which a task waits. Registers the member there
+    /// if needed.
+    fn register_at_other_link(&self, link: &InUse) -> Result<u32, Error>;
+
+    /// Makes the set look at the member again once the socket of `link` has room.
+    fn await_socket(&self, link: &InUse) -> Result<(), Error>;
 }
 
 /// Returns whether any of the conditions is met on which the sends of tasks are blocked (`blocked`). The caller has the
@@ -82,7 +118,7 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
 /// # Errors
 /// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report some
 /// condition. Also any error of adding a link to the member's wait set.
-fn await_others(member: &Arc<Member>, blocked: Option<&BlockedSends>) -> Result<bool, Error> {
+fn await_others(member: &dyn Watcher, blocked: Option<&BlockedSends>) -> Result<bool, Error> {
     let mut looks_again = false;
     for blocked_on in blocked.iter().flat_map(|blocked| &blocked.others) {
         match blocked_on {
@@ -129,7 +165,7 @@ impl End {
     ///
     /// # Errors
     /// [`Error::InSet`] if this end is in a wait set already; [`Error::Forked`].
-    pub(crate) fn join_set(&self, member: &Arc<Member>) -> Result<(), Error> {
+    pub(crate) fn join_set(&self, member: Arc<dyn Watcher>) -> Result<(), Error> {
         self.born.check()?;
         let old = {
             let mut place = unpoisoned(&self.member);
@@ -137,7 +173,7 @@ impl End {
                 return Err(Error::InSet);
             }
             self.in_set.store(true, Ordering::SeqCst);
-            place.replace(member.clone())
+            place.replace(member)
         };
         if let Some(old) = old {
             old.take_out(false);
@@ -147,18 +183,15 @@ impl End {
         Ok(())
     }
 
-    /// Returns this end's member of the given wait set; `None` if this end is not in that wait set.
-    pub(crate) fn member_of(&self, set: &Arc<SharedSet>) -> Option<Arc<Member>> {
-        if self.born.is_elsewhere() {
-            return None;
-        }
-        unpoisoned(&self.member).clone().filter(|member| member.is_of(set))
+    /// Returns the registration of this end with its wait set; `None` if the end is in no set.
+    pub(crate) fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        if self.born.is_elsewhere() { None } else { unpoisoned(&self.member).clone() }
     }
 
     /// Takes this end out of its wait set, if it is still in the wait set as `member`.
-    pub(crate) fn leave_set(&self, member: &Arc<Member>) {
+    pub(crate) fn leave_set(&self, member: &dyn Watcher) {
         let mut place = unpoisoned(&self.member);
-        if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, member)) {
+        if place.as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current), member)) {
             *place = None;
             self.in_set.store(false, Ordering::Relaxed);
             drop(place);
@@ -168,7 +201,7 @@ impl End {
 
     /// Takes this end's member of its wait set away, for good or until [`End::put_member_back`]. Waits for a poll in
     /// progress, so that no wait set polls the end afterwards. Returns `None` if the end is in no wait set.
-    pub(super) fn take_member(&self) -> Option<Arc<Member>> {
+    pub(super) fn take_member(&self) -> Option<Arc<dyn Watcher>> {
         if !self.in_set.load(Ordering::Relaxed) || self.born.is_elsewhere() {
             return None;
         }
@@ -182,7 +215,7 @@ impl End {
 
     /// Restores a member that [`End::take_member`] has returned, because the end stays in this process: the wait set
     /// polls the end again.
-    pub(super) fn put_member_back(&self, member: Arc<Member>) {
+    pub(super) fn put_member_back(&self, member: Arc<dyn Watcher>) {
         *unpoisoned(&self.member) = Some(member);
         self.in_set.store(true, Ordering::SeqCst);
         self.after_blocking();
@@ -207,8 +240,8 @@ impl End {
         }
     }
 
-    fn is_member(&self, member: &Arc<Member>) -> bool {
-        unpoisoned(&self.member).as_ref().is_some_and(|current| Arc::ptr_eq(current, member))
+    fn is_member(&self, member: &dyn Watcher) -> bool {
+        unpoisoned(&self.member).as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current), member))
     }
 
     /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not ready: the
@@ -216,9 +249,9 @@ impl End {
     ///
     /// # Errors
     /// Any error of a direction, unless the other direction is ready.
-    pub(crate) fn look(&self, member: &Arc<Member>) -> Result<Ready, Error> {
-        let readable = if member.interest.readable() { self.look_to_receive(member) } else { Ok(false) };
-        let writable = if member.interest.writable() { self.look_to_send(member) } else { Ok(false) };
+    pub(crate) fn look(&self, member: &dyn Watcher) -> Result<Ready, Error> {
+        let readable = if member.waits_for(Direction::Receiving) { self.look_to_receive(member) } else { Ok(false) };
+        let writable = if member.waits_for(Direction::Sending) { self.look_to_send(member) } else { Ok(false) };
         match (readable, writable) {
             // An error in one direction does not hide an event in the other.
             (Ok(true), writable) => Ok(Ready::new(true, writable.unwrap_or(false))),
@@ -230,7 +263,7 @@ impl End {
     /// Polls the receiving direction for the wait set. Returns whether the direction is ready for `member`, and arms it
     /// if not. Also returns `false` if another thread holds the receiving lock; that thread notifies the wait set
     /// afterwards.
-    fn look_to_receive(&self, member: &Arc<Member>) -> Result<bool, Error> {
+    fn look_to_receive(&self, member: &dyn Watcher) -> Result<bool, Error> {
         let Ok(mut rx) = self.rx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
             return Ok(false);
@@ -271,8 +304,8 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    fn has_what_is_waited_for(&self, member: &Member, rx: &mut Rx) -> Result<bool, Error> {
-        match &member.conditions {
+    fn has_what_is_waited_for(&self, member: &dyn Watcher, rx: &mut Rx) -> Result<bool, Error> {
+        match member.conditions() {
             None => Ok(self.has_next(rx)),
             Some(conditions) => {
                 let Queued { messages, bytes, peer_closed } = self.queued(rx)?;
@@ -297,7 +330,7 @@ impl End {
     /// Polls the sending direction for the wait set. Returns whether the direction is ready for `member`, and arms it
     /// if not. Also returns `false` if another thread holds the sending lock; that thread notifies the wait set
     /// afterwards.
-    fn look_to_send(&self, member: &Arc<Member>) -> Result<bool, Error> {
+    fn look_to_send(&self, member: &dyn Watcher) -> Result<bool, Error> {
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
             return Ok(false);
@@ -318,7 +351,7 @@ impl End {
             waiter::announce(memory.waiting(), waiter::on_set(number, pending));
             let found = self.has_room_for(member, &mut tx);
             if !found && Arc::ptr_eq(&lane, &tx.lane) && lane.is_pending() == pending {
-                return member.with_blocked(|blocked| await_others(member, blocked));
+                return await_others(member, member.blocked().as_ref());
             }
             waiter::announce(memory.waiting(), 0);
             if found {
@@ -330,12 +363,12 @@ impl End {
 
     /// Returns whether the sending condition of `member` is met: room for a small message, or else the conditions on
     /// which the sends of its tasks are blocked. Also `true` if a send would fail at once.
-    fn has_room_for(&self, member: &Member, tx: &mut Guard<'_, Tx>) -> bool {
+    fn has_room_for(&self, member: &dyn Watcher, tx: &mut Guard<'_, Tx>) -> bool {
         // First follows the other end, so that the present ring is polled.
         let has_room = self.has_room(tx);
         let fails_at_once = tx.ended().is_some() || tx.producer.ended().is_some() || tx.lane.is_down();
-        fails_at_once
-            || member.with_blocked(|blocked| blocked.map_or(has_room, |blocked| is_any_met(blocked, has_room, tx)))
+        let is_any_met = |blocked: &BlockedSends| is_any_met(blocked, has_room, tx);
+        fails_at_once || member.blocked().as_ref().map_or(has_room, is_any_met)
     }
 
     /// Returns whether a small message can be sent now without waiting. Also `true` if a send would fail at once.

@@ -51,6 +51,7 @@ pub(crate) use io::{Attachments, Io};
 use io::{Incoming, Local, ReceivedAttachment, Socket};
 use liveness::Liveness;
 use notifications::Notifications;
+pub(crate) use notifications::{Listener, ListenerSet};
 pub(crate) use number::AttachmentKey;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 use peers::PeerEntry;

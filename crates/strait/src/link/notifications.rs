@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::packet::Packet;
-use super::{Attachments, Link};
+use super::{Attachments, InUse, Link};
 use crate::error::Error;
 use crate::os::fault;
 use crate::os::futex::{self, Scope};
@@ -42,7 +42,6 @@ use crate::ring;
 use crate::ring::ready_bitmap::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
 use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
-use crate::wait_set::{Member, SharedSet};
 
 /// The most members that one call puts into the queues of their wait sets, so that a peer that notifies without end
 /// keeps no thread busy for long.
@@ -51,6 +50,32 @@ const COLLECT_LIMIT: usize = 1024;
 /// The most members of wait sets that one step of a round looks at, if the link has used up its budget of idle
 /// wake-ups. (A round looks at all members that are registered on a link, in steps.)
 const FEW_MEMBERS: usize = 256;
+
+/// A registration on a link that a notification reaches: a member of a wait set.
+pub(crate) trait Listener: Send + Sync {
+    /// Puts the member into the queue of its set.
+    fn notify(&self);
+
+    /// Returns whether this is a member of `set`.
+    fn is_in(&self, set: &dyn ListenerSet) -> bool;
+
+    /// Makes the set report an error of `link`, if the member is armed and waits for messages there. Returns whether
+    /// that is so.
+    fn report_trouble(&self, link: &InUse) -> bool;
+}
+
+/// A wait set that has members registered on a link.
+pub(crate) trait ListenerSet: Send + Sync {
+    /// Makes a sleeping thread of this set look once more.
+    fn wake_one(&self);
+
+    /// Returns whether a thread may be asleep: in a wait on this set, or in an event loop that polls the set's
+    /// descriptor.
+    fn is_armed(&self) -> bool;
+
+    /// Makes the set stop watching the socket of the link with this number, which is down.
+    fn link_down(&self, number: u64);
+}
 
 /// The state of a link for notifications: the notification areas of both directions, and the members of wait sets that
 /// are registered on the link.
@@ -81,11 +106,11 @@ struct Ours {
 #[derive(Default)]
 struct Members {
     /// The members of wait sets that are registered on this link; the index is the member id.
-    slots: Vec<Option<Arc<Member>>>,
+    slots: Vec<Option<Arc<dyn Listener>>>,
     /// The member ids below `slots.len()` that no member has.
     free: Vec<u32>,
     /// The wait sets that have members registered on this link.
-    sets: Vec<Weak<SharedSet>>,
+    sets: Vec<Weak<dyn ListenerSet>>,
     round: Round,
 }
 
@@ -140,17 +165,17 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::NoMemory`] if all [`MEMBERS`] ids are in use.
-    pub(crate) fn register(&self, member: &Arc<Member>) -> Result<u32, Error> {
+    pub(crate) fn register(&self, member: Arc<dyn Listener>) -> Result<u32, Error> {
         let mut members = unpoisoned(&self.notifications.members);
         if let Some(number) = members.free.pop() {
-            members.slots[number as usize] = Some(member.clone());
+            members.slots[number as usize] = Some(member);
             return Ok(number);
         }
         let number = members.slots.len();
         if number >= MEMBERS {
             return Err(Error::NoMemory { call: "a number for one more member of wait sets" });
         }
-        members.slots.push(Some(member.clone()));
+        members.slots.push(Some(member));
         members.round.grow();
         Ok(number as u32)
     }
@@ -167,7 +192,7 @@ impl Link {
 
     /// Stores that the wait set `set` has members registered on this link from now on. Arms notifications, and wakes a
     /// thread of the set if members have been notified already.
-    pub(crate) fn add_set(&self, set: Weak<SharedSet>) {
+    pub(crate) fn add_set(&self, set: Weak<dyn ListenerSet>) {
         unpoisoned(&self.notifications.members).sets.push(set.clone());
         self.arm();
         if self.has_notified()
@@ -178,8 +203,8 @@ impl Link {
     }
 
     /// Stores that the wait set `set` has no members registered on this link any more.
-    pub(crate) fn remove_set(&self, set: &SharedSet) {
-        unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
+    pub(crate) fn remove_set(&self, set: &dyn ListenerSet) {
+        unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::addr_eq(known.as_ptr(), set));
     }
 
     /// Notifies the peer's member with the id `number`, after this process has published something for it. Returns
@@ -325,13 +350,13 @@ impl Link {
     /// Returns whether the only sleeping thread of the wait set `set` may sleep on the word of this process's
     /// notification area. Returns `true` if the peer has received the area and no other set with members on this link
     /// sleeps. The thread must count as asleep already. Always `true` on a local link.
-    pub(crate) fn may_sleep_on_word(&self, set: &SharedSet) -> bool {
+    pub(crate) fn may_sleep_on_word(&self, set: &dyn ListenerSet) -> bool {
         if self.is_local() {
             return true;
         }
         let Some(ours) = self.notifications.ours.get() else { return false };
         let members = unpoisoned(&self.notifications.members);
-        let others = members.sets.iter().filter(|other| !std::ptr::eq(other.as_ptr(), set));
+        let others = members.sets.iter().filter(|other| !std::ptr::addr_eq(other.as_ptr(), set));
         ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_armed())
     }
 
@@ -398,12 +423,12 @@ impl Link {
         if self.is_over_wake_limit() { self.collect_notified() } else { self.collect() }
     }
 
-    fn sets(&self) -> Vec<Arc<SharedSet>> {
+    fn sets(&self) -> Vec<Arc<dyn ListenerSet>> {
         unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns up to [`FEW_MEMBERS`] members of the wait set `set` that are registered on this link.
-    pub(crate) fn some_members_of(&self, set: &SharedSet) -> Vec<Arc<Member>> {
+    pub(crate) fn some_members_of(&self, set: &dyn ListenerSet) -> Vec<Arc<dyn Listener>> {
         let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()

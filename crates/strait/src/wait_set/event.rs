@@ -1,6 +1,6 @@
 //! The interest and mode of a registration with a wait set, and the events that the set reports.
 
-use crate::channel::Ready;
+use crate::channel::{Conditions, Ready};
 use std::fmt;
 
 /// The state of a channel for which a wait set reports the channel: readable, writable, or either.
@@ -80,5 +80,17 @@ impl fmt::Debug for Event {
             .field("writable", &self.is_writable())
             .field("moved", &self.has_moved())
             .finish()
+    }
+}
+
+impl Conditions {
+    /// Returns the directions (receiving, sending or both) that a wait set must watch for these conditions.
+    pub(crate) fn interest(&self) -> Interest {
+        let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;
+        match (receiving, self.room) {
+            (true, true) => Interest::Both,
+            (false, true) => Interest::Writable,
+            (_, false) => Interest::Readable,
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! A member of a wait set: the registration of a channel or of a data pipe's end.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use super::{Conditions, Event, Interest, Mode, SharedSet};
+use super::{Event, Interest, Mode, SharedSet};
 use crate::blocked_on::{self, BlockedOn, BlockedSends};
-use crate::channel::{End, Ready};
+use crate::channel::{Conditions, End, Ready, Watcher};
 use crate::error::Error;
-use crate::link::{InUse, Link};
+use crate::link::{InUse, Link, Listener, ListenerSet};
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
@@ -32,6 +33,7 @@ const OUT: u8 = 2;
 /// A member of a wait set: the registration of a channel or of a data-pipe end with the set.
 #[derive(Debug)]
 pub(crate) struct Member {
+    me: Weak<Member>,
     set: Weak<SharedSet>,
     end: Weak<End>,
     /// The data pipe, for an end of a data pipe; `None` for a channel. The wait set asks the pipe first whether the end
@@ -40,7 +42,7 @@ pub(crate) struct Member {
     key: u64,
     pub(crate) interest: Interest,
     /// The conditions of a trap (a callback), which replace `interest`; `None` for members that are no trap.
-    pub(crate) conditions: Option<Conditions>,
+    conditions: Option<Conditions>,
     mode: Mode,
     /// The reasons why tasks that wait to send from the member's end are blocked. `None` if no task has given one,
     /// which means room for a small message.
@@ -84,7 +86,8 @@ impl Member {
         conditions: Option<Conditions>,
         mode: Mode,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             set: Arc::downgrade(set),
             end: Arc::downgrade(end),
             gate,
@@ -102,6 +105,17 @@ impl Member {
         })
     }
 
+    /// Returns the registration of `end` with `set`; `None` if the end is not in that set.
+    pub(super) fn of(end: &End, set: &Arc<SharedSet>) -> Option<Arc<Self>> {
+        let watcher: Arc<dyn Any + Send + Sync> = end.watcher()?;
+        watcher.downcast::<Self>().ok().filter(|member| member.is_of(set))
+    }
+
+    fn listener(&self) -> Result<Arc<dyn Listener>, Error> {
+        let me = self.me.upgrade().ok_or(Error::NotInSet)?;
+        Ok(me)
+    }
+
     pub(super) fn key(&self) -> u64 {
         self.key
     }
@@ -113,49 +127,14 @@ impl Member {
         self.leave_other_links(self.set.upgrade().as_ref());
     }
 
-    /// Calls `act` with what the tasks that wait to send from the member's end are blocked on; with `None` if no task
-    /// has said.
-    pub(crate) fn with_blocked<T>(&self, act: impl FnOnce(Option<&BlockedSends>) -> T) -> T {
-        act(unpoisoned(&self.blocked).as_ref())
-    }
-
     /// Returns the wait set of this member, or `None` if the wait set was dropped or closed.
     pub(super) fn set(&self) -> Option<Arc<SharedSet>> {
         self.set.upgrade().filter(|set| !set.is_closed())
     }
 
-    /// Returns whether the wait set of this member still exists and is not closed.
-    pub(crate) fn is_current(&self) -> bool {
-        self.set().is_some()
-    }
-
     /// Returns whether this is a member of the wait set `set`, for a caller that has an `Arc` of the set.
     pub(crate) fn is_of(&self, set: &Arc<SharedSet>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
-    }
-
-    /// Returns whether this is a member of the wait set `set`, for a caller that has no `Arc` of the set.
-    pub(crate) fn is_in(&self, set: &SharedSet) -> bool {
-        std::ptr::eq(self.set.as_ptr(), set)
-    }
-
-    /// Makes the wait set report this member because `link` is stuck, and returns `true`; receiving then returns the
-    /// error. Does nothing and returns `false` unless the member is an armed channel that waits for messages over
-    /// `link`.
-    pub(super) fn report_trouble(self: &Arc<Self>, link: &InUse) -> bool {
-        let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
-            .as_ref()
-            .map(|registration| registration.link.clone());
-        let reports = self.interest.readable()
-            && self.conditions.is_none()
-            && self.gate.is_none()
-            && self.armed.load(Ordering::Acquire)
-            && registration.is_some_and(|registration| Arc::ptr_eq(&registration, link));
-        if reports {
-            self.in_trouble.store(true, Ordering::Relaxed);
-            self.notify();
-        }
-        reports
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -168,28 +147,23 @@ impl Member {
         self.armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns whether the wait set reports when this process closes the member's end. `true` for traps only.
-    pub(crate) fn reports_its_end(&self) -> bool {
-        self.conditions.is_some()
-    }
-
     pub(super) fn rearm(&self) {
         self.armed.store(true, Ordering::Release);
     }
 
     /// Puts the member into the queue of its wait set, because it may be ready. Does nothing if the member is not armed
     /// or has left the wait set.
-    pub(crate) fn notify(self: &Arc<Self>) {
+    pub(crate) fn notify(&self) {
         if self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN {
             self.enqueue();
         }
     }
 
-    fn enqueue(self: &Arc<Self>) {
+    fn enqueue(&self) {
         if !self.queued.swap(true, Ordering::AcqRel)
-            && let Some(set) = self.set.upgrade()
+            && let (Some(set), Some(me)) = (self.set.upgrade(), self.me.upgrade())
         {
-            set.push(self.clone());
+            set.push(me);
         }
     }
 
@@ -204,7 +178,7 @@ impl Member {
 
     /// Returns the events for which the member is ready now. If there are none, arms the member: tells the peer how to
     /// notify it. Fails if the peer cannot be told now.
-    pub(super) fn look(self: &Arc<Self>) -> Result<Ready, Error> {
+    pub(super) fn look(&self) -> Result<Ready, Error> {
         let Some(end) = self.end.upgrade() else { return Ok(Ready::NOTHING) };
         let Some(gate) = &self.gate else { return end.look(self) };
         for _ in 0..DOORBELLS {
@@ -223,7 +197,7 @@ impl Member {
     }
 
     /// Looks at this member, which the caller has just taken from the queue. Returns what the wait set has to report.
-    pub(super) fn examine(self: &Arc<Self>) -> Examined {
+    pub(super) fn examine(&self) -> Examined {
         self.queued.swap(false, Ordering::AcqRel);
         match self.state.load(Ordering::Acquire) {
             IN => {}
@@ -264,58 +238,6 @@ impl Member {
         }
     }
 
-    /// Returns the member id of this member on `link`, for `direction`. If the member is not registered there,
-    /// registers it, and ends its registration for that direction on any other link.
-    pub(crate) fn register_for(self: &Arc<Self>, direction: Direction, link: &InUse) -> Result<u32, Error> {
-        let mut registrations = unpoisoned(&self.registrations);
-        if let Some(registration) = &registrations[direction as usize]
-            && Arc::ptr_eq(&registration.link, link)
-        {
-            return Ok(registration.number);
-        }
-        let Some(set) = self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN) else {
-            return Err(Error::NotInSet);
-        };
-        link.open_bitmap()?;
-        set.use_link(link)?;
-        let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
-        let old = registrations[direction as usize].replace(LinkRegistration { link: link.clone(), number });
-        drop(registrations);
-        if let Some(registration) = old {
-            registration.link.unregister(registration.number);
-            set.leave_link(&registration.link);
-        }
-        Ok(number)
-    }
-
-    /// Returns the member id of this member on `link`, the link of another end for which a task waits. Registers the
-    /// member there if it is not registered.
-    pub(crate) fn register_at_other_link(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
-        let mut other_links = unpoisoned(&self.other_links);
-        let known = other_links.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
-        if let Some(number) = known {
-            return Ok(number);
-        }
-        let set = self.present_set()?;
-        link.open_bitmap()?;
-        set.use_link(link)?;
-        let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
-        other_links.push((link.clone(), Some(number)));
-        Ok(number)
-    }
-
-    /// Makes the wait set look at this member again once the socket of `link` has room.
-    pub(crate) fn await_socket(&self, link: &InUse) -> Result<(), Error> {
-        let mut other_links = unpoisoned(&self.other_links);
-        let set = self.present_set()?;
-        if !other_links.iter().any(|(known, _)| Arc::ptr_eq(known, link)) {
-            set.use_link(link)?;
-            other_links.push((link.clone(), None));
-        }
-        set.await_socket(link);
-        Ok(())
-    }
-
     fn present_set(&self) -> Result<Arc<SharedSet>, Error> {
         self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
     }
@@ -332,10 +254,37 @@ impl Member {
             }
         }
     }
+}
 
-    /// Takes the member out of its wait set, and ends its registrations on links. If `moved`, the wait set still
-    /// reports that the end was sent away.
-    pub(crate) fn take_out(self: &Arc<Self>, moved: bool) {
+impl Watcher for Member {
+    fn waits_for(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Receiving => self.interest.readable(),
+            Direction::Sending => self.interest.writable(),
+        }
+    }
+
+    fn conditions(&self) -> Option<&Conditions> {
+        self.conditions.as_ref()
+    }
+
+    fn blocked(&self) -> MutexGuard<'_, Option<BlockedSends>> {
+        unpoisoned(&self.blocked)
+    }
+
+    fn notify(&self) {
+        Self::notify(self);
+    }
+
+    fn is_current(&self) -> bool {
+        self.set().is_some()
+    }
+
+    fn reports_its_end(&self) -> bool {
+        self.conditions.is_some()
+    }
+
+    fn take_out(&self, moved: bool) {
         let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
         let registrations = std::mem::take(&mut *unpoisoned(&self.registrations));
         let set = self.set.upgrade();
@@ -352,5 +301,78 @@ impl Member {
         if moved {
             self.enqueue();
         }
+    }
+
+    fn register_for(&self, direction: Direction, link: &InUse) -> Result<u32, Error> {
+        let mut registrations = unpoisoned(&self.registrations);
+        if let Some(registration) = &registrations[direction as usize]
+            && Arc::ptr_eq(&registration.link, link)
+        {
+            return Ok(registration.number);
+        }
+        let Some(set) = self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN) else {
+            return Err(Error::NotInSet);
+        };
+        link.open_bitmap()?;
+        set.use_link(link)?;
+        let number = link.register(self.listener()?).inspect_err(|_| set.leave_link(link))?;
+        let old = registrations[direction as usize].replace(LinkRegistration { link: link.clone(), number });
+        drop(registrations);
+        if let Some(registration) = old {
+            registration.link.unregister(registration.number);
+            set.leave_link(&registration.link);
+        }
+        Ok(number)
+    }
+
+    fn register_at_other_link(&self, link: &InUse) -> Result<u32, Error> {
+        let mut other_links = unpoisoned(&self.other_links);
+        let known = other_links.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
+        if let Some(number) = known {
+            return Ok(number);
+        }
+        let set = self.present_set()?;
+        link.open_bitmap()?;
+        set.use_link(link)?;
+        let number = link.register(self.listener()?).inspect_err(|_| set.leave_link(link))?;
+        other_links.push((link.clone(), Some(number)));
+        Ok(number)
+    }
+
+    fn await_socket(&self, link: &InUse) -> Result<(), Error> {
+        let mut other_links = unpoisoned(&self.other_links);
+        let set = self.present_set()?;
+        if !other_links.iter().any(|(known, _)| Arc::ptr_eq(known, link)) {
+            set.use_link(link)?;
+            other_links.push((link.clone(), None));
+        }
+        set.await_socket(link);
+        Ok(())
+    }
+}
+
+impl Listener for Member {
+    fn notify(&self) {
+        Self::notify(self);
+    }
+
+    fn is_in(&self, set: &dyn ListenerSet) -> bool {
+        std::ptr::addr_eq(self.set.as_ptr(), set)
+    }
+
+    fn report_trouble(&self, link: &InUse) -> bool {
+        let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
+            .as_ref()
+            .map(|registration| registration.link.clone());
+        let reports = self.interest.readable()
+            && self.conditions.is_none()
+            && self.gate.is_none()
+            && self.armed.load(Ordering::Acquire)
+            && registration.is_some_and(|registration| Arc::ptr_eq(&registration, link));
+        if reports {
+            self.in_trouble.store(true, Ordering::Relaxed);
+            self.notify();
+        }
+        reports
     }
 }

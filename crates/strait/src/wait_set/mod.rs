@@ -25,7 +25,6 @@
 //! what other threads of this process find. Threads write to the wake fd only if a thread sleeps, or if the descriptor
 //! of the set is in use.
 
-mod conditions;
 mod event;
 mod member;
 mod shared;
@@ -38,14 +37,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::blocked_on::BlockedSends;
-use crate::channel::{Channel, End, Ready};
+use crate::channel::{Channel, Conditions, End, Ready};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::link::ListenerSet;
 use crate::os::fork;
 use crate::pipe::{Gate, PipeEnd};
 use crate::sync::unpoisoned;
-pub use conditions::Conditions;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::Member;
 pub(crate) use shared::SharedSet;
@@ -175,7 +174,7 @@ impl WaitSet {
     ) -> Result<(), Error> {
         self.shared.born.check()?;
         let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, mode);
-        channel.end.join_set(&member)?;
+        channel.end.join_set(member.clone())?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
         deferred::run_if_failed(self.look_at(&member).inspect_err(|_| {
             let _ = self.remove(channel);
@@ -197,7 +196,7 @@ impl WaitSet {
         self.shared.born.check()?;
         let interest = conditions.interest();
         let member = Member::new(&self.shared, end, None, key, interest, Some(conditions), Mode::OneShot);
-        end.join_set(&member)?;
+        end.join_set(member.clone())?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
         match member.look() {
             Ok(Ready::NOTHING) => Ok(false),
@@ -208,7 +207,7 @@ impl WaitSet {
             // If the member is no longer armed, a waiting thread has just reported it.
             _ if !member.disarm() => Ok(false),
             looked => {
-                end.leave_set(&member);
+                end.leave_set(&*member);
                 deferred::run_if_failed(looked.map(|_| true))
             }
         }
@@ -217,7 +216,7 @@ impl WaitSet {
     /// Rearms the one-shot registration of `channel` in this wait set; does nothing if there is none. In contrast to
     /// [`WaitSet::rearm`] the next thread that waits checks whether the channel is ready, so this call cannot fail.
     pub(crate) fn rearm_later(&self, channel: &Channel) {
-        if let Some(member) = channel.end.member_of(&self.shared) {
+        if let Some(member) = Member::of(&channel.end, &self.shared) {
             member.rearm();
             member.notify();
         }
@@ -226,15 +225,15 @@ impl WaitSet {
     /// Disarms the registration of `channel` in this wait set: the set reports nothing for the channel until it is
     /// rearmed.
     pub(crate) fn disarm(&self, channel: &Channel) {
-        if let Some(member) = channel.end.member_of(&self.shared) {
+        if let Some(member) = Member::of(&channel.end, &self.shared) {
             member.disarm();
         }
     }
 
     /// Removes `end` from the wait set, if it is registered there under `key`.
     pub(crate) fn leave(&self, end: &End, key: u64) {
-        if let Some(member) = end.member_of(&self.shared).filter(|member| member.key() == key) {
-            end.leave_set(&member);
+        if let Some(member) = Member::of(end, &self.shared).filter(|member| member.key() == key) {
+            end.leave_set(&*member);
         }
     }
 
@@ -261,7 +260,7 @@ impl WaitSet {
     /// [`Error::NotInSet`] if the channel is not in this set; otherwise those of [`WaitSet::add`].
     pub fn rearm(&self, channel: &Channel) -> Result<(), Error> {
         self.shared.born.check()?;
-        let member = channel.end.member_of(&self.shared).ok_or(Error::NotInSet)?;
+        let member = Member::of(&channel.end, &self.shared).ok_or(Error::NotInSet)?;
         member.rearm();
         deferred::run_if_failed(self.look_at(&member))
     }
@@ -273,8 +272,8 @@ impl WaitSet {
     /// [`Error::NotInSet`] if the channel is not in this set; [`Error::Forked`].
     pub fn remove(&self, channel: &Channel) -> Result<(), Error> {
         self.shared.born.check()?;
-        let member = channel.end.member_of(&self.shared).ok_or(Error::NotInSet)?;
-        channel.end.leave_set(&member);
+        let member = Member::of(&channel.end, &self.shared).ok_or(Error::NotInSet)?;
+        channel.end.leave_set(&*member);
         Ok(())
     }
 
@@ -340,7 +339,7 @@ impl WaitSet {
         blocked: BlockedSends,
     ) -> Result<(), Error> {
         self.shared.born.check()?;
-        let member = match channel.end.member_of(&self.shared) {
+        let member = match Member::of(&channel.end, &self.shared) {
             Some(member) if member.interest == interest => {
                 member.set_blocked(blocked);
                 member.rearm();
@@ -348,11 +347,11 @@ impl WaitSet {
             }
             other => {
                 if let Some(member) = other {
-                    channel.end.leave_set(&member);
+                    channel.end.leave_set(&*member);
                 }
                 let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, Mode::OneShot);
                 member.set_blocked(blocked);
-                channel.end.join_set(&member)?;
+                channel.end.join_set(member.clone())?;
                 self.shared.count.fetch_add(1, Ordering::Relaxed);
                 member
             }
@@ -418,7 +417,7 @@ impl Drop for WaitSet {
         }
         self.shared.closed.store(true, Ordering::Release);
         for used in std::mem::take(&mut *unpoisoned(&self.shared.links)).into_values() {
-            used.link.remove_set(&self.shared);
+            used.link.remove_set(&*self.shared);
         }
         unpoisoned(&self.shared.ready).queue.clear();
     }

@@ -17,7 +17,7 @@ use crate::blocked_on;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::liveness::{self, Watch};
-use crate::link::{InUse, Link, PAUSE, SocketBlockedOn};
+use crate::link::{InUse, Link, ListenerSet, PAUSE, SocketBlockedOn};
 use crate::os::fork::Born;
 use crate::os::{epoll, socket};
 use crate::sync::unpoisoned;
@@ -157,13 +157,6 @@ impl SharedSet {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Returns whether a thread may be asleep on this wait set: in a wait, or in an event loop that polls the set's
-    /// descriptor.
-    pub(crate) fn is_armed(&self) -> bool {
-        self.asleep.load(Ordering::SeqCst) > 0
-            || (self.polled.load(Ordering::SeqCst) && !self.polling.load(Ordering::SeqCst))
-    }
-
     /// Puts a member into the queue of the wait set, and wakes the threads that sleep on the set.
     pub(crate) fn push(&self, member: Arc<Member>) {
         if self.is_closed() {
@@ -175,11 +168,6 @@ impl SharedSet {
         if self.is_armed() {
             self.signal(&mut ready);
         }
-    }
-
-    /// Wakes a thread that sleeps on this wait set, so that it looks once more.
-    pub(crate) fn wake_one(&self) {
-        self.signal(&mut unpoisoned(&self.ready));
     }
 
     pub(super) fn signal(&self, ready: &mut Queue) {
@@ -225,7 +213,8 @@ impl SharedSet {
             Used { link: link.clone(), count: 1, watched, awaits_room: false, throttled: false, stuck: false },
         );
         drop(links);
-        link.add_set(Arc::downgrade(self));
+        let this = Arc::downgrade(self);
+        link.add_set(this);
         // A thread that sleeps on words would not be woken by this link.
         self.words.wake(&mut unpoisoned(&self.ready));
         if link.is_down() {
@@ -249,17 +238,6 @@ impl SharedSet {
         }
         drop(links);
         link.remove_set(self);
-    }
-
-    /// Removes the socket of the link with this number, which is down, from the wait set's epoll instance. Such a
-    /// socket stays readable and has nothing more.
-    pub(crate) fn link_down(&self, number: u64) {
-        if let Some(used) = unpoisoned(&self.links).get_mut(&number)
-            && std::mem::take(&mut used.watched)
-            && let Some(socket) = used.link.io().socket()
-        {
-            epoll::remove(&self.epoll, socket);
-        }
     }
 
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
@@ -665,5 +643,25 @@ impl SharedSet {
             }
         }
         Ok(found)
+    }
+}
+
+impl ListenerSet for SharedSet {
+    fn wake_one(&self) {
+        self.signal(&mut unpoisoned(&self.ready));
+    }
+
+    fn is_armed(&self) -> bool {
+        self.asleep.load(Ordering::SeqCst) > 0
+            || (self.polled.load(Ordering::SeqCst) && !self.polling.load(Ordering::SeqCst))
+    }
+
+    fn link_down(&self, number: u64) {
+        if let Some(used) = unpoisoned(&self.links).get_mut(&number)
+            && std::mem::take(&mut used.watched)
+            && let Some(socket) = used.link.io().socket()
+        {
+            epoll::remove(&self.epoll, socket);
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::channel::pool::{self, BlockRecord, Loan};
 use crate::channel::receiver::Rx;
 use crate::channel::sender::Tx;
 use crate::channel::views::values::turn_values;
-use crate::channel::{Channel, End};
+use crate::channel::{Channel, End, Watcher};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
@@ -28,7 +28,6 @@ use crate::os::memory;
 use crate::quota::MAX_HANDLES;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
 use crate::shm::{Mapping, Shareable};
-use crate::wait_set::Member;
 use crate::wake::lock::Guard;
 
 /// Number of bytes of the longest handle table that is stored in the ring. A longer table travels in sealed memory.
@@ -491,7 +490,7 @@ impl End {
 
 /// Takes away the wait-set membership of a handle's end, which is the handle itself or part of a data-pipe end. Returns
 /// the end and the member, or `None` if the handle has no end or the end is in no wait set.
-fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
+fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<dyn Watcher>)> {
     let end = &handle.channel()?.end;
     Some((end.clone(), end.take_member()?))
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::{Asleep, Event, PASSES, SOCKETS_EVERY, SharedSet};
 use crate::error::Error;
+use crate::link::ListenerSet;
 
 impl SharedSet {
     /// Polls the wait set for its driver, which polls again soon: adds the present events to `events`, up to `limit`.

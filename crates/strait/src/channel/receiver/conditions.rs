@@ -1,7 +1,6 @@
 //! The conditions for which a member of a wait set can wait instead of a message: see [traps](crate::Traps).
 
-use super::Interest;
-use crate::channel::Status;
+use super::Status;
 
 /// The conditions of a trap, which fires when any of them is met. A new value has none.
 ///
@@ -12,11 +11,11 @@ use crate::channel::Status;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Conditions {
-    messages: Option<u64>,
-    bytes: Option<u64>,
-    room: bool,
-    peer_closed: bool,
-    all_read: bool,
+    pub(crate) messages: Option<u64>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) room: bool,
+    pub(crate) peer_closed: bool,
+    pub(crate) all_read: bool,
 }
 
 impl Conditions {
@@ -81,15 +80,5 @@ impl Conditions {
 
     pub(crate) fn wait_for_the_end(&self) -> bool {
         self.all_read
-    }
-
-    /// Returns the directions (receiving, sending or both) that a wait set must watch for these conditions.
-    pub(crate) fn interest(&self) -> Interest {
-        let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;
-        match (receiving, self.room) {
-            (true, true) => Interest::Both,
-            (false, true) => Interest::Writable,
-            (_, false) => Interest::Readable,
-        }
     }
 }
