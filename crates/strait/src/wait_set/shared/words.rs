@@ -41,9 +41,10 @@ pub(super) struct Own {
 
 /// The outcome of an attempt of a thread to sleep on the words of a wait set.
 pub(super) enum Slept<'a> {
-    /// The thread was woken, or did not have to sleep: members may be ready.
+    /// Outcome of an attempt to sleep on words: the thread was woken, or did not have to sleep: members may be ready.
     Woken,
-    /// The thread could not sleep on words now. Returns its count as asleep, so that it can sleep in epoll.
+    /// Outcome of an attempt to sleep on words: the thread could not sleep on words now. Returns its count as asleep,
+    /// so that it can sleep in epoll.
     InVain(Asleep<'a>),
 }
 
@@ -52,7 +53,7 @@ pub(super) enum Slept<'a> {
 enum Waker {
     Nobody,
     Ringer,
-    /// The peer sent a packet, or says that it did, and woke the thread for that.
+    /// Reason for a wake-up: the peer sent a packet, or says that it did, and woke the thread for that.
     Packet,
 }
 

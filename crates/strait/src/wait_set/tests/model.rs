@@ -230,12 +230,14 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Left out: a thread that has sent a packet checks whether a thread of the peer sleeps on the word of the
-    /// notification area.
+    /// The model leaves out this step: a thread that has sent a packet checks whether a thread of the peer sleeps on
+    /// the word of the notification area.
     Post,
-    /// Left out: a thread that slept on the word of the notification area writes that it no longer sleeps there.
+    /// The model leaves out this step: a thread that slept on the word of the notification area writes that it no
+    /// longer sleeps there.
     Leave,
-    /// Left out: a thread that overwrites the word of the notification area wakes the thread that sleeps on it.
+    /// The model leaves out this step: a thread that overwrites the word of the notification area wakes the thread that
+    /// sleeps on it.
     Take,
 }
 

@@ -21,16 +21,18 @@ use crate::ring::{Word, announce, take_sleeper};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Left out: a peer without the notification area sends a wake packet.
+    /// The model leaves out this step: a peer without the notification area sends a wake packet.
     WakePacket,
-    /// Left out: a peer whose packet was refused puts the member's sleep word back.
+    /// The model leaves out this step: a peer whose packet was refused puts the member's sleep word back.
     GiveBack,
-    /// Left out: a peer that has sent a packet checks whether it has received the notification area in the meantime.
+    /// The model leaves out this step: a peer that has sent a packet checks whether it has received the notification
+    /// area in the meantime.
     Post,
-    /// Wrong order: a peer acknowledges the notification area before its own threads can see the area.
+    /// The model takes two steps in the wrong order: a peer acknowledges the notification area before its own threads
+    /// can see the area.
     KnownFirst,
-    /// Left out: the reader looks at all members after a packet that it receives once the peer has acknowledged the
-    /// notification area.
+    /// The model leaves out this step: the reader looks at all members after a packet that it receives once the peer
+    /// has acknowledged the notification area.
     LastRound,
 }
 
