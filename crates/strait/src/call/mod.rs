@@ -40,10 +40,12 @@ use slots::Answer;
 use waiting::Waits;
 use wire::CallKind;
 
-/// The default of [`CallOptions::calls`] and [`CallOptions::requests`].
+/// The default number of calls and of requests that may be unanswered at a time: that of [`CallOptions::calls`] and of
+/// [`CallOptions::requests`].
 const CALLS: usize = 1024;
 
-/// The most batches of messages that a reactor takes from an end before other ends have their turn.
+/// The greatest number of batches of messages that a reactor receives from one call end before other ends have their
+/// turn.
 const BATCHES: usize = 16;
 
 /// An end of a channel for requests and replies. Either side may call the other.
@@ -80,7 +82,7 @@ pub struct CallEnd {
     shared: Arc<CallShared>,
 }
 
-/// The limits of a [`CallEnd`].
+/// The limits of a [`CallEnd`]: how many calls in each direction may be without an answer at a time.
 ///
 /// | option | default |
 /// |---|---|
@@ -104,9 +106,9 @@ impl CallOptions {
         Self::default()
     }
 
-    /// Sets how many calls of this end may be without an answer at a time, at least 1; further calls wait. It must not
-    /// be more than [`requests`](Self::requests) of the other end. An answer that has come counts until it is taken
-    /// from its [`PendingCall`], or that is dropped.
+    /// Sets how many calls of this end may be without an answer at a time, at least 1; further calls wait until one is
+    /// answered. The number must not be more than [`requests`](Self::requests) of the other end. An answer that has
+    /// arrived counts until it is taken from its [`PendingCall`], or the `PendingCall` is dropped.
     #[must_use]
     pub fn calls(mut self, most: usize) -> Self {
         self.calls = most.max(1);
@@ -121,22 +123,25 @@ impl CallOptions {
         self
     }
 
-    /// Makes a call end from an end of a channel. From here on only calls may use the channel.
+    /// Makes a call end from `channel`, with these options. From now on only calls may use the channel, and its other
+    /// end must be a call end too.
     pub fn over(&self, channel: Channel) -> CallEnd {
         CallEnd { shared: Arc::new(CallShared::new(channel, Routes::new(self.calls, self.requests))) }
     }
 }
 
-/// Why a call has no reply.
+/// The reason why a call has no reply.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The request was not sent, so it was not carried out. The handles of the request come back.
+    /// The request was not sent, so the server has not carried it out. The [`SendError`] gives back the handles of the
+    /// request.
     NotSent(SendError),
     /// The request was sent, and there will be no reply: the deadline has passed, or the peer has closed. Whether the
     /// request was carried out is unknown. A reply that comes after the deadline is dropped.
     OutcomeUnknown(Error),
-    /// The server dropped the request without a reply. Whether it has acted on the request depends on the server.
+    /// The server dropped the request without a reply. Whether the server has acted on the request before depends on
+    /// the server.
     NotAnswered,
 }
 
@@ -185,12 +190,14 @@ impl std::error::Error for CallError {
 }
 
 impl CallEnd {
-    /// Makes a call end from an end of a channel, with the default [`CallOptions`].
+    /// Makes a call end from `channel`, with the default [`CallOptions`]. From now on only calls may use the channel,
+    /// and its other end must be a call end too.
     pub fn over(channel: Channel) -> Self {
         CallOptions::new().over(channel)
     }
 
-    /// Sends a request and waits for its reply until the deadline. The deadline includes the wait for room to send.
+    /// Sends a request and waits for its reply until `deadline`, which includes the wait for room to send. Returns the
+    /// reply.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -208,9 +215,9 @@ impl CallEnd {
         PendingCall { shared: self.shared.clone(), id: Some(id) }.wait_on(deadline, deferred_wake)
     }
 
-    /// Calls the other end as [`call`](Self::call) does, and serves requests of the other end while it waits. The other
-    /// end may have to call back before it can reply. This thread calls `serve` without holding a lock; `serve` may
-    /// make calls too.
+    /// Calls the other end as [`call`](Self::call) does, and passes requests of the other end to `serve` while it waits
+    /// for the reply. The other end may have to call back before it can reply. This thread calls `serve` without
+    /// holding a lock; `serve` may make calls too.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -241,7 +248,8 @@ impl CallEnd {
         Request { message, replier }
     }
 
-    /// Sends a request, waiting for room until the deadline. The returned [`PendingCall`] gives the reply.
+    /// Sends a request without waiting for its reply; waits for room until `deadline`. The returned [`PendingCall`]
+    /// gives the reply.
     ///
     /// # Errors
     /// [`CallError::NotSent`].
@@ -256,7 +264,7 @@ impl CallEnd {
         Ok(PendingCall { shared: self.shared.clone(), id: Some(id) })
     }
 
-    /// Returns the next request of the other end; waits for it until the deadline.
+    /// Returns the next request of the other end; waits for a request until `deadline`.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::BadPeer`], also if the other end sends a message that is
@@ -267,17 +275,19 @@ impl CallEnd {
             .map(|queued| self.request(queued))
     }
 
-    /// Returns what this end has counted.
+    /// Returns the numbers of calls, requests and unexpected answers that this end has counted since it was made.
     pub fn counters(&self) -> CallCounters {
         self.shared.routes().counters
     }
 
-    /// Returns the number of calls of this end that were not answered yet, including cancelled ones.
+    /// Returns the number of calls of this end whose answer has not arrived or was not taken, including cancelled calls
+    /// that the other end has not answered.
     pub fn under_way(&self) -> usize {
         self.shared.routes().in_flight()
     }
 
-    /// Returns the channel of this end, to ask for the peer or the counters. Only calls may send or receive on it.
+    /// Returns the channel of this end, for questions about the peer or the counters. Only calls may send or receive on
+    /// the channel.
     pub fn channel(&self) -> &Channel {
         &self.shared.channel
     }
@@ -292,7 +302,7 @@ pub struct PendingCall {
 }
 
 impl PendingCall {
-    /// Waits for the reply until the deadline. If the deadline passes, the call is cancelled.
+    /// Waits for the reply until `deadline` and returns it. If the deadline passes first, the call is cancelled.
     ///
     /// # Errors
     /// [`CallError::OutcomeUnknown`], [`CallError::NotAnswered`].
@@ -300,8 +310,8 @@ impl PendingCall {
         self.wait_on(deadline.into(), None)
     }
 
-    /// Returns the reply if it is there now. If not, fails with [`Error::WouldBlock`] in [`CallError::OutcomeUnknown`],
-    /// and the call goes on.
+    /// Returns the reply if it is there now. If it is not, fails with [`Error::WouldBlock`] in
+    /// [`CallError::OutcomeUnknown`], and the call stays in flight.
     ///
     /// # Errors
     /// As [`PendingCall::wait`].
@@ -309,8 +319,8 @@ impl PendingCall {
         self.wait_on(Deadline::NOW, None)
     }
 
-    /// Waits for the answer until the deadline. Dropping `deferred_wake` wakes the peer; that happens before this
-    /// thread sleeps.
+    /// Waits for the answer of this call until `deadline`. Wakes the peer, if that is still due, by dropping
+    /// `deferred_wake` before this thread sleeps.
     fn wait_on(&mut self, deadline: Deadline, deferred_wake: Option<WakeOnDrop>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
         let find = |routes: &mut Routes| routes.take_answer(id);
@@ -330,8 +340,9 @@ impl PendingCall {
         }
     }
 
-    /// Tells the server that the caller no longer waits. If the server has not taken the request yet, it is never
-    /// served. Otherwise the server goes on, unless it checks [`Request::is_cancelled`]. A late reply is dropped.
+    /// Cancels the call: tells the server that the caller no longer waits. If the server has not taken the request yet,
+    /// it never gets the request. Otherwise the server continues, unless it checks [`Request::is_cancelled`]. A late
+    /// reply is dropped.
     pub fn cancel(self) {
         drop(self);
     }
@@ -347,7 +358,8 @@ impl Drop for PendingCall {
     }
 }
 
-/// A request of the other end that needs a reply. If it is dropped without a reply, the caller is told.
+/// A request of the other end that needs a reply. If the request is dropped without a reply, its caller learns that
+/// there will be none.
 #[derive(Debug)]
 pub struct Request {
     message: Message,
@@ -360,7 +372,7 @@ impl Request {
         self.message.bytes()
     }
 
-    /// Takes the handles out of the request, as [`Message::take_handles`] does.
+    /// Takes the handles out of the request and returns them, as [`Message::take_handles`] does.
     ///
     /// # Errors
     /// As [`Message::take_handles`].
@@ -368,12 +380,12 @@ impl Request {
         self.message.take_handles()
     }
 
-    /// Returns whether the caller has cancelled the call, as far as this process knows. Takes a lock.
+    /// Returns whether the caller has cancelled this call, as far as this process has received that. Takes a lock.
     pub fn is_cancelled(&self) -> bool {
         self.replier.is_cancelled()
     }
 
-    /// Sends the reply; waits for room as long as it takes.
+    /// Sends `answer` as the reply to this request; waits for room without a time limit.
     ///
     /// # Errors
     /// As [`Channel::send_by`].
@@ -381,13 +393,13 @@ impl Request {
         self.replier.reply(answer)
     }
 
-    /// Splits the request into its message and the [`Replier`] that answers it.
+    /// Splits the request into its message and the [`Replier`] that sends the reply.
     pub fn into_parts(self) -> (Message, Replier) {
         (self.message, self.replier)
     }
 }
 
-/// Answers one request. If it is dropped without a reply, the caller is told.
+/// Sends the reply to one request. If it is dropped without a reply, the caller learns that there will be none.
 #[derive(Debug)]
 pub struct Replier {
     shared: Arc<CallShared>,
@@ -396,20 +408,21 @@ pub struct Replier {
 }
 
 impl Replier {
-    /// Returns whether the caller has cancelled the call, as far as this process knows. Takes a lock.
+    /// Returns whether the caller has cancelled this call, as far as this process has received that. Takes a lock.
     pub fn is_cancelled(&self) -> bool {
         !self.answered && !self.shared.is_elsewhere() && self.shared.routes().is_cancelled(self.id)
     }
 
-    /// Sends the reply; waits for room as long as it takes.
+    /// Sends `answer` as the reply to the request; waits for room without a time limit.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. After an error the caller is told that there will be no reply.
+    /// As [`Channel::send_by`]. After an error the caller learns that there will be no reply.
     pub fn reply<'a>(mut self, answer: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         self.reply_by(answer, Deadline::NEVER)
     }
 
-    /// Sends the reply; waits for room until the deadline. After an error the request can still be answered.
+    /// Sends `answer` as the reply to the request; waits for room until `deadline`. After an error this can be called
+    /// again.
     ///
     /// # Panics
     /// If the request was answered before.
@@ -446,10 +459,11 @@ impl Drop for Replier {
     }
 }
 
-/// What [reactors](crate::Reactor) need of a call end.
+/// The methods of a call end that [reactors](crate::Reactor) use.
 impl CallEnd {
-    /// Receives what is there, for all that wait on this end, but at most [`BATCHES`] batches, so that other ends of the
-    /// reactor have their turn.
+    /// Receives the messages that have arrived, on behalf of all tasks and threads that wait on this end. Stops after
+    /// [`BATCHES`] batches, so that other ends in the reactor have their turn. Does nothing while another thread
+    /// receives, or if the end has ended.
     pub(crate) fn drain(&self) {
         for _ in 0..BATCHES {
             let routes = self.shared.routes();
@@ -466,17 +480,18 @@ impl CallEnd {
         deferred::run();
     }
 
-    /// Returns whether the channel has ended: nothing more will come, and nothing can be sent.
+    /// Returns whether this call end has ended, because the peer has closed or is a bad peer: nothing more arrives, and
+    /// nothing can be sent.
     pub(crate) fn has_ended(&self) -> bool {
         self.shared.routes().ended.is_some()
     }
 
-    /// Returns whether a message of this end waits for room.
+    /// Returns whether a cancellation or an answer without a payload still waits for room to be sent.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.shared.routes().deferred.is_empty()
     }
 
-    /// Returns the next request if there is one. Otherwise `waker` is woken when there is one.
+    /// Returns the next request if one has arrived. Otherwise registers `waker`, which is woken when a request arrives.
     pub(crate) fn poll_request(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
         let mut routes = self.shared.routes();
         if let Some(queued) = routes.requests.pop_front() {
@@ -490,12 +505,12 @@ impl CallEnd {
         Poll::Pending
     }
 
-    /// Returns whether one more call may be made now.
+    /// Returns whether a call slot is free, so that one more call may be made now.
     pub(crate) fn has_slot(&self) -> bool {
         self.shared.routes().has_slot()
     }
 
-    /// Has `waker` woken when a slot becomes free for a call.
+    /// Registers `waker`, which is woken when a call slot becomes free.
     pub(crate) fn await_slot(&self, waker: &Waker) {
         self.shared.routes().park(Waits::Slot, waker);
     }
@@ -504,8 +519,8 @@ impl CallEnd {
 impl Future for PendingCall {
     type Output = Result<Message, CallError>;
 
-    /// Waits for the reply as a task. This needs something that receives: another thread, or an
-    /// [`AsyncCallEnd`](crate::AsyncCallEnd).
+    /// Returns the reply if it has arrived; otherwise the task is woken when it arrives. This only checks: another
+    /// thread, or an [`AsyncCallEnd`](crate::AsyncCallEnd), must receive meanwhile.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(id) = self.id else { return Poll::Ready(Err(CallError::NotAnswered)) };
         let mut routes = self.shared.routes();

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use crate::os::fork::PerProcess;
 
-/// Makes hashers that all use this process's random key.
+/// Makes hashers for call numbers. All use this process's random key, so that a peer cannot choose numbers that
+/// collide.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberHashing([u64; 2]);
 

@@ -15,7 +15,7 @@ use crate::error::Error;
 pub(super) use crate::os::current_cpu;
 pub(super) use crate::sync::unpoisoned;
 
-/// Returns [`Error::Forked`] in the child of a `fork` of the process that made the channel.
+/// Fails with [`Error::Forked`] if this process is a forked child of the process that made `channel`.
 pub(super) fn check_fork(channel: &Channel) -> Result<(), Error> {
     channel.end.born.check()
 }

@@ -17,14 +17,14 @@ use super::yield_policy::YieldPolicy;
 use crate::channel::message::Message;
 use crate::error::Error;
 
-/// A request of the other end that was received and not taken yet.
+/// A request of the other end that was received and that the program has not taken yet.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) id: u64,
     pub(super) message: Message,
 }
 
-/// What a call end has counted since it was made.
+/// The numbers of calls, requests and unexpected answers that a call end has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallCounters {
@@ -32,9 +32,9 @@ pub struct CallCounters {
     pub calls: u64,
     /// Requests that this end received.
     pub requests: u64,
-    /// Answers that came after their caller had given up. They were dropped.
+    /// Number of answers that arrived after their caller had given up. They were dropped.
     pub late: u64,
-    /// Answers to calls that were never made or were answered before. They were dropped.
+    /// Number of answers that arrived for calls that were never made or were answered before. They were dropped.
     pub unknown: u64,
 }
 
@@ -42,30 +42,34 @@ pub struct CallCounters {
 pub(super) struct Routes {
     pub(super) calls: CallSlots,
     most_calls: usize,
-    /// Requests that were received and not taken yet.
+    /// Requests of the other end that were received and that the program has not taken yet, oldest first.
     pub(super) requests: VecDeque<Queued>,
-    /// All requests of the other end without an answer, by number, and whether each was cancelled.
+    /// All requests of the other end that have no answer yet: by the number of the call, whether its caller has
+    /// cancelled it.
     serving: HashMap<u64, bool, NumberHashing>,
     most_requests: usize,
-    /// Whether a thread is receiving from the channel now, for all threads of this end.
+    /// Whether a thread receives from the channel now, on behalf of all threads of this end; also `true` while that
+    /// thread yields.
     pub(super) receiving: bool,
     pub(super) yield_policy: YieldPolicy,
-    /// A wake-up that is still owed to the peer. The thread that yields now does it after its yield.
+    /// A wake-up that is still due to the peer. Another thread has left it to the thread that yields now, which wakes
+    /// the peer after its yield.
     pub(super) deferred_wake: Option<WakeOnDrop>,
-    /// The threads that sleep, with what they wait for, and those that were woken and have not run yet.
+    /// The threads that wait on this end, with what each waits for. Some sleep, and some were woken and have not run
+    /// yet.
     pub(super) waiters: VecDeque<(Waits, Arc<CallWaiter>)>,
-    /// The number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
+    /// Number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
     pub(super) woken_threads: usize,
-    /// Tasks to be woken, each with what it waits for: a request, or a slot for a call.
+    /// The tasks that wait on this end for a request or for a free call slot, each with what it waits for.
     pub(super) tasks: Vec<(Waits, Waker)>,
-    /// Threads and tasks of this call end that are to be woken once the lock of the routes is released.
+    /// The threads and tasks of this end to be woken once the lock of the routes is released.
     pub(super) woken: Woken,
-    /// Cancellations, and answers without a payload, that found no room to be sent yet, oldest first. There are never
-    /// more than calls and requests.
+    /// Cancellations, and answers without a payload, that were not sent yet for lack of room, oldest first. There are
+    /// never more of them than calls and requests.
     pub(super) deferred: VecDeque<(CallKind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
-    /// The buffer into which messages are received; empty while a thread receives.
+    /// Buffer into which messages are received, kept so that its memory is reused; empty while a thread receives.
     pub(super) batch: Vec<Message>,
 }
 
@@ -91,7 +95,7 @@ impl Routes {
         }
     }
 
-    /// Returns the number of a new call; `None` if there is no slot for it.
+    /// Takes a slot for a new call, and returns the number of the call; `None` if no slot is free.
     pub(super) fn begin(&mut self) -> Option<u64> {
         if self.calls.taken() >= self.most_calls {
             return None;
@@ -100,25 +104,27 @@ impl Routes {
         Some(self.calls.take())
     }
 
-    /// Returns whether there is a slot for one more call.
+    /// Returns whether a call slot is free, so that one more call may be made.
     pub(super) fn has_slot(&self) -> bool {
         self.calls.taken() < self.most_calls
     }
 
-    /// Returns whether other threads of this end are about to run on this processor, so that the peer can be woken
-    /// after them.
+    /// Returns whether other threads of this end are about to run on this processor. Waking the peer can then wait
+    /// until they have run.
     pub(super) fn has_company(&self) -> bool {
         self.yield_policy.are_here() || (self.woken_threads > 0 && self.yield_policy.pay())
     }
 
-    /// Undoes [`begin`](Self::begin): the call was not made, and its slot is free again.
+    /// Undoes [`begin`](Self::begin) for the call `id`, whose request could not be sent: frees the slot and does not
+    /// count the call.
     pub(super) fn forget(&mut self, id: u64) {
         self.calls.free(id);
         self.counters.calls -= 1;
         self.wake(Waits::Slot);
     }
 
-    /// Takes the answer of a call, and frees its slot. `None` if there is no answer yet.
+    /// Takes the answer of the call `id`, and frees the call's slot. Returns `None`, and changes nothing, if there is
+    /// no answer yet.
     pub(super) fn take_answer(&mut self, id: u64) -> Option<Answer> {
         if !matches!(self.calls.get(id), Some(Call::Answered(_))) {
             return None;
@@ -130,15 +136,15 @@ impl Routes {
         }
     }
 
-    /// Registers a task to be woken when the answer of the call `id` is there.
+    /// Registers the waker of a task, which is woken when the answer of the call `id` arrives.
     pub(super) fn park_for_answer(&mut self, id: u64, waker: &Waker) {
         if let Some(Call::Waiting(_, task)) = self.calls.get(id) {
             *task = Some(waker.clone());
         }
     }
 
-    /// Notes that the caller of the call `id` has given up. Returns whether the server has to be told; `false` if the
-    /// answer was there already.
+    /// Records that the caller of the call `id` has given up. Returns whether the server must be told so. Returns
+    /// `false` if the answer had arrived already (it is dropped), or if there is no such call.
     pub(super) fn abandon(&mut self, id: u64) -> bool {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -154,14 +160,15 @@ impl Routes {
         }
     }
 
-    /// Returns the number of calls without an answer, or whose answer was not taken.
+    /// Returns the number of calls that hold a slot: those without an answer, and those whose answer was not taken.
     pub(super) fn in_flight(&self) -> usize {
         self.calls.taken()
     }
 
-    /// Sorts a message into its call or the queue of requests. Returns a message that is to be dropped without a lock.
-    /// Fails if the message is not part of a call. Threads that wait for requests are woken by
-    /// [`wake_for_requests`](Self::wake_for_requests).
+    /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns a message
+    /// that no caller wants any more, which must be dropped without a lock. Fails with [`Error::BadPeer`] if the
+    /// message breaks the protocol of calls. Wakes no thread that waits for requests;
+    /// [`wake_for_requests`](Self::wake_for_requests) does that.
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
             return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
@@ -195,8 +202,8 @@ impl Routes {
         }
     }
 
-    /// Gives the answer to its caller, and wakes the caller. Returns the message if no caller wants it, to be dropped
-    /// without a lock.
+    /// Gives an answer to the call `id`, and wakes the caller. Returns the answer's message if no caller wants it, to
+    /// be dropped without a lock.
     fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -221,24 +228,26 @@ impl Routes {
         }
     }
 
-    /// Notes that an answer or a cancellation is about to be sent, or was sent. From here on the slot of a request is
-    /// free: its caller may reuse the slot as soon as the answer arrives. Returns whether the request was cancelled;
-    /// `None` if there is no such request.
+    /// Records that the answer to the request `id` is about to be sent, or was sent; does nothing for a cancellation.
+    /// From here on the slot of the request counts as free: its caller may use the slot again as soon as the answer
+    /// arrives. Returns whether the caller had cancelled the request; `None` if there is no such request.
     pub(super) fn said(&mut self, kind: CallKind, id: u64) -> Option<bool> {
         if kind == CallKind::Cancel { None } else { self.serving.remove(&id) }
     }
 
-    /// Undoes [`said`](Self::said): the answer could not be sent.
+    /// Undoes [`said`](Self::said) for the request `id`, whose answer could not be sent. `cancelled` is what `said` has
+    /// returned.
     pub(super) fn unsaid(&mut self, id: u64, cancelled: Option<bool>) {
         self.serving.insert(id, cancelled.unwrap_or(false));
     }
 
-    /// Returns whether the caller of a request has given up.
+    /// Returns whether the caller of the request `id` has cancelled it.
     pub(super) fn is_cancelled(&self, id: u64) -> bool {
         self.serving.get(&id).copied().unwrap_or(false)
     }
 
-    /// Marks the call end as ended by `error`, and wakes all threads and tasks that wait.
+    /// Marks the call end as ended by `error`, unless it has ended before, and wakes all threads and tasks that wait on
+    /// this end.
     pub(super) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
         for (_, waiter) in &self.waiters {
@@ -252,15 +261,16 @@ impl Routes {
         self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
     }
 
-    /// Registers a task to be woken when there is what it waits for.
+    /// Registers the waker of a task, which is woken when there is what the task waits for: a request or a free slot,
+    /// as `what` says.
     pub(super) fn park(&mut self, what: Waits, waker: &Waker) {
         if !self.tasks.iter().any(|(waits, other)| *waits == what && other.will_wake(waker)) {
             self.tasks.push((what, waker.clone()));
         }
     }
 
-    /// Wakes one sleeping thread that waits for `what`, and all tasks that wait for it, once the lock of the routes is
-    /// released.
+    /// Wakes one sleeping thread that waits for `what`, and all tasks that wait for `what`. They are woken once the
+    /// lock of the routes is released.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
         let waits = |(waits, waiter): &&(Waits, Arc<CallWaiter>)| waits.includes(what) && waiter.is_asleep();
@@ -280,8 +290,8 @@ impl Routes {
         self.woken.tasks(self.tasks.extract_if(.., |(waits, _)| *waits == what).map(|(_, waker)| waker));
     }
 
-    /// Wakes a thread for each of the requests that came, and one fewer if the receiving thread takes one itself
-    /// (`takes`). Wakes the tasks that wait for requests.
+    /// Wakes threads for the `came` requests that have just arrived: one thread each, and one fewer if the receiving
+    /// thread takes a request itself (`takes`). Wakes all tasks that wait for requests.
     pub(super) fn wake_for_requests(&mut self, came: usize, takes: bool) {
         if came > 0 {
             self.wake_tasks(Waits::Request);
@@ -290,8 +300,8 @@ impl Routes {
         (0..others.min(self.waiters.len())).for_each(|_| self.wake(Waits::Request));
     }
 
-    /// Is called when a thread that waited for `what` stops waiting: wakes another thread for a request or a slot that
-    /// the first thread does not take.
+    /// Wakes another thread, when the calling thread stops waiting for `what`, if there is a request or a free slot
+    /// that the calling thread has not taken.
     pub(super) fn pass_on(&mut self, what: Waits) {
         match what {
             Waits::Reply(_) => {}
@@ -301,7 +311,8 @@ impl Routes {
         }
     }
 
-    /// Wakes a thread to receive, if no thread does. A thread that was woken for another reason will do so anyway.
+    /// Wakes a thread that waits on this end, so that it receives from the channel. Does nothing if a thread receives
+    /// already, or if a thread was woken and has not run yet: that thread will receive.
     pub(super) fn hand_over(&mut self) {
         if !self.receiving
             && self.woken_threads == 0
@@ -386,7 +397,8 @@ mod tests {
     }
 
     proptest! {
-        /// Shows that whatever a peer sends, no more than the limits is held, and that no answer reaches another call.
+        /// Applies any sequence of the peer's and this end's steps. Shows that this end never holds more than the
+        /// limits permit, and that no answer reaches another call.
         #[test]
         fn nothing_is_misrouted_or_grows(steps in prop::collection::vec((0u8..7, 0u64..12), 1..300)) {
             let mut routes = Routes::new(4, 4);

@@ -12,21 +12,22 @@ use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing, Parts};
 use crate::error::Error;
 
-/// The most messages received in one batch.
+/// The greatest number of messages that are received in one batch.
 const BATCH: usize = 16;
 
-/// The longest payload, in bytes, that is copied into one buffer with its trailer. For these a copy is cheaper than
-/// sending two pieces.
+/// Length in bytes of the longest payload that is copied into one buffer with its trailer. For these payloads a copy is
+/// cheaper than sending two pieces.
 const SMALL: usize = 240;
 
-/// How long a thread that waits for room sleeps before it checks whether some thread receives: the first time, and the
-/// most.
+/// How long a thread that waits for room sleeps before it checks whether a thread receives: the first time, and at
+/// most. The time doubles with each check.
 const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
 
-/// Time after which a message that found no room is tried again.
+/// How long a message that found no room waits before it is tried again.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// The state that all threads of a call end share.
+/// The state of one call end, which all its threads share: the channel, and the routes (calls, requests and waiters)
+/// under their lock.
 #[derive(Debug)]
 pub(super) struct CallShared {
     pub(super) channel: Channel,
@@ -38,7 +39,7 @@ impl CallShared {
         Self { channel, routes: Mutex::new(routes) }
     }
 
-    /// Returns whether this is the child of a `fork`, and the end belongs to its parent.
+    /// Returns whether this process is a forked child, and the call end belongs to its parent.
     pub(super) fn is_elsewhere(&self) -> bool {
         check_fork(&self.channel).is_err()
     }
@@ -48,8 +49,8 @@ impl CallShared {
     }
 
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
-    /// call. If `waits` is true and other threads are about to run, the peer may not be woken yet: then dropping the
-    /// second value wakes it.
+    /// call. If `waits` is true (the caller will wait for the answer) and other threads are about to run, the peer may
+    /// not have been woken yet; then dropping the second value wakes it.
     pub(super) fn begin(
         &self,
         request: Outgoing<'_>,
@@ -66,9 +67,9 @@ impl CallShared {
         Ok((id, deferred_wake))
     }
 
-    /// Sends a message with its trailer; waits for room until the deadline. While there is no room, some thread
-    /// receives, if necessary this one. With `deferred_wake` the peer may not be woken yet: then dropping the returned
-    /// value wakes it.
+    /// Sends `message` with the trailer of the call `id`; waits for room until the deadline. While there is no room,
+    /// some thread of this end receives, if necessary this one. If `deferred_wake` is true, the peer may not have been
+    /// woken yet; then dropping the returned value wakes it.
     pub(super) fn send(
         &self,
         message: Outgoing<'_>,
@@ -135,7 +136,7 @@ impl CallShared {
         }
     }
 
-    /// Notes that the caller of `id` no longer waits, and tells the server if the call has no answer yet.
+    /// Records that the caller of the call `id` no longer waits, and tells the server so if the call has no answer yet.
     pub(super) fn cancel(&self, id: u64) {
         let mut routes = self.routes();
         if routes.abandon(id) && routes.ended.is_none() {
@@ -144,7 +145,8 @@ impl CallShared {
         self.flush(routes);
     }
 
-    /// Sends the messages that were put off for lack of room, as far as there is room now.
+    /// Sends the cancellations and answers that were deferred for lack of room, as many as there is room for now.
+    /// Releases the lock.
     pub(super) fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // The message is small and sent at once or not at all. The lock is held, so that it is sent only once.
@@ -159,8 +161,8 @@ impl CallShared {
         }
     }
 
-    /// Waits until `find` returns something, and returns that. Dropping `deferred_wake` wakes the peer; that happens
-    /// before this thread sleeps.
+    /// Waits until `find` returns a value, and returns the value. `what` says what `find` looks for. Wakes the peer, if
+    /// that is still due, by dropping `deferred_wake` before this thread sleeps.
     pub(super) fn wait_until<T>(
         &self,
         what: Waits,
@@ -237,8 +239,8 @@ impl CallShared {
         }
     }
 
-    /// Lets the woken threads run, if they share this processor and yielding pays. Call this only if no thread
-    /// receives.
+    /// Yields: lets threads that were woken run first, if they share this processor and yielding pays. The caller must
+    /// hold the lock, and no thread may be receiving.
     fn pause<'a>(&'a self, mut routes: Locked<'a>, deferred_wake: &mut Option<WakeOnDrop>) -> Locked<'a> {
         let woken_threads = routes.woken_threads;
         if !self.channel.end.sleeps_at_once() {
@@ -261,8 +263,9 @@ impl CallShared {
         routes
     }
 
-    /// Receives what is there, or waits for it until the deadline, and sorts it. Call this only if no thread receives.
-    /// `takes` says whether the calling thread takes a request.
+    /// Receives the messages that have arrived, or waits for messages until the deadline, and gives them to their calls
+    /// or to the queue of requests. No other thread may be receiving. `takes` says whether the calling thread takes a
+    /// request itself.
     pub(super) fn receive<'a>(
         &'a self,
         mut routes: Locked<'a>,

@@ -10,7 +10,7 @@ use std::task::Waker;
 use super::waiting::CallWaiter;
 use crate::channel::message::Message;
 
-/// The answer to a call: a reply, or word from the server that there will be none.
+/// The answer to a call: a reply, or the notice that there will be no reply.
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(Message),
@@ -18,25 +18,26 @@ pub(super) enum Answer {
     None,
 }
 
-/// The state of a call of this end.
+/// The state of a call that this end has made and that holds a slot.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// The call has no answer yet. The fields are the thread that sleeps for the answer and the task that waits for it,
-    /// if any.
+    /// The call has no answer yet. The fields are the thread that sleeps until the answer arrives and the task that
+    /// waits for the answer; each is `None` if there is none.
     Waiting(Option<Arc<CallWaiter>>, Option<Waker>),
     Answered(Answer),
-    /// The caller has given up, so the answer will be dropped.
+    /// The caller has given up, and the call has no answer yet. The answer will be dropped.
     Abandoned,
 }
 
 #[derive(Debug)]
 struct CallSlot {
-    /// The upper half of the number of the call in this slot, or of the next call in it.
+    /// The upper half of the number of the call in this slot, or of the next call that takes the slot. It changes with
+    /// each call.
     turn: u32,
     call: Option<Call>,
 }
 
-/// The call slots of an end. There are as many as there were calls at the same time so far.
+/// The call slots of one call end. As many slots exist as there were calls at the same time so far.
 #[derive(Debug, Default)]
 pub(super) struct CallSlots {
     slots: Vec<CallSlot>,
@@ -44,12 +45,12 @@ pub(super) struct CallSlots {
 }
 
 impl CallSlots {
-    /// Returns the number of slots in use.
+    /// Returns the number of call slots in use.
     pub(super) fn taken(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Gives a call a slot, and returns the number of the call.
+    /// Takes a slot for a new call without an answer, and returns the number of the call.
     pub(super) fn take(&mut self) -> u64 {
         let call = Some(Call::Waiting(None, None));
         let at = match self.free.pop() {
@@ -67,13 +68,14 @@ impl CallSlots {
         u64::from(self.slots[at as usize].turn) << 32 | u64::from(at)
     }
 
-    /// Returns the call of this number; `None` if no slot holds it.
+    /// Returns the call with the number `id`; `None` if no slot holds it.
     pub(super) fn get(&mut self, id: u64) -> Option<&mut Call> {
         let slot = self.slots.get_mut(id as u32 as usize)?;
         if u64::from(slot.turn) == id >> 32 { slot.call.as_mut() } else { None }
     }
 
-    /// Frees the slot of a call, and returns the call; `None` if no slot holds it.
+    /// Frees the slot of the call with the number `id`, and returns the call; `None`, and nothing changes, if no slot
+    /// holds it.
     pub(super) fn free(&mut self, id: u64) -> Option<Call> {
         let call = self.get(id).is_some().then(|| {
             let slot = &mut self.slots[id as u32 as usize];

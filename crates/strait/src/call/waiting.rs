@@ -12,8 +12,8 @@ use super::platform::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpo
 use super::routes::Routes;
 use super::slots::Call;
 
-/// A thread that waits on a call end. Each thread has one waiter for all its waits, as it waits for one thing at a
-/// time.
+/// The object on which a thread sleeps while it waits on a call end. Each thread has one waiter for all its waits, as
+/// it waits for one thing at a time.
 #[derive(Debug, Default)]
 pub(super) struct CallWaiter {
     pub(super) condition: Condvar,
@@ -28,19 +28,20 @@ thread_local! {
 /// What a thread waits for on a call end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// The thread waits for the answer to the call of this number. The arrival of the answer wakes this thread and no
-    /// other.
+    /// `Reply`: the thread waits for the answer to the call with this number. The arrival of the answer wakes this
+    /// thread and no other.
     Reply(u64),
-    /// The thread waits for a request of the other end.
+    /// `Request`: the thread waits for a request of the other end.
     Request,
-    /// The thread waits for a request, or for the answer to the call of this number, whichever comes first.
+    /// `Either`: the thread waits for a request of the other end or for the answer to the call with this number,
+    /// whichever comes first.
     Either(u64),
-    /// The thread waits for a free slot for one more call.
+    /// `Slot`: the thread waits for a free call slot.
     Slot,
 }
 
 impl Waits {
-    /// Returns the number of the call whose answer is waited for; `None` if there is none.
+    /// Returns the number of the call for whose answer the thread waits; `None` if it waits for no answer.
     fn call(self) -> Option<u64> {
         match self {
             Self::Reply(id) | Self::Either(id) => Some(id),
@@ -48,12 +49,12 @@ impl Waits {
         }
     }
 
-    /// Returns whether a thread that waits for `self` may be woken for `other`.
+    /// Returns whether a thread that waits for `self` may be woken when `other` is there.
     pub(super) fn includes(self, other: Self) -> bool {
         self == other || (other == Self::Request && self.takes_requests())
     }
 
-    /// Returns whether the thread may take a request.
+    /// Returns whether a thread that waits for this takes a request if one arrives.
     pub(super) fn takes_requests(self) -> bool {
         matches!(self, Self::Request | Self::Either(_))
     }
@@ -73,7 +74,7 @@ pub(super) struct Woken {
 }
 
 impl Woken {
-    /// Adds the thread of `waiter` to the threads to be woken, if it sleeps. Returns whether it slept.
+    /// Adds the thread of `waiter` to the threads to be woken, if the thread sleeps. Returns whether the thread slept.
     pub(super) fn thread(&mut self, waiter: &Arc<CallWaiter>) -> bool {
         let asleep = waiter.asleep.swap(false, Ordering::Relaxed);
         if asleep {
@@ -96,11 +97,12 @@ impl Woken {
     }
 }
 
-/// The locked routes. Dropping this releases the lock, and then wakes the threads and tasks in [`Routes::woken`].
+/// The locked routes of a call end. Dropping this value releases the lock, and then wakes the threads and tasks in
+/// [`Routes::woken`].
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     routes: &'a Mutex<Routes>,
-    /// The lock guard; always there except while this is being dropped.
+    /// The lock guard; `None` only while the lock is being released.
     guard: Option<MutexGuard<'a, Routes>>,
 }
 
@@ -109,7 +111,8 @@ impl<'a> Locked<'a> {
         Self { routes, guard: Some(unpoisoned(routes)) }
     }
 
-    /// Sleeps until this thread is woken or `limit` has passed; it may also return for no reason.
+    /// Releases the lock and sleeps until this thread is woken or `limit` has passed (without end if it is `None`), and
+    /// then locks again. May also return for no reason.
     pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
         if !self.woken.is_empty() {
             // Other threads are woken first. No thread would have woken this one for what has changed meanwhile, so the

@@ -7,10 +7,10 @@
 //!     -7   7×u8  0
 //! ```
 
-/// Bytes in the trailer behind the payload.
+/// Length in bytes of the trailer, which follows the payload of each message of a call.
 pub(super) const TRAILER: usize = 16;
 
-/// The role of a message in a call.
+/// The role of a message in a call: request, reply, no reply or cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     Request = 1,
@@ -28,8 +28,8 @@ pub(super) fn encode(kind: CallKind, id: u64) -> [u8; TRAILER] {
     bytes
 }
 
-/// Cuts the trailer off a message. Returns `None`, and leaves the bytes as they are, if they do not end in a valid
-/// trailer.
+/// Cuts the trailer off the bytes of a message, and returns the role of the message and the number of the call. Returns
+/// `None`, and leaves the bytes as they are, if they do not end in a valid trailer.
 pub(super) fn cut(bytes: &mut Vec<u8>) -> Option<(CallKind, u64)> {
     let (rest, trailer) = bytes.split_last_chunk::<TRAILER>()?;
     let kind = match trailer[8] {

@@ -12,38 +12,40 @@ use std::time::Duration;
 
 use super::platform::{Instant, current_cpu};
 
-/// After this many yields in a row in which no woken thread ran, the next [`SELDOM`] yields are skipped.
+/// Number of yields in a row in which no woken thread ran, after which the next [`SELDOM`] yields are skipped.
 const IN_VAIN: u32 = 4;
-/// The number of yields that are skipped after [`IN_VAIN`] ones in vain.
+/// Number of yields that are skipped after [`IN_VAIN`] yields in which no woken thread ran.
 const SELDOM: u32 = 16;
 
-/// A yield that takes this long or longer was taken by an unrelated thread: threads that make a call and sleep take
-/// less. After such a yield, the next [`LEAST`] yields are skipped; after each further one twice as many, up to
-/// [`MOST`]. [`SOON`] short yields in a row reset the number.
+/// Time from which on a yield counts as long: an unrelated thread must have run, because threads that make a call and
+/// sleep take less. After a long yield, the next [`LEAST`] yields are skipped; after each further one twice as many, up
+/// to [`MOST`]. [`SOON`] short yields in a row reset the number.
 const LONG: Duration = Duration::from_micros(100);
-/// The number of yields that are skipped after the first long one.
+/// Number of yields that are skipped after the first long yield.
 const LEAST: u32 = 64;
-/// The most yields that are skipped after a long one.
+/// The greatest number of yields that are skipped after a long yield.
 const MOST: u32 = 4096;
-/// The number of short yields in a row after which long ones before them are forgotten.
+/// Number of short yields in a row after which the long yields before them no longer count.
 const SOON: u32 = 64;
 
-/// The state of the yield policy: which thread yields now, and whether yields pay.
+/// The state of the yield policy of a call end: which thread yields now (lets others run before it sleeps), and whether
+/// yields pay.
 #[derive(Debug, Default)]
 pub(super) struct YieldPolicy {
-    /// The processor, plus 1, on which a thread yields now; 0 if no thread yields.
+    /// Number of the processor, plus 1, on which a thread yields now (lets others run before it sleeps); 0 if no thread
+    /// yields.
     cpu: u32,
     in_vain: u32,
-    /// The number of coming yields (letting other threads run before a sleep) that are still to be skipped.
+    /// Number of coming yields (a thread lets others run before it sleeps) that are still to be skipped.
     left_out: u32,
-    /// The number of yields (letting other threads run before a sleep) that were skipped after the last long one; 0
-    /// once [`SOON`] short ones have reset it.
+    /// Number of yields (a thread lets others run before it sleeps) that were skipped after the last long yield; 0 once
+    /// [`SOON`] short yields in a row have reset it.
     penalty: u32,
-    /// The number of short yields since the last long one or the last reset.
+    /// Number of short yields in a row since the last long yield or the last reset.
     soon: u32,
 }
 
-/// A yield in progress: when it began, and how many threads had been woken and had not run yet.
+/// A yield in progress: when it began, and how many threads had been woken and had not run when it began.
 #[derive(Debug)]
 pub(super) struct Yield {
     begin: Instant,
@@ -51,7 +53,8 @@ pub(super) struct Yield {
 }
 
 impl YieldPolicy {
-    /// Returns whether yields are not skipped now, so that the next thread about to sleep lets others run first.
+    /// Returns whether yields are not being skipped now, so that the next thread which is about to sleep lets others
+    /// run first.
     pub(super) fn pay(&self) -> bool {
         self.left_out == 0
     }
@@ -72,8 +75,8 @@ impl YieldPolicy {
         Some(Yield { begin: Instant::now(), woken_threads })
     }
 
-    /// Ends a yield. `woken_threads` is the number of threads that were woken and have not run yet; the yield has paid
-    /// if the number is smaller than at the beginning.
+    /// Ends the yield `pause`. `woken_threads` is the number of threads that were woken and have not run yet; the yield
+    /// has paid if the number is smaller than at the beginning.
     pub(super) fn end(&mut self, pause: &Yield, woken_threads: usize) {
         self.cpu = 0;
         self.judge(pause.begin.elapsed(), woken_threads < pause.woken_threads);
@@ -105,7 +108,7 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
-    /// Returns how many of the coming yields are skipped.
+    /// Returns how many of the coming yields the policy skips.
     fn left_out(yield_policy: &mut YieldPolicy) -> u32 {
         (0..).take_while(|_| yield_policy.begin(1).is_none()).count() as u32
     }

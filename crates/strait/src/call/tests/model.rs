@@ -35,10 +35,11 @@ mod waiting;
 #[allow(clippy::duplicate_mod, reason = "it is compiled once more, on another ground")]
 mod yield_policy;
 
-/// The most preemptions in one execution: enough for three or four busy threads, and checked in some seconds.
+/// Limit of involuntary thread switches in one execution of a model: enough for three or four busy threads, and checked
+/// in some seconds.
 const PREEMPTIONS: usize = 1;
 
-/// The model's platform, in place of [`crate::call::platform`].
+/// The channel, locks and clock of the model, in place of [`crate::call::platform`].
 mod platform {
     use std::collections::VecDeque;
     use std::sync::Arc;
@@ -55,9 +56,9 @@ mod platform {
     use crate::error::Error;
 
     loom::lazy_static! {
-        /// Whether deadlines of [`Deadline::Passes`] have passed.
+        /// Whether the deadlines of kind [`Deadline::Passes`] have passed in the model.
         static ref LATE: AtomicBool = AtomicBool::new(false);
-        /// Whether a deferred wake-up is forgotten, to show that the model finds such a defect.
+        /// Whether a deferred wake-up is forgotten in the model, to show that the model finds such a defect.
         static ref FORGETFUL: AtomicBool = AtomicBool::new(false);
     }
 
@@ -75,7 +76,7 @@ mod platform {
     #[derive(Debug, Default)]
     struct Queue {
         messages: VecDeque<Vec<u8>>,
-        /// Whether the reader sleeps and no other thread is about to wake it.
+        /// Whether the reader of this queue sleeps and no other thread is about to wake it.
         asleep: bool,
     }
 
@@ -91,14 +92,15 @@ mod platform {
             Self { lanes: [back.clone(), out.clone()] }
         }
 
-        /// Puts a message into the queue. If the reader sleeps, dropping the returned value wakes it.
+        /// Puts a message into the queue of the other side. If the reader there sleeps, dropping the returned value
+        /// wakes it; otherwise returns `None`.
         pub(in crate::call) fn put(&self, message: Vec<u8>) -> Option<WakeOnDrop> {
             let mut queue = unpoisoned(&self.lanes[0].queue);
             queue.messages.push_back(message);
             std::mem::take(&mut queue.asleep).then(|| WakeOnDrop { lane: self.lanes[0].clone() })
         }
 
-        /// Takes all messages in the queue; waits for one until the deadline.
+        /// Takes all messages out of this side's queue; waits until there is one, or until the deadline.
         pub(in crate::call) fn take(&self, deadline: Deadline) -> Result<Vec<Vec<u8>>, Error> {
             let lane = &self.lanes[1];
             let mut queue = unpoisoned(&lane.queue);
@@ -116,7 +118,8 @@ mod platform {
             }
         }
 
-        /// Lets the deadlines of the other end pass, and wakes the threads that sleep there so that they see it.
+        /// Lets the deadlines of kind [`Deadline::Passes`] pass. Wakes the threads of the other end that sleep, by
+        /// `waiters` and on the queue, so that they see this.
         pub(super) fn be_late(&self, waiters: impl FnOnce()) {
             LATE.store(true, Ordering::SeqCst);
             waiters();
@@ -131,7 +134,7 @@ mod platform {
     }
 
     impl WakeOnDrop {
-        /// Wakes the reader, also if deferred wake-ups are forgotten.
+        /// Wakes the reader, even if the model forgets deferred wake-ups.
         pub(super) fn wake(self) {
             self.lane.news.notify_one();
             std::mem::forget(self);
@@ -213,7 +216,7 @@ mod platform {
     pub(in crate::call) enum Deadline {
         Now,
         Never,
-        /// The deadline passes when the test calls `be_late`.
+        /// The deadline passes when the test calls `be_late`; before that, it has not passed.
         Passes,
     }
 
@@ -261,7 +264,7 @@ mod platform {
         }
     }
 
-    /// Does nothing: whether other threads run meanwhile is up to the scheduler.
+    /// Does nothing: the model checker decides which other threads run meanwhile.
     pub(in crate::call) fn yield_now() {}
 
     pub(in crate::call) fn sleep(_: Duration) {
@@ -280,20 +283,20 @@ mod platform {
         mutex.lock().unwrap()
     }
 
-    /// Returns the same processor for all threads.
+    /// Returns 0 for all threads, as if all ran on one processor.
     pub(in crate::call) fn current_cpu() -> u32 {
         0
     }
 }
 
-/// Makes the shipped call end, and the wire of a server that the test plays.
+/// Makes a call end from the code that ships, and the wire of a server that the test itself plays.
 fn pair() -> (Arc<CallShared>, Wire) {
     let wire = Wire::default();
     let server = wire.other_side();
     (Arc::new(CallShared::new(Channel::over(wire), Routes::new(8, 8))), server)
 }
 
-/// Makes a call as [`crate::call::CallEnd::call`] does, and checks its reply.
+/// Makes a call as [`crate::call::CallEnd::call`] does, and checks that the reply has the bytes of `question`.
 fn call(end: &CallShared, question: &[u8], deadline: Deadline) -> Result<(), Error> {
     let (id, deferred_wake) = end.begin(question.into(), deadline, true).map_err(|failed| failed.error)?;
     match end.wait_until(Waits::Reply(id), deadline, deferred_wake, |routes| routes.take_answer(id)) {
@@ -309,7 +312,7 @@ fn call(end: &CallShared, question: &[u8], deadline: Deadline) -> Result<(), Err
     }
 }
 
-/// Takes the next request, as a thread that serves does.
+/// Waits for the next request until the deadline and takes it, as a thread that serves does.
 fn next_request(end: &CallShared, deadline: Deadline) -> Result<(), Error> {
     end.wait_until(Waits::Request, deadline, None, |routes| routes.requests.pop_front()).map(drop)
 }
@@ -322,7 +325,8 @@ fn put(server: &Wire, kind: CallKind, id: u64, payload: &[u8]) {
 
 const UNANSWERED: &[u8] = b"of no interest";
 
-/// Replies to `requests` requests in turn, except to [`UNANSWERED`] ones.
+/// Plays the server: replies to `requests` requests in turn with their own bytes, and never to a request
+/// [`UNANSWERED`].
 fn serve(server: &Wire, mut requests: usize) {
     while requests > 0 {
         for mut message in server.take(Deadline::NEVER).unwrap() {
@@ -336,13 +340,14 @@ fn serve(server: &Wire, mut requests: usize) {
     }
 }
 
-/// Lets the deadlines of the end pass.
+/// Lets the deadlines of the end's threads pass, and wakes these threads.
 fn be_late(end: &CallShared, server: &Wire) {
     server.be_late(|| end.routes().waiters.iter().for_each(|(_, waiter)| waiter.condition.notify_one()));
 }
 
-/// Two threads make the given numbers of calls. The thread that receives wakes the other and lets it run. Meanwhile one
-/// of the two leaves the waking of the server to the other.
+/// Two threads make the given numbers of calls at the same time. The thread that receives wakes the other and lets it
+/// run, and one of the two may leave the waking of the server to the other. Shows that every call gets its reply. With
+/// `forgetful`, a wake-up that was left to another thread is forgotten.
 fn two_threads_call(calls: [usize; 2], forgetful: bool) {
     check_within(PREEMPTIONS, move || {
         if forgetful {
@@ -370,8 +375,8 @@ fn a_wake_up_that_was_left_to_somebody_and_forgotten_is_missed() {
     two_threads_call([2, 1], true);
 }
 
-/// A thread whose call is never answered gives up, perhaps while it receives for the other thread or lets it run. The
-/// other thread still gets its replies.
+/// Two threads make calls, and the server never answers one of them. That thread gives up at its deadline, perhaps
+/// while it receives for the other thread or lets it run. Shows that the other thread still gets its replies.
 #[test]
 fn one_that_gives_up_leaves_the_other_its_reply() {
     check_within(PREEMPTIONS, || {
@@ -393,8 +398,8 @@ fn one_that_gives_up_leaves_the_other_its_reply() {
     });
 }
 
-/// Of two threads that wait for requests, one may give up just when it is woken for a request. Then the other gets that
-/// request.
+/// Two threads wait for requests, and one may give up just when it is woken for a request. Shows that the other thread
+/// then gets that request.
 #[test]
 fn what_one_that_gives_up_was_woken_for_is_anothers() {
     check_within(PREEMPTIONS, || {
@@ -421,9 +426,9 @@ fn what_one_that_gives_up_was_woken_for_is_anothers() {
     });
 }
 
-/// A thread that waits for a reply or a request may be woken for a request, and have its reply before it runs. Then
-/// another thread gets the request, even though a third thread receives all the while, so that no thread is asked to
-/// receive.
+/// A thread that waits for a reply or a request may be woken for a request, and have its reply before it runs. Shows
+/// that another thread then gets the request, even though a third thread receives all the while, so that no thread is
+/// asked to receive.
 #[test]
 fn what_one_was_woken_for_and_leaves_is_anothers() {
     // One preemption more: one to have two threads asleep, and one to receive the two messages one by one.
