@@ -25,7 +25,7 @@ pub const CELLS: usize = 128;
 pub struct RawPeer {
     /// The socket of the link.
     pub socket: OwnedFd,
-    /// What names the ring that we write.
+    /// The token that names, in packets, the ring that this peer writes.
     pub token: u128,
     /// Writes the ring of this peer.
     pub writer: Writer,

@@ -1,4 +1,4 @@
-//! The attacker: it has the sockets and the shared memory, and draws each step from its choices.
+//! The attacker: a process that has the sockets and the shared memory, and draws each of its steps at random.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,7 @@ use crate::world::choices::Choices;
 use crate::world::descriptors::{self, KINDS, Kept, Kind, SLOW};
 use crate::world::donors::Donors;
 
-/// A kind of step.
+/// A kind of step that the attacker can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Step {
@@ -64,7 +64,7 @@ pub enum Step {
     Silence,
 }
 
-/// All steps, and how often each is chosen.
+/// All kinds of steps, each with its weight: a step is chosen in proportion to its weight among those enabled.
 const STEPS: [(Step, usize); 38] = {
     use Step::*;
     [
@@ -109,7 +109,7 @@ const STEPS: [(Step, usize); 38] = {
     ]
 };
 
-/// Those by which a victim knows that its peer is a bad one, as a rule.
+/// The steps by which a victim usually finds out that its peer is a bad peer.
 const FATAL: [Step; 14] = {
     use Step::*;
     [
@@ -130,69 +130,70 @@ const FATAL: [Step; 14] = {
     ]
 };
 
-/// A link to the victim.
+/// A link between the attacker and the victim.
 #[derive(Debug)]
 struct Link {
     peer: RawPeer,
-    /// The victim's end of the socket, if the attacker kept a copy.
+    /// A copy of the victim's end of the socket, if the attacker has one.
     copy: Option<OwnedFd>,
 }
 
-/// Lanes that were announced over a link.
+/// An arena that the attacker announced, and the index of the link over which it did.
 #[derive(Debug)]
 struct Announced {
     arena: Arena,
     link: usize,
 }
 
-/// What the attacker may do, and where.
+/// The attacker's means: the places it can reach and the steps it may take.
 #[derive(Debug, Default)]
 pub struct Means {
-    /// Where a listener of the victim's is.
+    /// The path of the victim's listener, if it has one.
     pub listener: Option<PathBuf>,
-    /// What stands behind descriptors that are slow to close.
+    /// The helper processes behind descriptors that are slow to close, if there are any.
     pub donors: Option<Donors>,
-    /// Whether the victim is in the same process and thread: then nothing sleeps, and no descriptor is slow to close.
+    /// Whether the victim runs in the same process and thread. If so, the attacker never sleeps and makes no
+    /// descriptor that is slow to close.
     pub within: bool,
-    /// Names of steps; if there are any, no others are taken.
+    /// The names of the only steps that the attacker may take; if empty, it may take all.
     pub only: Vec<String>,
 }
 
-/// The attacker.
+/// The attacker of one world: its links to the victim, all that it sent, and the choices of its next steps.
 pub struct Attacker<'a> {
     choices: Choices,
     means: Means,
     enabled: Vec<(Step, usize)>,
     kinds: Vec<Kind>,
     links: Vec<Link>,
-    /// Visitors that have sent a connect request and were not let in yet.
+    /// Pending connections of the attacker: each has sent a connect request and was not accepted yet.
     guests: Vec<RawPeer>,
     arenas: Vec<Announced>,
-    /// Memory that was sent otherwise: cells, blocks, pipes.
+    /// Memory that was sent outside of arenas: cells, blocks and buffers of data pipes.
     memories: Vec<Arc<Memory>>,
     introduced: u64,
-    /// Whether it begins each link with a packet of no bytes.
+    /// Whether the attacker begins each link with a packet of no bytes.
     mute: bool,
     kept: Kept,
     history: VecDeque<(Packet, Vec<OwnedFd>)>,
     later: VecDeque<(usize, Packet, Vec<OwnedFd>)>,
     tell: Box<dyn FnMut(&str) + 'a>,
-    /// Microseconds of work that what was sent may cost an honest receiver.
+    /// Microseconds of work that everything sent since the last [`Attacker::take_valid`] may cost an honest receiver.
     valid: u64,
 }
 
-/// What a pending connection says that wants to be let in.
+/// The connect request, which asks a listener to accept the attacker.
 const CONNECT: Packet =
     Packet { kind: packet_kind::CONNECT, descriptors: 0, token: 0, fields: [handshake::MAGIC, 0, 0] };
 
-/// Most of each that is held.
+/// The largest number of arenas, and of other pieces of memory, that the attacker remembers.
 const MOST: usize = 24;
 
 fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Keeps a part of what there is, at least one.
+/// Returns a random part of `all`, at least one element.
 fn some_of<T: Copy>(all: &[T], choices: &mut Choices) -> Vec<T> {
     let times = choices.pick(&[1, 2, 2, 3, 4]);
     let mut some: Vec<T> = all.iter().copied().filter(|_| times == 1 || choices.one_in(times)).collect();
@@ -203,8 +204,12 @@ fn some_of<T: Copy>(all: &[T], choices: &mut Choices) -> Vec<T> {
 }
 
 impl<'a> Attacker<'a> {
-    /// One that has these sockets, and copies of the victim's ends of some. Of the steps that there are it takes some only,
-    /// so that what needs few kinds of steps in a row is found too.
+    /// Returns an attacker that has these sockets, some with a copy of the victim's end, and starts a link on each.
+    ///
+    /// The attacker takes only some kinds of steps, which it draws here. So it also finds mistakes that show only if
+    /// the same few kinds of steps follow one another.
+    ///
+    /// `tell` is called with a line of text about each step.
     pub fn new(
         mut choices: Choices,
         means: Means,
@@ -212,7 +217,7 @@ impl<'a> Attacker<'a> {
         mut tell: impl FnMut(&str) + 'a,
     ) -> io::Result<Self> {
         let mut enabled = some_of(&STEPS, &mut choices);
-        // Half the time what ends a link at once is left out, so that it gets far.
+        // In half of the worlds the steps that end a link at once are left out, so that the attacker gets far.
         if choices.one_in(2) {
             enabled.retain(|(step, _)| !FATAL.contains(step));
             enabled.push((Step::Message, 1));
@@ -255,12 +260,13 @@ impl<'a> Attacker<'a> {
         (self.tell)(text);
     }
 
-    /// Microseconds of work that what was sent since the last call may cost an honest receiver.
+    /// Returns the microseconds of work that everything sent since the last call may cost an honest receiver.
     pub fn take_valid(&mut self) -> u64 {
         std::mem::take(&mut self.valid)
     }
 
-    /// Begins on a socket, as an honest peer does as a rule.
+    /// Starts a link on a socket: usually as an honest peer does, sometimes in a wrong way or in silence. `copy` is
+    /// the victim's end of the socket, if the attacker has it.
     fn meet(&mut self, socket: OwnedFd, copy: Option<OwnedFd>) -> io::Result<()> {
         let how = if self.mute { 8 } else { self.choices.below(10) };
         let cells = self.choices.pick(&[4, 16, 128, 1024]);
@@ -286,12 +292,12 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Whether an input has made all its choices.
+    /// Returns whether the choices come from an input that is used up.
     pub fn is_over(&self) -> bool {
         self.choices.are_over()
     }
 
-    /// Takes a step. What fails is as good as what does not.
+    /// Takes one step. A step that fails is not an error.
     pub fn act(&mut self) {
         let total: usize = self.enabled.iter().map(|(_, weight)| weight).sum();
         let mut at = self.choices.below(total);
@@ -368,13 +374,13 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Up to so many bytes.
+    /// Returns at most `most` equal bytes.
     fn bytes(&mut self, most: usize) -> Vec<u8> {
         let len = self.choices.below(most + 1);
         vec![self.choices.below(256) as u8; len]
     }
 
-    /// Bytes that a record in the ring can have.
+    /// Returns the number of bytes of payload that the longest record in the ring of a link can have.
     fn room(&self, link: usize) -> usize {
         self.links[link].peer.writer.ring.count() * CELL - HEADER
     }
@@ -392,13 +398,13 @@ impl<'a> Attacker<'a> {
         made.map(|fd| (kind, fd))
     }
 
-    /// Some descriptors, which are told of.
+    /// Returns up to `most` new descriptors, and writes their kinds to the trail.
     fn descriptors(&mut self, most: usize) -> Vec<OwnedFd> {
         let count = 1 + self.choices.below(most);
         let made: Vec<_> = (0..count.min(4)).filter_map(|_| self.descriptor()).collect();
         let text: Vec<_> = made.iter().map(|(kind, _)| format!("{kind:?}")).collect();
         let mut descriptors: Vec<_> = made.into_iter().map(|(_, fd)| fd).collect();
-        // Others are the same once more.
+        // The remaining descriptors are duplicates of the last one.
         while !descriptors.is_empty() && descriptors.len() < count {
             let Ok(again) = descriptors[descriptors.len() - 1].try_clone() else { break };
             descriptors.push(again);
@@ -407,8 +413,8 @@ impl<'a> Attacker<'a> {
         descriptors
     }
 
-    /// Sends a packet and lets go of its descriptors, so that the victim may be the last that has them. One that was not
-    /// sent keeps them, as their close may take long.
+    /// Sends a packet and closes its descriptors here, so that the victim can have the last copies. If the packet was
+    /// not sent, the descriptors stay open, because closing them may take long.
     fn send_away(&mut self, link: usize, packet: &Packet, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).take(wire::MOST_DESCRIPTORS).collect();
         let sent = self.links[link].peer.packet(packet, &borrowed);
@@ -491,14 +497,15 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Reads as an honest peer does, if the words that it reads can be believed.
+    /// Receives as an honest peer does, if the header in the ring can be believed. Otherwise, and within one process,
+    /// only gives credit.
     fn receive(&mut self, link: usize) -> io::Result<()> {
         let peer = &mut self.links[link].peer;
         peer.pump()?;
         let Some(reader) = &peer.reader else { return Ok(()) };
         let cell = reader.position % reader.ring.count();
         let len = crate::record::len_of(reader.ring.header(cell).load(SeqCst));
-        // In one process a mistake of this one's would be taken for one of the victim's.
+        // Within one process, a mistake of the attacker would be taken for a mistake of the victim.
         if self.means.within || len + HEADER > (reader.ring.count() - cell) * CELL {
             return peer.give_credit();
         }
@@ -515,7 +522,8 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.send(&bytes)
     }
 
-    /// A packet that an honest peer could send, with what belongs to it, or one with something changed.
+    /// Sends a packet that an honest peer could send, with fitting descriptors; in one of three cases with a field
+    /// changed.
     fn any_packet(&mut self, link: usize) -> io::Result<()> {
         let (mut packet, descriptors) = self.packet(link);
         let changed = self.choices.one_in(3);
@@ -562,7 +570,7 @@ impl<'a> Attacker<'a> {
         (packet, descriptors)
     }
 
-    /// What belongs beside a packet of this kind, as a rule.
+    /// Returns a descriptor of the kind that belongs to a packet of this kind; in one of four cases any descriptor.
     fn fitting(&mut self, packet: &Packet) -> Option<OwnedFd> {
         if self.choices.one_in(4) {
             let (kind, fd) = self.descriptor()?;
@@ -606,7 +614,7 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.packet(packet, &borrowed)
     }
 
-    /// Commits a record whose packet comes late, or never.
+    /// Publishes a record before the packet that it needs. The packet is sent later, or never.
     fn note_for_later(&mut self, link: usize) -> io::Result<()> {
         let peer = &self.links[link].peer;
         let packet = match self.choices.below(3) {
@@ -636,7 +644,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Many of the same, which say nothing.
+    /// Sends many equal packets, notifications or futex wake-ups that announce nothing.
     fn flood(&mut self, link: usize) -> io::Result<()> {
         let what = self.choices.below(5);
         let count = self.choices.pick(&[20, 200, 1000]);
@@ -674,7 +682,8 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.packet(&packet, &[])
     }
 
-    /// Sets an option of the attacker's own socket, or of the victim's, if the attacker has a copy of it.
+    /// Sets an option of the attacker's own socket, or, with `theirs`, of the victim's, if the attacker has a copy of
+    /// it.
     fn option(&mut self, link: usize, theirs: bool) -> io::Result<()> {
         const SO_PEEK_OFF: i32 = 42;
         const SO_PASSPIDFD: i32 = 76;
@@ -700,7 +709,7 @@ impl<'a> Attacker<'a> {
         let socket = if theirs { end.copy.as_ref() } else { Some(&end.peer.socket) };
         let Some(socket) = socket.map(AsRawFd::as_raw_fd) else { return Ok(()) };
         if !theirs && option == SO_PASSPIDFD {
-            // What comes then this one would have to close.
+            // With this option the attacker would have to close the descriptors that it receives.
             return Ok(());
         }
         self.told(&format!("  option {option} = {value}"));
@@ -711,20 +720,21 @@ impl<'a> Attacker<'a> {
             _ => 4,
         };
         if theirs && self.choices.one_in(4) {
-            // Whether calls on it block.
+            // Changes whether calls on the socket block.
             // SAFETY: words.
             let flags = unsafe { libc::fcntl(socket, libc::F_GETFL) };
             // SAFETY: words.
             unsafe { libc::fcntl(socket, libc::F_SETFL, flags ^ libc::O_NONBLOCK) };
         }
-        // SAFETY: the pointer is to a local that is longer than is said.
+        // SAFETY: the pointer is to a local of 16 bytes, and `len` is at most 16.
         match unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, option, values.as_ptr().cast(), len) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Takes packets that are for the victim, or looks at them; sends as the victim.
+    /// Uses the copy of the victim's end: receives a packet that is for the victim, looks at one, or sends one as the
+    /// victim. Does nothing without a copy.
     fn steal(&mut self, link: usize) -> io::Result<()> {
         let Some(copy) = &self.links[link].copy else { return Ok(()) };
         let mut buffer = [0; 48];
@@ -748,7 +758,8 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Has the kernel cut each packet to the victim to so many bytes, or drop it.
+    /// Attaches a socket filter, so that the kernel cuts each packet to the victim to a number of bytes, or drops it.
+    /// Does nothing without a copy of the victim's end.
     fn filter(&mut self, link: usize) -> io::Result<()> {
         let Some(copy) = self.links[link].copy.as_ref().map(AsRawFd::as_raw_fd) else { return Ok(()) };
         let len = self.choices.pick(&[0u32, 1, 24, 47, 48]);
@@ -763,7 +774,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// A record with anything in its header.
+    /// Puts a record whose header can have any value.
     fn record(&mut self, link: usize) -> io::Result<()> {
         let payload = self.bytes(100);
         let kind = self.choices.below(usize::from(kind::END) + 1) as u8;
@@ -783,7 +794,7 @@ impl<'a> Attacker<'a> {
         peer.wake()
     }
 
-    /// A record as long as a huge ring, which has no page yet.
+    /// Grows into a huge ring whose memory has no page yet, and publishes one record almost as long as that ring.
     fn huge_record(&mut self, link: usize) -> io::Result<()> {
         let cells = 1usize << self.choices.pick(&[14, 20, 23]);
         let memory = Arc::new(Memory::create(cells * CELL)?);
@@ -794,7 +805,7 @@ impl<'a> Attacker<'a> {
         let len = (cells - at) * CELL - 64 - HEADER;
         peer.writer.ring.header(at).store(header(kind::MESSAGE, len, 0), SeqCst);
         peer.writer.position += crate::record::cells_for(len);
-        // A victim that takes it has to copy it.
+        // A victim that receives the message has to copy it.
         self.valid += 300 + len.min(1 << 20) as u64 / 500;
         peer.wake()
     }
@@ -848,13 +859,14 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// An arena, and the link on which it is known.
+    /// Returns an arena and the index of the link over which it was announced; once in a while the index of another
+    /// link. Announces a new arena if there is none, and sometimes otherwise.
     fn announced(&mut self, link: usize) -> io::Result<(Arena, usize)> {
         if self.arenas.is_empty() || self.choices.one_in(3) {
             self.arena(link)?;
         }
         let at = self.arenas.len() - 1 - self.choices.below(self.arenas.len().min(4));
-        // Once in a while over another link than it belongs to.
+        // Once in a while the arena is used over another link than its own.
         let stranger = self.choices.one_in(10);
         let Announced { arena, link: known } = &self.arenas[at];
         Ok((arena.clone(), if stranger { link } else { *known }))
@@ -881,7 +893,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Many lanes of which each only says where to go on.
+    /// Sends an end in the first of many lanes, each of which only says that the end goes on in the next.
     fn row(&mut self, link: usize) -> io::Result<()> {
         let lanes = match self.means.within {
             true => self.choices.pick(&[10, 1000]),
@@ -955,7 +967,8 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.wake_reader_of(&ring)
     }
 
-    /// A link to another process, which is this one, or nobody.
+    /// Sends the victim a socket to another process, whose other end is the attacker's own: as a further link, or
+    /// never used.
     fn introduce(&mut self, link: usize) -> io::Result<()> {
         let (ours, theirs) = unix_pair()?;
         let number = self.choices.below(self.introduced as usize + 2) as u64;
@@ -1035,7 +1048,7 @@ impl<'a> Attacker<'a> {
         table.0.extend(or(0).to_le_bytes());
         let table = table.end(arena.name(slot), self.choices.below(2) as u8, 0, 0);
         let memory = Arc::new(Memory::create(4096 + 8192)?);
-        // Something to be read.
+        // The counter of bytes written, so that the victim finds something to read.
         memory.word64(0).store(self.choices.pick(&[0, 100, 8192, 8193]), SeqCst);
         let fd = memory.fd().try_clone_to_owned()?;
         self.remember(memory);
@@ -1054,7 +1067,7 @@ impl<'a> Attacker<'a> {
         Ok(Some(socket))
     }
 
-    /// Connects to the victim's listener, and asks to be let in.
+    /// Connects to the victim's listener and sends a handshake and a connect request.
     fn connect_by_name(&mut self) -> io::Result<()> {
         let Some(socket) = self.connect()? else { return Ok(()) };
         wire::send(&socket, &handshake::announce(0).to_bytes(), &[])?;
@@ -1064,7 +1077,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Connects to the victim's listener, and says something or nothing.
+    /// Connects to the victim's listener and sends nothing, something wrong, or a connect request.
     fn visit(&mut self) -> io::Result<()> {
         let how = self.choices.below(6);
         self.told(&format!("  a visitor, {how}"));
@@ -1089,7 +1102,8 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Says open packet for pending connections that were let in.
+    /// Sends the open packet on each pending connection that was accepted, which then is a link, and forgets those
+    /// that were refused.
     fn enter(&mut self) {
         for mut guest in std::mem::take(&mut self.guests) {
             match guest.pump() {
@@ -1107,7 +1121,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Forgets a link that the victim has ended, and comes anew by the listener.
+    /// Forgets a link that the victim has ended, and connects to the listener once more.
     fn lose(&mut self, link: usize) {
         self.told(&format!("link {link} is over"));
         self.kept.keep_link(self.links.remove(link).copy);

@@ -1,6 +1,6 @@
-//! Where the choices of a world come from: a seed, or the input of a fuzzer.
+//! The source of a world's choices: a seed, or the input of a fuzzer.
 
-/// A row of choices. The same source makes the same row.
+/// A sequence of choices. Two sequences from the same source are equal.
 #[derive(Clone, Debug)]
 pub struct Choices(Source);
 
@@ -10,7 +10,7 @@ enum Source {
     Input { bytes: Vec<u8>, at: usize },
 }
 
-/// Numbers at which mistakes are made: borders of types, of cells and of pages.
+/// Numbers at which mistakes are likely: the limits of types, of cells and of pages.
 const NASTY: [u64; 20] = [
     0,
     1,
@@ -35,7 +35,8 @@ const NASTY: [u64; 20] = [
 ];
 
 impl Choices {
-    /// The choices of a seed. Parts of a world that must not disturb each other's choices have a `part` each.
+    /// Returns the choices of a seed and a round. Parts of a world whose choices must not depend on each other use
+    /// different values of `part`.
     pub fn of_seed(seed: u64, round: u64, part: u64) -> Self {
         let mut choices = Self(Source::Seed(seed ^ round.rotate_left(24) ^ part.rotate_left(52)));
         for _ in 0..3 {
@@ -44,17 +45,18 @@ impl Choices {
         choices
     }
 
-    /// The choices that an input makes; when the input ends, each further choice is the first of its kind.
+    /// Returns the choices that an input makes. When the input is used up, each further choice is the first of its
+    /// kind.
     pub fn of_input(bytes: &[u8]) -> Self {
         Self(Source::Input { bytes: bytes.to_vec(), at: 0 })
     }
 
-    /// Whether an input has no more choices to make.
+    /// Returns whether the choices come from an input that is used up. Always false for a seed.
     pub fn are_over(&self) -> bool {
         matches!(&self.0, Source::Input { bytes, at } if *at >= bytes.len())
     }
 
-    /// A word. (Splitmix64; of an input, the next four bytes, spread.)
+    /// Returns a 64-bit number: of a seed by Splitmix64, of an input its next four bytes as the lower half.
     pub fn word(&mut self) -> u64 {
         match &mut self.0 {
             Source::Seed(state) => {
@@ -74,7 +76,7 @@ impl Choices {
         }
     }
 
-    /// A number below `limit`. Of an input it takes one byte, if that is enough.
+    /// Returns a number below `limit` (0 if `limit` is 0). Of an input, one byte is used if `limit` is at most 256.
     pub fn below(&mut self, limit: usize) -> usize {
         match &mut self.0 {
             Source::Input { bytes, at } if limit <= 256 => {
@@ -86,17 +88,17 @@ impl Choices {
         }
     }
 
-    /// True once in so many times.
+    /// Returns true with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) + 1 == times
     }
 
-    /// One of them.
+    /// Returns one of the elements of `among`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, among: &[T]) -> T {
         among[self.below(among.len())]
     }
 
-    /// A word of the kind that breaks things: borders, small numbers, nonsense.
+    /// Returns a number that is likely to find mistakes: the limit of a type, a small number, or any number.
     pub fn nasty(&mut self) -> u64 {
         match self.below(3) {
             0 => self.word(),

@@ -1,4 +1,4 @@
-//! Starts the processes of each round, looks at them from outside, and says what is not as it must be.
+//! The controller: starts the processes of each round, watches them from outside, and reports mistakes.
 
 use std::fmt::Write as _;
 use std::io;
@@ -20,63 +20,67 @@ use crate::world::victim::{CLOSER, LATE};
 /// How long a phase of a round lasts.
 const PHASE: Duration = Duration::from_millis(250);
 
-/// How long anything of a round may take that has to happen.
+/// How long a round waits for an event that must happen, before its absence counts as a mistake.
 const SOON: Duration = Duration::from_secs(20);
 
-/// All that the victim held for its peer is given back this long after the peer's end.
+/// How long after its peer's end the victim may still hold anything for that peer.
 const GIVEN_BACK: Duration = Duration::from_secs(1);
 
-/// Of a processor, what a waiting victim may use more than beside an attacker that burns one.
+/// The share of a processor that a waiting victim may use under attack in addition to its share beside an attacker
+/// that only uses a processor.
 const SHARE: f64 = 0.05;
 
-/// The same in a build without optimisation.
+/// The share of a processor that [`SHARE`] is in a build without optimisation.
 const SHARE_UNOPTIMISED: f64 = 0.25;
 
-/// Times in a row that a waiting victim uses too much before it is said so.
+/// The number of measurements in a row in which a waiting victim uses too much processor time before that counts as a
+/// mistake.
 const WINDOWS: usize = 3;
 
-/// Lines of the trails that are printed.
+/// The number of lines of the trails that are printed.
 const LINES: usize = 150;
 
-/// What is run.
+/// What to run: a seed, and for how long.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The seed.
+    /// The seed of all rounds.
     pub seed: u64,
-    /// How long to go on.
+    /// How long new rounds begin.
     pub time: Duration,
-    /// The first round.
+    /// The number of the first round.
     pub first: u64,
-    /// Only this many rounds.
+    /// The largest number of rounds.
     pub rounds: u64,
-    /// Names of the only steps that attackers take; none for all.
+    /// The names of the only steps that attackers take; if empty, they take all.
     pub only: Vec<String>,
-    /// Whether others' channels are to be as fast as beside an attacker that burns a processor.
+    /// Whether it counts as a mistake if other channels of the victim are much slower under attack than beside an
+    /// attacker that only uses a processor.
     pub speed: bool,
-    /// Whether each round is told of.
+    /// Whether a line about each round is printed.
     pub told: bool,
 }
 
-/// What a process has.
+/// What a process holds: numbers of descriptors, mappings and threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     descriptors: usize,
-    /// Of memory that an attacker made, and of the ledger.
+    /// The number of mappings of memory that this crate made: the attacker's and the ledger.
     foreign: usize,
-    /// Of memory that the library made.
+    /// The number of mappings of memory that the library made.
     own: usize,
     threads: usize,
 }
 
-/// Mappings of its own that the victim may have more than before: for its honest channels, which have been used since.
+/// The number of mappings of the library's memory that the victim may have more than before the attack, for its
+/// honest channels, which were used meanwhile.
 const OWN_MAPPINGS: usize = 40;
 
-/// What was seen in all rounds.
+/// Measurements of all rounds together.
 #[derive(Debug, Default)]
 struct Seen {
     burning: Vec<Duration>,
     attacked: Vec<Duration>,
-    /// Shares of a processor that a waiting victim used beside an attacker that burns one.
+    /// The shares of a processor that a waiting victim used beside an attacker that only uses a processor.
     idle: Vec<f64>,
     steps: u64,
     calls: u64,
@@ -105,14 +109,15 @@ fn what_is_open(process: u32) -> String {
     kinds.into_iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The most memory that a process had so far, in bytes.
+/// Returns the largest amount of memory that a process has had so far, in bytes.
 fn peak(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// The processor time that each thread of a process has used, but for the one that closes what the program took out.
+/// Returns the name of each thread of a process and the processor time that it has used. Leaves out the thread that
+/// closes what the program took out of messages.
 fn used(process: u32) -> Vec<(String, Duration)> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     let used = |entry: std::fs::DirEntry| {
@@ -124,7 +129,8 @@ fn used(process: u32) -> Vec<(String, Duration)> {
     entries.flatten().filter_map(used).collect()
 }
 
-/// What was used since.
+/// Returns the name of each thread of a process and the processor time that it has used since `before`, a result of
+/// [`used`].
 fn used_since(before: &[(String, Duration)], process: u32) -> Vec<(String, Duration)> {
     let since = |(name, now): (String, Duration)| {
         let then = before.iter().find(|(other, _)| *other == name).map_or(Duration::ZERO, |(_, then)| *then);
@@ -143,13 +149,13 @@ fn middle(times: &[Duration]) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// Starts a process of a round, with these descriptors.
+/// Starts a process of a round that inherits these descriptors and no others.
 fn start(arguments: &Arguments, inherited: &[BorrowedFd<'_>]) -> io::Result<Child> {
     for fd in inherited {
         fcntl_setfd(fd, FdFlags::empty())?;
     }
     let started = Command::new(std::env::current_exe()?)
-        // With those that it starts itself.
+        // A process group, which has the processes that the child starts too.
         .process_group(0)
         .args(arguments.to_words())
         .stdin(Stdio::null())
@@ -161,14 +167,14 @@ fn start(arguments: &Arguments, inherited: &[BorrowedFd<'_>]) -> io::Result<Chil
     started
 }
 
-/// Kills a process and those that it has started.
+/// Kills a process of a round and the processes that it has started.
 fn kill(child: &Child) {
     if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
 
-/// A round in progress.
+/// A round in progress: its processes and their ledger.
 struct Round<'a> {
     run: &'a Run,
     number: u64,
@@ -177,16 +183,17 @@ struct Round<'a> {
     victim: Child,
     attacker: Child,
     bystander: Child,
-    /// What the victim had before it met the attacker, without the attacker's sockets.
+    /// What the victim held before it met the attacker, without the sockets for the attacker.
     before: Held,
     peak_before: u64,
 }
 
 impl Run {
-    /// Runs rounds, until time is up or something is not as it must be: what that is.
+    /// Runs rounds until the time or the number of rounds is used up, or until a mistake is found. Returns `Ok` with
+    /// a summary, or `Err` with a report of the mistake.
     ///
     /// # Errors
-    /// What the kernel refused the controller.
+    /// Errors of the kernel in the controller itself.
     pub fn go(&self) -> io::Result<Result<String, String>> {
         let begun = Instant::now();
         let mut seen = Seen::default();
@@ -252,7 +259,7 @@ impl<'a> Round<'a> {
         attacker_has.push(ledger.file());
         let copies: Vec<i32> =
             plan.links.iter().zip(&theirs).map(|(copied, fd)| if *copied { fd.as_raw_fd() } else { -1 }).collect();
-        // It inherits no copy that it is not to have.
+        // The attacker must not inherit an end of the victim of which the plan gives it no copy.
         attacker_has.retain(|fd| {
             !theirs.iter().any(|other| other.as_raw_fd() == fd.as_raw_fd()) || copies.contains(&fd.as_raw_fd())
         });
@@ -262,7 +269,7 @@ impl<'a> Round<'a> {
         Ok(Self { run, number, plan, ledger, victim, attacker, bystander, before, peak_before })
     }
 
-    /// Waits until something is so, or for so long; false then.
+    /// Waits until `so` returns true, but not longer than `limit`. Returns whether it did.
     fn until(&self, limit: Duration, so: impl Fn(&Self) -> bool) -> bool {
         let end = Instant::now() + limit;
         while !so(self) {
@@ -274,7 +281,7 @@ impl<'a> Round<'a> {
         true
     }
 
-    /// Plays it; what was found.
+    /// Plays the round. Returns the first mistake that was found, if there was one.
     fn play(&mut self, seen: &mut Seen) -> Option<String> {
         if !self.until(SOON, |round| round.ledger.get(Word::VictimIn) == 1 && round.ledger.get(Word::RoundTrips) > 4) {
             return Some("the victim and the bystander did not begin".into());
@@ -290,7 +297,8 @@ impl<'a> Round<'a> {
         self.let_go(seen)
     }
 
-    /// What is seen at any time: what others found, calls that do not end, what is held.
+    /// Checks everything that must hold at any time: no mistake recorded by others, no call that does not end, not
+    /// too much held. Returns the mistake, if there is one.
     fn look(&mut self) -> Option<String> {
         if let Some(found) = self.ledger.findings().first() {
             return Some(found.clone());
@@ -304,8 +312,8 @@ impl<'a> Round<'a> {
         (0..SLOTS).find_map(|slot| self.late(slot)).or_else(|| self.too_much())
     }
 
-    /// A call that goes on for too long, or has used a processor for too long. One whose thread could run, or waits for another
-    /// that could, has more time.
+    /// Returns a description if the call in this slot has taken too long, or has used a processor for too long. There
+    /// is more time if its thread, or another thread of the victim, could run but has no processor.
     fn late(&self, slot: usize) -> Option<String> {
         let call = self.ledger.call(slot)?;
         let took = now().checked_sub(call.begun)?;
@@ -325,7 +333,7 @@ impl<'a> Round<'a> {
             .then(|| format!("{} goes on for {took:?} of {:?}, in state {state}", call.name, call.allowed))
     }
 
-    /// The threads of the victim, and whether each sleeps.
+    /// Returns the number of each thread of the victim and its state as in `/proc` (`R` for running or ready to run).
     fn states(&self) -> Vec<(u64, char)> {
         let tasks = format!("/proc/{}/task", self.victim.id());
         let Ok(entries) = std::fs::read_dir(tasks) else { return Vec::new() };
@@ -337,12 +345,12 @@ impl<'a> Round<'a> {
         entries.flatten().filter_map(state).collect()
     }
 
-    /// Whether more is held than may be.
+    /// Returns a description if the victim holds more descriptors, mappings or memory than it may.
     fn too_much(&self) -> Option<String> {
         let process = self.victim.id();
         let Held { descriptors, foreign, .. } = held(process);
         let own = self.ledger.get(Word::Own) as usize + 200;
-        // What a peer process may have held; three quarters of all that there are, and 64, hold for all of them.
+        // The limit for a peer process; and the limit for all of them, three quarters of all descriptors and 64 more.
         let of_peers = if self.plan.tight { 300 } else { 8192 };
         let scarce = self.plan.descriptors as usize * 3 / 4 + 64;
         let most = self.before.descriptors + own + of_peers.min(scarce);
@@ -375,7 +383,7 @@ impl<'a> Round<'a> {
         self.watch(PHASE)
     }
 
-    /// The victim waits: how much of a processor it uses.
+    /// Has the victim wait, and checks how much processor time it uses. Returns the mistake, if there is one.
     fn quiet(&mut self, seen: &mut Seen) -> Option<String> {
         let number = self.ledger.begin_phase(Phase::Quiet);
         let end = Instant::now() + SOON;
@@ -388,7 +396,7 @@ impl<'a> Round<'a> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What spins goes on with it; what only once took longer, on a machine that does other things, does not.
+        // A victim that spins fails every measurement. One that took longer once, on a busy machine, does not.
         let mut found = None;
         for _ in 0..WINDOWS {
             match self.measure(seen) {
@@ -399,7 +407,8 @@ impl<'a> Round<'a> {
         found
     }
 
-    /// How much of a processor the waiting victim uses for the time of a phase: what is wrong with it.
+    /// Measures for one phase how much processor time the waiting victim uses. Returns `Err` with a description if it
+    /// is too much or something else is wrong.
     fn measure(&mut self, seen: &mut Seen) -> Result<(), String> {
         let (process, begun) = (self.victim.id(), Instant::now());
         let work = |round: &Self| round.ledger.get(Word::Work) + round.ledger.get(Word::Valid);
@@ -427,7 +436,8 @@ impl<'a> Round<'a> {
         Err(format!("a waiting victim used {used:?} in {elapsed:?}, where {what}"))
     }
 
-    /// The attacker ends, and the victim lets go.
+    /// Ends the attacker, has the victim close everything, and checks that it holds no more than before. Returns the
+    /// mistake, if there is one.
     fn let_go(&mut self, seen: &mut Seen) -> Option<String> {
         if self.plan.killed {
             kill(&self.attacker);
@@ -512,7 +522,7 @@ impl<'a> Round<'a> {
         text
     }
 
-    /// The attacker is gone, and whatever stood behind its descriptors.
+    /// Ends the attacker and the helper processes behind its descriptors.
     fn end_attacker(&mut self) {
         kill(&self.attacker);
         let _ = self.attacker.wait();

@@ -1,4 +1,4 @@
-//! Descriptors of every kind that the kernel gives to anybody, and some that it gives to few.
+//! Descriptors of every kind that the kernel gives to any process, and of some kinds that need privileges.
 
 use std::ffi::{CStr, c_int, c_long};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use crate::wire;
 use crate::world::choices::Choices;
 use crate::world::donors::Donors;
 
-/// What a descriptor stands for.
+/// A kind of descriptor, by the file that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Kind {
@@ -68,7 +68,7 @@ pub enum Kind {
     PerfEvent,
 }
 
-/// All of them.
+/// All kinds of descriptors that need no helper process.
 pub const KINDS: [Kind; 46] = {
     use Kind::*;
     [
@@ -115,48 +115,50 @@ pub const KINDS: [Kind; 46] = {
         MessageQueue,
         BpfMap,
         PerfEvent,
-        // Those whose last close takes long, at the end.
+        // The kinds whose last close takes long are at the end.
         PacketRing,
         TcpLingers,
         UnixWithLinger,
     ]
 };
 
-/// Kinds whose last close waits for the attacker, or for long: a connection that lingers until nobody listens any more, or 10 ms for each.
+/// The kinds whose last close waits: for the attacker, for 10 ms, or, for a connection that lingers, until its peer
+/// closes or the time to linger is up.
 pub const SLOW: [Kind; 7] = {
     use Kind::*;
     [PacketRing, Inotify, Fanotify, TcpLingers, UnixWithLinger, StuckUserfault, FuseFile]
 };
 
-/// How long connections linger.
+/// How long the close of a connection that lingers waits for its peer.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// What has to stay open for a descriptor to be what it is.
+/// Descriptors that must stay open so that another descriptor remains what it is.
 #[derive(Debug, Default)]
 pub struct Kept {
     descriptors: Vec<OwnedFd>,
-    /// Whether what is too much is closed at once: where nothing is slow to close.
+    /// Whether the oldest descriptor is closed when there are too many. Otherwise it leaks, because its close may
+    /// take long.
     pub closes: bool,
 }
 
-/// Most that are kept.
+/// The largest number of descriptors that a [`Kept`] holds.
 const MOST_KEPT: usize = 400;
 
 impl Kept {
-    /// Keeps the victim's end of a link that is over.
+    /// Stores the victim's end of a link that is over, if the attacker has a copy of it.
     pub fn keep_link(&mut self, copy: Option<OwnedFd>) {
         if let Some(copy) = copy {
             self.keep(copy);
         }
     }
 
-    /// Keeps it.
+    /// Stores a descriptor so that it stays open. If there are then too many, the oldest is closed or leaks.
     pub fn keep(&mut self, fd: impl Into<OwnedFd>) {
         self.descriptors.push(fd.into());
         if self.descriptors.len() > MOST_KEPT {
             let oldest = self.descriptors.remove(0);
             if !self.closes {
-                // To close it may take as long as it takes the victim.
+                // Closing it here may take as long as in the victim.
                 std::mem::forget(oldest);
             }
         }
@@ -164,7 +166,7 @@ impl Kept {
 }
 
 fn owned(fd: c_long) -> Option<OwnedFd> {
-    // SAFETY: a descriptor that the kernel has just made for this process, if it is no error.
+    // SAFETY: a number that is no error is a descriptor that the kernel has just made for this process.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
@@ -176,7 +178,7 @@ fn pair(kind: SocketType) -> Option<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()
 }
 
-/// A connection whose last close waits until its time to linger is up, as the other side reads nothing.
+/// Returns a connection whose last close waits until its time to linger is up, because the other side reads nothing.
 fn lingers(kept: &mut Kept) -> Option<OwnedFd> {
     let listener = TcpListener::bind("127.0.0.1:0").ok()?;
     let client = TcpStream::connect(listener.local_addr().ok()?).ok()?;
@@ -189,7 +191,7 @@ fn lingers(kept: &mut Kept) -> Option<OwnedFd> {
     Some(client.into())
 }
 
-/// A Unix socket in whose queue these descriptors are.
+/// Returns a Unix socket with the descriptors `inner` in its queue. If `stays`, the socket's peer stays open.
 fn wrapped(inner: &[BorrowedFd<'_>], kept: &mut Kept, stays: bool) -> Option<OwnedFd> {
     let (one, other) = pair(SocketType::SEQPACKET)?;
     wire::send(&one, b"x", inner).ok()?;
@@ -199,7 +201,7 @@ fn wrapped(inner: &[BorrowedFd<'_>], kept: &mut Kept, stays: bool) -> Option<Own
     Some(other)
 }
 
-/// An AF_PACKET socket with a ring, whose close waits for a grace period.
+/// Returns an `AF_PACKET` socket with a ring, whose close waits for a grace period of the kernel.
 fn packet_ring() -> Option<OwnedFd> {
     /// `struct tpacket_req`.
     #[repr(C)]
@@ -214,7 +216,7 @@ fn packet_ring() -> Option<OwnedFd> {
     let socket = owned(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) }.into())?;
     let request = Request { block_size: 4096, blocks: 4, frame_size: 2048, frames: 8 };
     let (place, len) = ((&raw const request).cast(), size_of::<Request>() as u32);
-    // SAFETY: the pointer is to a local of that size.
+    // SAFETY: the pointer is to a local of the given size.
     unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, PACKET_RX_RING, place, len) };
     Some(socket)
 }
@@ -226,15 +228,15 @@ fn io_uring() -> Option<OwnedFd> {
 }
 
 fn bpf_map() -> Option<OwnedFd> {
-    // An array of one word: type, key, value, entries, and what is zero.
+    // An array of one word: the type, the sizes of key and value, the number of entries; the rest is zero.
     let attributes = [2u32, 4, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    // SAFETY: the attributes are as long as is said.
+    // SAFETY: the attributes are as long as the last argument says.
     owned(unsafe { libc::syscall(libc::SYS_bpf, 0, attributes.as_ptr(), size_of_val(&attributes)) })
 }
 
 fn perf_event() -> Option<OwnedFd> {
     let mut attributes = [0u64; 16];
-    // A software event, of 128 bytes; disabled.
+    // A software event, whose attributes are 128 bytes long; disabled.
     attributes[0] = 1 | 128 << 32;
     attributes[5] = 1;
     // SAFETY: the attributes are as long as they say.
@@ -263,7 +265,7 @@ fn epoll_of(inner: &[BorrowedFd<'_>]) -> Option<OwnedFd> {
     Some(set)
 }
 
-/// Two sockets in each other's queues, so that nobody but the kernel's collector can close them.
+/// Returns one of two sockets that are in each other's queues. Only the kernel's garbage collector can close them.
 fn in_circle() -> Option<OwnedFd> {
     let (one, other) = pair(SocketType::SEQPACKET)?;
     wire::send(&one, b"x", &[one.as_fd(), other.as_fd()]).ok()?;
@@ -271,13 +273,13 @@ fn in_circle() -> Option<OwnedFd> {
     Some(other)
 }
 
-/// Memory of a size that makes mistakes.
+/// Returns memory of a huge size, without pages, with the seals `seals`.
 fn sparse(choices: &mut Choices, seals: SealFlags) -> Option<OwnedFd> {
     let len = choices.pick(&[1u64 << 20, 1 << 30, 1 << 40, 1 << 46, 1 << 47, 1 << 62, i64::MAX as u64]);
     file(len as usize, seals).ok()
 }
 
-/// Memory, which honest peers send too.
+/// Returns a descriptor of one of the kinds of memory, of which honest peers send some too.
 fn memory(kind: Kind, choices: &mut Choices) -> Option<OwnedFd> {
     let sizes = [0, 1, 4096, 8192, 65_536, 135_168, 1 << 20, 768, 24_576];
     let len = choices.pick(&sizes);
@@ -315,7 +317,7 @@ fn socket(family: c_int, kind: c_int) -> Option<OwnedFd> {
 }
 
 fn of_the_kernel(kind: Kind) -> Option<OwnedFd> {
-    // SAFETY: each makes a descriptor of arguments that are words, or points to locals.
+    // SAFETY: each call makes a descriptor; its arguments are words, or pointers to locals and constants.
     let fd = unsafe {
         match kind {
             Kind::Timer => libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC).into(),
@@ -334,7 +336,7 @@ fn of_the_kernel(kind: Kind) -> Option<OwnedFd> {
                 fd.into()
             }
             Kind::ProcessOwn => libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0),
-            // For faults of user code alone, which anybody may ask for.
+            // The flag restricts it to faults of user code, which needs no privilege.
             Kind::Userfault => libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1),
             Kind::MessageQueue => {
                 let name = c"/strait-hostile";
@@ -348,7 +350,7 @@ fn of_the_kernel(kind: Kind) -> Option<OwnedFd> {
     owned(fd)
 }
 
-/// Makes a descriptor of this kind, if the kernel lets this process.
+/// Makes a descriptor of this kind; `None` if the kernel refuses, or if the kind needs `donors` and there are none.
 pub fn make(kind: Kind, choices: &mut Choices, kept: &mut Kept, donors: Option<&Donors>) -> Option<OwnedFd> {
     match kind {
         Kind::Memory

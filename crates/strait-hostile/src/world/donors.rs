@@ -1,7 +1,7 @@
-//! Processes that stand behind descriptors whose close waits for them: a file system in user space, and a userfaultfd of a
-//! process that waits for a page of it.
+//! Helper processes behind descriptors whose close waits for those processes: a file system in user space, and the
+//! userfaultfd of a process whose memory map is locked by a read that never returns.
 //!
-//! They die with the attacker, and then nothing waits for them any more.
+//! The helpers die with the attacker; then nothing waits for them any more.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -12,7 +12,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::wire;
 
-/// A file system whose server answers its own process, and nobody else who asks for anything but to open a file.
+/// A FUSE file system with one file. Its server answers the attacker in full; other processes get answers only to
+/// opening, looking up and releasing the file.
 #[derive(Debug)]
 pub struct Donors {
     root: OwnedFd,
@@ -32,18 +33,20 @@ mod opcode {
     pub(super) const BATCH_FORGET: u32 = 42;
 }
 
-/// Starts a process that does this and ends; it dies with the thread that started it.
+/// Forks a process that calls `work` and exits. The child is killed when the thread that started it ends. Returns
+/// false if there could be no child.
 ///
 /// # Safety
 /// This process has one thread.
 unsafe fn child(work: impl FnOnce()) -> bool {
-    // SAFETY: the caller's promise, so that the child has all that it may need.
+    // SAFETY: this process has one thread (the caller's promise), so the child inherits no lock that another thread
+    // holds.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: words.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             work();
-            // SAFETY: ends the child without what its parent had it do at its end.
+            // SAFETY: ends the child without running the exit handlers of its parent.
             unsafe { libc::_exit(0) }
         }
         child => child > 0,
@@ -51,7 +54,7 @@ unsafe fn child(work: impl FnOnce()) -> bool {
 }
 
 impl Donors {
-    /// Mounts the file system, if this process may.
+    /// Mounts the file system and starts its server; `None` if the kernel refuses this.
     ///
     /// # Safety
     /// This process has one thread.
@@ -73,15 +76,17 @@ impl Donors {
         root.map(|root| Self { root })
     }
 
-    /// A file whose close, and each question about it, waits as long as this process lives, but for this process.
+    /// Opens the file of the file system. In any process but the attacker, closing it and asking about it wait until
+    /// the attacker ends.
     pub fn fuse_file(&self) -> Option<OwnedFd> {
         openat(&self.root, "f", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
     }
 
-    /// A userfaultfd of a process whose memory is locked, so that its close waits as long as this process lives.
+    /// Returns the userfaultfd of a child whose memory map is locked, so that closing the descriptor waits until the
+    /// attacker ends. `None` if the child sent none within two seconds.
     pub fn stuck_userfault(&self) -> Option<OwnedFd> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
-        // SAFETY: the attacker, whose this is, has one thread.
+        // SAFETY: the attacker, which alone has donors, has one thread.
         unsafe { child(|| donate(self, &theirs)) };
         drop(theirs);
         let mut waited = 0;
@@ -115,10 +120,11 @@ fn mount(device: &OwnedFd, path: &[u8]) -> bool {
     unsafe { libc::mount(fuse, path.as_ptr(), fuse, flags, options.as_ptr().cast()) == 0 }
 }
 
-/// Makes a userfaultfd, has another process wait for a page of this one's, and gives the descriptor away.
+/// Makes a userfaultfd, starts a process that reads a page of this process and blocks on it, and sends the descriptor
+/// over `to`. Returns only if there is no such descriptor.
 fn donate(donors: &Donors, to: &OwnedFd) {
     let Some(file) = donors.fuse_file() else { return };
-    // SAFETY: the kernel chooses where; and nothing points there.
+    // SAFETY: the kernel chooses fresh address space, to which no reference exists.
     let page =
         unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     // SAFETY: words.
@@ -126,7 +132,7 @@ fn donate(donors: &Donors, to: &OwnedFd) {
     if page == libc::MAP_FAILED || fd < 0 {
         return;
     }
-    // SAFETY: made just now.
+    // SAFETY: the system call has just made this descriptor for this process.
     let fault = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let memory = format!("/proc/{}/mem", std::process::id());
     let number = fault.as_raw_fd();
@@ -139,7 +145,7 @@ fn donate(donors: &Donors, to: &OwnedFd) {
             }
         })
     };
-    // The child must wait for the page by then.
+    // The child must wait for the page before the descriptor is sent.
     std::thread::sleep(Duration::from_millis(150));
     let _ = wire::send(to, b"x", &[fault.as_fd()]);
     drop(fault);
@@ -148,7 +154,7 @@ fn donate(donors: &Donors, to: &OwnedFd) {
     }
 }
 
-/// The attributes of the root, or of the one file.
+/// Returns the attributes (`struct fuse_attr`) of the root directory (`node` 1) or of the one file.
 fn attributes(node: u64) -> [u8; 88] {
     let mut bytes = [0; 88];
     let mode: u32 = if node == 1 { libc::S_IFDIR | 0o755 } else { libc::S_IFREG | 0o644 };
@@ -160,7 +166,8 @@ fn attributes(node: u64) -> [u8; 88] {
     bytes
 }
 
-/// Answers what comes from the file system, if it comes from this process or is about names and opening.
+/// Answers requests of the kernel about the file system, with a full answer for those that the process `asks` causes.
+/// Returns when the device fails.
 fn serve(device: &OwnedFd, asks: u32) {
     let mut buffer = vec![0; 1 << 17];
     while let Ok(len) = rustix::io::read(device, &mut buffer[..]) {
@@ -186,7 +193,7 @@ fn answer(code: u32, node: u64, is_own: bool) -> Option<(i32, Vec<u8>)> {
     match code {
         opcode::INIT => {
             body.extend([7u32, 31, 0, 0].map(u32::to_le_bytes).concat());
-            // Most in the background, where congestion begins, and bytes of a write.
+            // max_background, congestion_threshold and max_write (in bytes).
             body.extend([16, 0, 12, 0]);
             body.extend(4096u32.to_le_bytes());
             body.resize(64, 0);
@@ -194,7 +201,7 @@ fn answer(code: u32, node: u64, is_own: bool) -> Option<(i32, Vec<u8>)> {
         opcode::LOOKUP => {
             body.extend(2u64.to_le_bytes());
             body.extend([0; 8]);
-            // The name is valid for long, the attributes are not.
+            // The name is valid for 1000 s, the attributes for 0 s.
             body.extend(1000u64.to_le_bytes());
             body.extend([0; 16]);
             body.extend(attributes(2));

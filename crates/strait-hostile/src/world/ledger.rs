@@ -1,7 +1,7 @@
-//! What the processes of a world tell each other: memory that a controller reads from outside.
+//! The ledger: memory that the processes of a world share, and that the controller reads.
 //!
-//! Each actor writes its steps down before it takes them, so that the trail is there however the actor ends. The victim
-//! writes down which call each of its threads is in, since when, and how long the call may take.
+//! Each actor writes a step to its trail before it takes the step, so that the trail is complete however the actor
+//! ends. The victim records which call each of its threads is in, since when, and how long the call may take.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,67 +12,68 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::memory::Memory;
 
-/// Whose trail it is.
+/// A process of a world that writes a trail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// Uses the library.
+    /// The process that uses the library and is attacked.
     Victim,
-    /// Is its hostile peer.
+    /// The hostile peer of the victim.
     Attacker,
-    /// Is an honest peer of the victim's.
+    /// An honest peer of the victim.
     Bystander,
 }
 
-/// Words that all can see.
+/// A word of the ledger that all processes of a world can read and write.
 #[derive(Clone, Copy, Debug)]
 pub enum Word {
-    /// What everybody is to do; one of [`Phase`].
+    /// The present phase, which says what each process is to do, as a number.
     Phase,
-    /// The number of the phase that the victim's driver is in. Phases are counted.
+    /// The number of the phase that the victim has entered. Phases are counted from the start of the round.
     VictimIn,
-    /// The same of the bystander.
+    /// The number of the phase that the bystander has entered. Phases are counted from the start of the round.
     BystanderIn,
-    /// How many phases there were.
+    /// The number of phases that have begun in this round.
     Phases,
-    /// What the victim has received, in microseconds of work that it may cost.
+    /// Microseconds of work that everything received by the victim so far may cost it.
     Work,
-    /// What the attacker has sent that is valid and costs the victim something, in microseconds.
+    /// Microseconds of work that the valid messages of the attacker may cost the victim.
     Valid,
-    /// Steps of the attacker.
+    /// The number of steps that the attacker has taken.
     Steps,
-    /// Calls of the victim.
+    /// The number of calls that the victim has finished.
     Calls,
-    /// Round trips of the bystander.
+    /// The number of round trips between the bystander and the victim.
     RoundTrips,
-    /// The longest of them in this round, in nanoseconds.
+    /// The time of the bystander's longest round trip in this round, in nanoseconds.
     Longest,
-    /// Findings.
+    /// The number of mistakes found, of which only the first 32 are stored.
     Findings,
-    /// Descriptors that the victim's program took out of messages and has not closed yet.
+    /// The number of descriptors that the victim's program took out of messages and has not closed yet.
     Own,
-    /// How long threads of the victim have waited for a processor, all together, in nanoseconds.
+    /// The largest sum, seen so far, of the times for which the victim's threads have waited for a processor, in
+    /// nanoseconds.
     Delays,
 }
 
-/// What everybody is to do.
+/// A phase of a round, which says what each process is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Phase {
-    /// Get ready.
+    /// The processes get ready.
     Begin = 0,
-    /// The attacker attacks, the victim uses every call, the bystander measures.
+    /// The attacker attacks, the victim uses every call, and the bystander measures.
     Active = 1,
-    /// The attacker attacks, the victim waits, the bystander does nothing.
+    /// The attacker attacks, the victim only waits, and the bystander does nothing.
     Quiet = 2,
-    /// The attacker is gone. The victim lets go of all that it had from it.
+    /// The attacker is gone; the victim closes everything that it has.
     LetGo = 3,
-    /// All end.
+    /// All processes exit.
     End = 4,
 }
 
 const SLOTS_AT: usize = 4096;
 const SLOT: usize = 128;
-/// Threads of the victim whose calls are watched.
+/// The number of the victim's threads whose calls are recorded.
 pub const SLOTS: usize = 8;
 const FINDINGS_AT: usize = 8192;
 const MOST_FINDINGS: usize = 32;
@@ -81,27 +82,27 @@ const LINE: usize = 160;
 const LINES: usize = 2048;
 const TRAIL: usize = 64 + LINES * LINE;
 const TRIPS_AT: usize = TRAILS_AT + 3 * TRAIL;
-/// Round trips whose times are kept.
+/// The number of round trips whose times are stored; each later one replaces the oldest.
 pub const TRIPS: usize = 4096;
 const BYTES: usize = TRIPS_AT + TRIPS * 8;
 
-/// The time on `CLOCK_MONOTONIC`, the same for all processes.
+/// Returns the time of `CLOCK_MONOTONIC`, which is the same in all processes.
 pub fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How long this thread has waited for a processor, as its scheduler says; zero where it does not.
+/// Returns how long this thread has waited for a processor so far; zero if the kernel does not say.
 pub fn delay() -> Duration {
     figure_in("/proc/thread-self/schedstat", 1)
 }
 
-/// The same of another thread.
+/// Returns how long a thread of another process has waited for a processor so far; zero if the kernel does not say.
 pub fn delay_of(process: u32, thread: u64) -> Duration {
     figure_in(&format!("/proc/{process}/task/{thread}/schedstat"), 1)
 }
 
-/// How much of a processor another thread has used.
+/// Returns the processor time that a thread of another process has used so far; zero if the kernel does not say.
 pub fn used_of(process: u32, thread: u64) -> Duration {
     figure_in(&format!("/proc/{process}/task/{thread}/schedstat"), 0)
 }
@@ -111,7 +112,7 @@ fn figure_in(path: &str, nth: usize) -> Duration {
     Duration::from_nanos(text.split(' ').nth(nth).and_then(|word| word.parse().ok()).unwrap_or(0))
 }
 
-/// The memory.
+/// The memory that the processes of a round share: words, findings, calls in progress, trails and times.
 #[derive(Debug)]
 pub struct Ledger {
     memory: Memory,
@@ -120,60 +121,60 @@ pub struct Ledger {
 /// A call that a thread of the victim is in.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which of the thread's calls it is.
+    /// A counter that is odd during a call and differs between two calls of the same slot.
     pub number: u64,
-    /// Its thread.
+    /// The kernel's number of the calling thread.
     pub thread: u64,
-    /// When it began.
+    /// The time at which the call began, as [`now`] returns it.
     pub begun: Duration,
-    /// How long it may take.
+    /// How long the call may take.
     pub allowed: Duration,
-    /// How long the thread had waited for a processor when it began.
+    /// How long the thread had waited for a processor when the call began.
     pub delay: Duration,
-    /// The processor time that the thread had used.
+    /// The processor time that the thread had used when the call began.
     pub used: Duration,
-    /// What it is called.
+    /// The name of the call, cut to 72 bytes.
     pub name: String,
 }
 
 impl Ledger {
-    /// A new one, for a round.
+    /// Creates the ledger of a round, zeroed.
     pub fn create() -> io::Result<Self> {
         Ok(Self { memory: Memory::create(BYTES)? })
     }
 
-    /// The one that somebody else made.
+    /// Maps the ledger that another process created.
     pub fn of(file: OwnedFd) -> io::Result<Self> {
         Ok(Self { memory: Memory::map(file)? })
     }
 
-    /// Its file, to be given to others.
+    /// Returns the descriptor of the ledger's memory, to be given to other processes.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.memory.fd()
     }
 
-    /// One of its words.
+    /// Returns a word of the ledger for atomic access.
     pub fn word(&self, word: Word) -> &AtomicU64 {
         self.memory.word64(word as usize * 64)
     }
 
-    /// What it says.
+    /// Returns the value of a word.
     pub fn get(&self, word: Word) -> u64 {
         self.word(word).load(SeqCst)
     }
 
-    /// Makes it more.
+    /// Adds `more` to a word.
     pub fn add(&self, word: Word, more: u64) {
         self.word(word).fetch_add(more, SeqCst);
     }
 
-    /// Has everybody do this.
+    /// Begins a phase, which all processes then enter, and returns its number.
     pub fn begin_phase(&self, phase: Phase) -> u64 {
         self.word(Word::Phase).store(phase as u64, SeqCst);
         self.word(Word::Phases).fetch_add(1, SeqCst) + 1
     }
 
-    /// What everybody is to do, and which phase that is.
+    /// Returns the present phase and its number.
     pub fn phase(&self) -> (Phase, u64) {
         let number = self.get(Word::Phases);
         let phase = match self.get(Word::Phase) {
@@ -197,7 +198,7 @@ impl Ledger {
         String::from_utf8_lossy(&self.memory.read(at + 8, len)).into_owned()
     }
 
-    /// Notes what this actor does next.
+    /// Adds a line to the trail of an actor: the step that it takes next.
     pub fn note(&self, actor: Actor, text: &str) {
         let trail = TRAILS_AT + actor as usize * TRAIL;
         let nth = self.memory.word64(trail).fetch_add(1, SeqCst) as usize;
@@ -206,7 +207,7 @@ impl Ledger {
         self.put_text(line + 8, LINE - 8, text);
     }
 
-    /// The last lines of all trails, in the order of time.
+    /// Returns the last `most` lines of all trails together, in the order of time.
     pub fn trail(&self, most: usize) -> Vec<String> {
         let mut lines = Vec::new();
         for actor in [Actor::Victim, Actor::Attacker, Actor::Bystander] {
@@ -224,7 +225,7 @@ impl Ledger {
         lines[skipped..].iter().map(|(time, text)| format!("{:9.3} ms  {text}", (time - first) as f64 / 1e3)).collect()
     }
 
-    /// Notes that something is not as it must be.
+    /// Records a mistake that was found.
     pub fn find(&self, text: &str) {
         let nth = self.word(Word::Findings).fetch_add(1, SeqCst) as usize;
         if nth < MOST_FINDINGS {
@@ -232,13 +233,14 @@ impl Ledger {
         }
     }
 
-    /// What was found.
+    /// Returns the mistakes that were found, at most the first 32.
     pub fn findings(&self) -> Vec<String> {
         let count = (self.get(Word::Findings) as usize).min(MOST_FINDINGS);
         (0..count).map(|nth| self.text(FINDINGS_AT + nth * 256, 256)).collect()
     }
 
-    /// Notes that this thread begins a call. Even numbers are calls that have ended.
+    /// Records in the slot of this thread that it begins a call which may take `allowed`, and makes the slot's
+    /// counter odd. Returns the time.
     pub fn begin_call(&self, slot: usize, name: &str, allowed: Duration) -> Duration {
         let at = SLOTS_AT + slot * SLOT;
         let (begun, delay) = (now(), delay());
@@ -254,13 +256,13 @@ impl Ledger {
         begun
     }
 
-    /// Notes that it has ended.
+    /// Records in the slot of this thread that its call has ended, and makes the slot's counter even.
     pub fn end_call(&self, slot: usize) {
         self.memory.word64(SLOTS_AT + slot * SLOT).fetch_add(1, SeqCst);
         self.add(Word::Calls, 1);
     }
 
-    /// The call that a thread is in.
+    /// Returns the call that the thread with this slot is in; `None` if it is in none, or changed calls meanwhile.
     pub fn call(&self, slot: usize) -> Option<Call> {
         let at = SLOTS_AT + slot * SLOT;
         let get = |word: usize| self.memory.word64(at + word * 8).load(SeqCst);
@@ -277,7 +279,7 @@ impl Ledger {
         (number % 2 == 1 && get(0) == number).then_some(call)
     }
 
-    /// Notes how long a round trip of the bystander took.
+    /// Records how long a round trip of the bystander took.
     pub fn round_trip(&self, took: Duration) {
         let nanos = took.as_nanos() as u64;
         let nth = self.word(Word::RoundTrips).fetch_add(1, SeqCst) as usize;
@@ -285,7 +287,7 @@ impl Ledger {
         self.word(Word::Longest).fetch_max(nanos, SeqCst);
     }
 
-    /// The middle one of the last round trips.
+    /// Returns the median of the stored round trips; `None` if there are none.
     pub fn median_round_trip(&self) -> Option<Duration> {
         let count = (self.get(Word::RoundTrips) as usize).min(TRIPS);
         let mut trips: Vec<u64> = (0..count).map(|nth| self.memory.word64(TRIPS_AT + nth * 8).load(SeqCst)).collect();

@@ -1,37 +1,39 @@
-//! What a round is about: drawn from its seed by each of its processes alike.
+//! The plan of a round. Each process of a round draws the same plan from the seed.
 
 use strait::Options;
 
 use crate::world::choices::Choices;
 
-/// A round.
+/// The plan of a round: what its processes have and do. Each process of the round draws the same plan from the seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of each link between the attacker and the victim: whether the attacker has a copy of the victim's end.
+    /// One entry for each link between the attacker and the victim: whether the attacker has a copy of the victim's
+    /// end.
     pub links: Vec<bool>,
-    /// The victim's limit of descriptors.
+    /// The limit of descriptors (`RLIMIT_NOFILE`) of the victim.
     pub descriptors: u64,
-    /// Whether the victim's limits for its peers are low.
+    /// Whether the victim has low limits for what it holds for its peers.
     pub tight: bool,
-    /// Whether the victim takes descriptors.
+    /// Whether the victim's channels accept file descriptors.
     pub accepts: bool,
-    /// Whether the victim waits for the bystander by a set.
+    /// Whether the victim waits for the bystander's messages by a wait set, instead of by a receive call.
     pub echoes_by_set: bool,
-    /// Whether the attacker has a file system of its own.
+    /// Whether the attacker tries to mount a file system of its own (see [`Donors`](crate::world::donors::Donors)).
     pub has_donors: bool,
-    /// Microseconds between the attacker's steps.
+    /// Microseconds between two steps of the attacker.
     pub pace: u64,
-    /// The attacker does nothing but to use a processor: what the others are compared with.
+    /// Whether the attacker only uses a processor and attacks nothing. Rounds with an attack are compared with such
+    /// rounds.
     pub burns: bool,
-    /// Whether the attacker is killed at its end, or ends by itself.
+    /// Whether the attacker is killed at the end of its part, or else ends by itself.
     pub killed: bool,
 }
 
-/// So often there is a round in which the attacker only uses a processor.
+/// Every round whose number is a multiple of this has an attacker that only uses a processor.
 const BURNS_EVERY: u64 = 4;
 
 impl Plan {
-    /// The plan of a round.
+    /// Draws the plan of a round.
     pub fn draw(seed: u64, round: u64) -> Self {
         let mut choices = Choices::of_seed(seed, round, 0);
         Self {
@@ -47,7 +49,7 @@ impl Plan {
         }
     }
 
-    /// Options of the victim's channels.
+    /// Returns the options of the victim's channels.
     pub fn options(&self) -> Options {
         Options::new().max_message(1 << 20).accept_descriptors(self.accepts)
     }

@@ -1,4 +1,4 @@
-//! The processes of a round. Each is this very program, told by its arguments who it is.
+//! The processes of a round. Each runs this same program; the arguments say which role it has.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -16,32 +16,32 @@ use crate::world::ledger::{Actor, Ledger, Phase, Word, now};
 use crate::world::plan::Plan;
 use crate::world::victim::{Setting, Victim, tight_limits};
 
-/// How long a bystander waits for an answer before that is a finding of its own.
+/// How long the bystander waits for an answer, and the victim for room to answer, before that counts as a mistake.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// What a process is told.
+/// The arguments of a process of a round.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
-    /// Who it is.
+    /// The role of the process: `victim`, `attacker`, `burner` or `bystander`.
     pub role: String,
     /// The seed of the world.
     pub seed: u64,
-    /// The round.
+    /// The number of the round.
     pub round: u64,
-    /// Names of the only steps that the attacker takes; none for all.
+    /// The names of the only steps that the attacker takes; if empty, it takes all.
     pub only: Vec<String>,
-    /// The ledger's descriptor.
+    /// The number of the descriptor of the ledger's memory.
     pub ledger: i32,
-    /// Sockets that it has.
+    /// The numbers of the descriptors of the process's sockets.
     pub sockets: Vec<i32>,
-    /// Copies of the victim's ends; none where -1.
+    /// For each socket of the attacker the number of the descriptor of a copy of the victim's end; -1 for no copy.
     pub copies: Vec<i32>,
-    /// The folder of the listener.
+    /// The directory in which the victim's listener has its name.
     pub folder: PathBuf,
 }
 
 impl Arguments {
-    /// As words of a command line.
+    /// Returns the arguments as words of a command line.
     pub fn to_words(&self) -> Vec<String> {
         let list = |numbers: &[i32]| numbers.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
         vec![
@@ -56,7 +56,7 @@ impl Arguments {
         ]
     }
 
-    /// What such words say, if they are of a process of a round.
+    /// Reads the arguments from the words of a command line; `None` if they are not those of a process of a round.
     pub fn from_words(words: impl Iterator<Item = String>) -> Option<Self> {
         let list = |text: &str| text.split(',').filter_map(|number| number.parse().ok()).collect();
         let mut this = Self::default();
@@ -77,7 +77,7 @@ impl Arguments {
         (!this.role.is_empty()).then_some(this)
     }
 
-    /// Plays this part to its end.
+    /// Plays the role of this process and returns at its end.
     pub fn play(self) {
         // SAFETY: the controller has left these descriptors open for this process alone.
         let own = |number: i32| unsafe { OwnedFd::from_raw_fd(number) };
@@ -97,7 +97,7 @@ impl Arguments {
     }
 }
 
-/// Waits for another phase than this one.
+/// Waits until the number of the phase is not `after`. Returns the new phase and its number.
 fn next_phase(ledger: &Ledger, after: u64) -> (Phase, u64) {
     loop {
         let (phase, number) = ledger.phase();
@@ -108,7 +108,7 @@ fn next_phase(ledger: &Ledger, after: u64) -> (Phase, u64) {
     }
 }
 
-/// A panic is a finding, wherever it is caught.
+/// Installs a hook that records each panic as a mistake, even if the panic is caught.
 fn report_panics(ledger: &Arc<Ledger>) {
     let ledger = ledger.clone();
     std::panic::set_hook(Box::new(move |panic| {
@@ -135,7 +135,7 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
         let (ledger, victim, parked, over) = (&ledger, &victim, &parked, &over);
         scope.spawn(move || echo(&honest, ledger, over, plan.echoes_by_set));
         scope.spawn(move || second_driver(arguments, ledger, victim, parked));
-        // What is there once, is there by now.
+        // Creates the objects that the library creates once for a process, before the controller counts.
         victim.driver(Choices::of_seed(0, 0, 0), 0).warm_up();
         ledger.word(Word::VictimIn).store(1, SeqCst);
         first_driver(arguments, ledger, victim, parked, sockets);
@@ -160,7 +160,7 @@ fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked:
                 }
             }
             Phase::Quiet => {
-                // The other one does nothing by then.
+                // The second driver has to be idle first.
                 while parked.load(SeqCst) != number && ledger.phase().1 == number {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -173,7 +173,7 @@ fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked:
                 }
                 driver.let_go();
                 ledger.word(Word::VictimIn).store(number, SeqCst);
-                // It goes on listening: pending connections that are gone are let go of by whoever accepts.
+                // The listener goes on: only accept calls drop the pending connections of processes that are gone.
                 while ledger.phase().1 == number {
                     driver.refuse_visitors();
                 }
@@ -184,7 +184,8 @@ fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked:
     }
 }
 
-/// Another thread on the same channels. It does nothing while the first one waits.
+/// Runs a second thread on the victim's channels. It acts only in the active phase, so that in the quiet phase the
+/// first thread alone waits.
 fn second_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked: &AtomicU64) {
     let mut driver = victim.driver(Choices::of_seed(arguments.seed, arguments.round, 3), 1);
     let (mut phase, mut number) = next_phase(ledger, 0);
@@ -203,7 +204,8 @@ fn second_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked
     }
 }
 
-/// Answers the bystander.
+/// Answers the bystander's messages, each with its own bytes and handles, until `over` is set or the bystander is
+/// gone. Waits by a wait set if `by_set`.
 fn echo(honest: &Channel, ledger: &Ledger, over: &AtomicBool, by_set: bool) {
     let set = WaitSet::new().expect("a set");
     set.add(honest, 1, Interest::Readable, Mode::Level).expect("a member");
@@ -235,7 +237,7 @@ fn echo(honest: &Channel, ledger: &Ledger, over: &AtomicBool, by_set: bool) {
 
 fn play_attacker(arguments: &Arguments, ledger: &Ledger, sockets: Vec<OwnedFd>, copies: Vec<Option<OwnedFd>>) {
     let plan = Plan::draw(arguments.seed, arguments.round);
-    // What it stumbles over is its own affair.
+    // Panics of the attacker itself are not printed and do not count.
     std::panic::set_hook(Box::new(|_| ()));
     // SAFETY: this process has one thread.
     let donors = if plan.has_donors { unsafe { Donors::start() } } else { None };
@@ -261,7 +263,7 @@ fn play_attacker(arguments: &Arguments, ledger: &Ledger, sockets: Vec<OwnedFd>, 
     }
 }
 
-/// Uses a processor, and does nothing else.
+/// Uses a processor, and does nothing else, until the attacker would end.
 fn burn(ledger: &Ledger) {
     while !matches!(ledger.phase().0, Phase::LetGo | Phase::End) {
         for _ in 0..10_000 {
@@ -270,7 +272,7 @@ fn burn(ledger: &Ledger) {
     }
 }
 
-/// An honest peer, which measures how long the victim takes to answer.
+/// Plays the bystander, an honest peer, which measures how long the victim takes to answer.
 fn play_bystander(ledger: &Ledger, mut sockets: Vec<OwnedFd>) {
     let channel = Channel::over(sockets.remove(0), &Options::new()).expect("a channel to the victim");
     let (mut phase, mut number) = ledger.phase();
@@ -284,7 +286,7 @@ fn play_bystander(ledger: &Ledger, mut sockets: Vec<OwnedFd>) {
                         ledger.find(&format!("a bystander: {error} after {:?}", now() - begun));
                         return;
                     }
-                    // Each of those for the ends of others is another measure.
+                    // Round trips with handles take longer and are not measured.
                     if nth % 8 != 7 {
                         ledger.round_trip(now() - begun);
                     }
@@ -299,7 +301,8 @@ fn play_bystander(ledger: &Ledger, mut sockets: Vec<OwnedFd>) {
     }
 }
 
-/// A message and its answer; of eight one with a descriptor and an end of a channel, which come back.
+/// Sends a message and receives its answer. One of eight messages carries a descriptor and a channel end, which the
+/// answer brings back.
 fn round_trip(channel: &Channel, nth: u64) -> Result<(), strait::Error> {
     let bytes = nth.to_le_bytes();
     let mut message = Outgoing::new(&bytes);

@@ -1,4 +1,4 @@
-//! A world in one thread: attacker and victim take turns, so that the same choices do the same each time.
+//! A world in one thread. Attacker and victim take turns, so that the same choices have the same effect in each run.
 
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,13 +9,13 @@ use crate::world::attacker::{Attacker, Means};
 use crate::world::choices::Choices;
 use crate::world::victim::{Setting, Victim};
 
-/// Turns of a world at most.
+/// The largest number of turns of a world; in each turn the attacker and the victim take one step.
 pub const TURNS: usize = 150;
 
-/// A world.
+/// A world in one thread, and which of the attacker's steps it uses.
 #[derive(Clone, Debug, Default)]
 pub struct Within {
-    /// Names of the only steps that the attacker takes; none for all.
+    /// The names of the only steps that the attacker takes; if empty, it takes all.
     pub only: Vec<String>,
     /// Whether each step is printed.
     pub told: bool,
@@ -32,15 +32,16 @@ fn descriptors() -> Vec<String> {
 }
 
 impl Within {
-    /// Plays the world of a seed: what was wrong, if something was.
+    /// Plays the world of a seed and a round. Returns `Err` with a description of the first mistake found, if there
+    /// was one.
     pub fn of_seed(&self, seed: u64, round: u64) -> Result<(), String> {
         self.play(Choices::of_seed(seed, round, 1), Choices::of_seed(seed, round, 2))
     }
 
-    /// Plays the world of a fuzzer's input. Every second byte is the attacker's.
+    /// Plays the world of a fuzzer's input. Its bytes belong in turn to the attacker and to the victim.
     ///
     /// # Panics
-    /// If something was wrong.
+    /// If a mistake was found.
     pub fn of_input(&self, input: &[u8]) {
         let half = |first: usize| input.iter().copied().skip(first).step_by(2).collect::<Vec<_>>();
         if let Err(found) = self.play(Choices::of_input(&half(0)), Choices::of_input(&half(1))) {
@@ -55,7 +56,7 @@ impl Within {
             let text = panic.downcast_ref::<String>().cloned();
             return Err(text.unwrap_or_else(|| "a panic".into()));
         }
-        // What is closed by a thread of the library's own is closed soon.
+        // Threads of the library may still close descriptors; they get one second.
         for _ in 0..1000 {
             if descriptors().len() <= before.len() {
                 return Ok(());
@@ -98,7 +99,7 @@ impl Within {
             attacker.act();
             driver.act();
         }
-        // One or the other ends first.
+        // Either the victim or the attacker closes everything first.
         if driver.ends_first() {
             driver.let_go();
             drop(attacker);

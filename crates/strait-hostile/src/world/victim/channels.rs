@@ -1,4 +1,4 @@
-//! Channels: sending, receiving, in place, ends that move.
+//! The victim's use of channels: sending and receiving, also in place, and moving ends.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use strait::{Channel, Error, Handle, InPlace, Message, Outgoing, Region, SendErr
 
 use super::Driver;
 
-/// Something that is bytes in another process.
+/// A value that arrives as bytes in another process.
 struct Bytes(Vec<u8>);
 
 impl Value for Bytes {
@@ -64,7 +64,7 @@ impl Driver<'_> {
         result.map_err(|error| self.failed(name, error)).ok()
     }
 
-    /// Handles that were not sent come back.
+    /// Records the error of a send, if there is one, and adds the handles that were not sent to the pool.
     pub(super) fn note_sent<T>(&mut self, name: &str, result: Result<T, SendError>) {
         if let Err(SendError { error, handles, .. }) = result {
             self.failed(name, error);
@@ -277,7 +277,7 @@ impl Driver<'_> {
         self.call("drop a message", Duration::ZERO, || drop(message.into_bytes()));
     }
 
-    /// A handle of some kind, of what there is or new.
+    /// Returns a random handle, new or from the pool; `None` if the choice is not possible.
     fn handle(&mut self) -> Option<Handle> {
         Some(match self.choices.below(8) {
             0 => {
@@ -320,7 +320,7 @@ impl Driver<'_> {
         let count = 1 + self.choices.below(3);
         let handles: Vec<_> = (0..count).filter_map(|_| self.handle()).collect();
         let (deadline, allowed) = self.deadline();
-        // Half of them go over a link that is this process's own, and come back.
+        // Half of the handles go over the link of this process to itself, and are received here again.
         if self.choices.one_in(2) {
             let Some(relay) = self.relay() else { return };
             let message = Outgoing::new(b"ends").handles(handles);
@@ -358,7 +358,7 @@ impl Driver<'_> {
         let _ = status.map(|status| status.all_read());
     }
 
-    /// Channels that go on as one, or on another way.
+    /// Fuses two channels of the pool, unless another driver uses one of them.
     pub(super) fn act_on_ends(&mut self) {
         let (Some(one), Some(other)) = (self.take(|pool| &mut pool.channels), self.take(|pool| &mut pool.channels))
         else {
@@ -383,7 +383,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A few more channels, so that there is something to use.
+    /// Adds both ends of a new channel to the pool.
     pub(super) fn new_pair(&mut self) {
         if let Some((one, other)) = self.note("pair", Channel::pair_with(&self.options())) {
             self.keep(|pool| &mut pool.channels, Arc::new(one));
@@ -391,7 +391,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The channel as an end of calls, if nobody else has it.
+    /// Takes a channel out of the pool; `None` if there is none or another driver uses it.
     pub(super) fn lone_channel(&mut self) -> Option<Channel> {
         let channel = self.take(|pool| &mut pool.channels)?;
         match Arc::try_unwrap(channel) {

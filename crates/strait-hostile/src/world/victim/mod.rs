@@ -1,6 +1,8 @@
-//! The victim: it uses every public call of the library on whatever it has, and on what the attacker sent it.
+//! The victim: a process that uses every public call of the library, on objects of its own and on those that the
+//! attacker sent.
 //!
-//! It has any number of drivers, each in a thread of its own with choices of its own. What is in the `Pool` is everybody's.
+//! A victim has any number of drivers, each in a thread of its own with choices of its own. All share the objects in
+//! the `Pool`.
 
 mod channels;
 mod objects;
@@ -20,26 +22,27 @@ use strait::{
 use crate::world::choices::Choices;
 use crate::world::ledger::{Actor, Ledger, Word, delay, now};
 
-/// Most of each kind that are held.
+/// The largest number of objects of each kind that a victim has.
 const MOST: usize = 12;
 
-/// What the thread is called that closes what the program took out of messages.
+/// The name of the thread that closes the descriptors which the victim's program took out of messages.
 pub const CLOSER: &str = "own-closer";
 
-/// How long a call may take that another thread ends, which may have to end others first.
+/// How long a call that another thread interrupts may take. That thread may have to interrupt other calls first.
 const INTERRUPTED: Duration = Duration::from_secs(1);
 
-/// A call may take so much longer than its deadline.
+/// How much longer than its deadline a call may take.
 pub const LATE: Duration = Duration::from_millis(500);
 
-/// What ends a wait, and whether it has ended.
+/// An interrupter, which ends a call that waits, and a flag that says whether the call has ended.
 type Wait = (Interrupter, Arc<AtomicBool>);
 
-/// What the drivers have.
+/// The objects that all drivers of a victim share.
 #[derive(Default)]
 struct Pool {
     channels: Vec<Arc<Channel>>,
-    /// Some of them, which lead to the attacker: they are not sent away, and waited for again and again.
+    /// The channels, also in `channels`, that lead to the attacker and are not sent away. A driver prefers to wait
+    /// for these.
     pinned: Vec<Arc<Channel>>,
     sets: Vec<Arc<WaitSet>>,
     traps: Vec<Arc<Traps>>,
@@ -51,33 +54,34 @@ struct Pool {
     pending: Vec<PendingCall>,
     requests: Vec<Request>,
     messages: Vec<Message>,
-    /// Both ends of a channel through a socket, to send ends over.
+    /// Both ends of a channel over a socket of this process to itself, by which ends are sent.
     relay: Option<Arc<(Channel, Channel)>>,
 }
 
-/// How a victim is set up.
+/// The configuration of a victim.
 #[derive(Debug, Default)]
 pub struct Setting {
-    /// Options of its channels.
+    /// The options of the victim's channels.
     pub options: Options,
-    /// Whether it is in one thread with the attacker: then no call waits.
+    /// Whether the victim is in one thread with the attacker. If so, none of its calls waits.
     pub within: bool,
-    /// Where calls and findings are noted.
+    /// The ledger in which calls and mistakes are recorded; `None` within one process, where a mistake panics.
     pub ledger: Option<Arc<Ledger>>,
 }
 
-/// A victim.
+/// A victim: the objects that it has, and its listener.
 pub struct Victim {
     pool: Mutex<Pool>,
     setting: Setting,
     listener: Option<Listener>,
-    /// Descriptors that were taken out of messages: to close them is the program's business, not the library's.
+    /// Descriptors that were taken out of messages, sent to the thread that closes them. Closing them is the
+    /// program's business, not the library's.
     to_close: Option<Sender<Handle>>,
-    /// Ends whose waits are to be ended soon.
+    /// Calls that wait and are to be ended soon, sent to the thread that interrupts them.
     to_interrupt: Option<Sender<Wait>>,
 }
 
-/// Limits low enough to be reached.
+/// Returns limits so low that an attacker reaches them.
 pub fn tight_limits() -> Limits {
     Limits::new()
         .peer(Resource::Memory, 64 << 20)
@@ -105,10 +109,10 @@ fn relay() -> Result<(Channel, Channel), Error> {
 }
 
 impl Victim {
-    /// One that has no peer yet.
+    /// Returns a victim that has no peer yet.
     ///
     /// # Errors
-    /// As [`Channel::over`].
+    /// None at present.
     pub fn new(setting: Setting, listener: Option<Listener>) -> Result<Self, Error> {
         let (to_close, to_interrupt) = match setting.within {
             true => (None, None),
@@ -121,7 +125,7 @@ impl Victim {
         self.pool.lock().expect("nobody panics with it")
     }
 
-    /// Takes a socket whose other end the attacker has. Its channel stays if it is `pinned`, until it is over.
+    /// Makes a channel over a socket whose other end the attacker has. A `pinned` channel is never sent away.
     pub fn meet(&self, socket: std::os::fd::OwnedFd, pinned: bool) -> Result<(), Error> {
         let channel = Arc::new(Channel::over(socket, &self.setting.options)?);
         let mut pool = self.pool();
@@ -132,13 +136,14 @@ impl Victim {
         Ok(())
     }
 
-    /// One that uses it.
+    /// Returns a driver, which acts with these choices. `slot` is its slot for calls in the ledger.
     pub fn driver(&self, choices: Choices, slot: usize) -> Driver<'_> {
         Driver { victim: self, choices, slot, told: false }
     }
 }
 
-/// Closes what the program took out of messages. How many it has yet to close is in the ledger's word.
+/// Starts the thread that closes descriptors which the program took out of messages. It counts each closed one off
+/// the ledger's [`Word::Own`].
 fn start_closer(ledger: Option<Arc<Ledger>>) -> Sender<Handle> {
     let (sender, receiver) = channel::<Handle>();
     let close = move || {
@@ -153,7 +158,8 @@ fn start_closer(ledger: Option<Arc<Ledger>>) -> Sender<Handle> {
     sender
 }
 
-/// Ends waits two milliseconds later, until they have ended.
+/// Starts the thread that interrupts waiting calls: each two milliseconds after it was sent, until the call has
+/// ended.
 fn start_interrupter() -> Sender<Wait> {
     let (sender, receiver) = channel::<Wait>();
     std::thread::spawn(move || {
@@ -169,7 +175,7 @@ fn start_interrupter() -> Sender<Wait> {
     sender
 }
 
-/// A thread of a victim.
+/// A driver of a victim: one thread, which acts on the victim's objects at random.
 pub struct Driver<'v> {
     victim: &'v Victim,
     choices: Choices,
@@ -177,7 +183,8 @@ pub struct Driver<'v> {
     told: bool,
 }
 
-/// Puts something in, in place of something that is there if there is no room.
+/// Adds an object. If there are [`MOST`] objects, it replaces the one at `at` (modulo their number), which is
+/// returned.
 fn put<T>(into: &mut Vec<T>, one: T, at: usize) -> Option<T> {
     if into.len() < MOST {
         into.push(one);
@@ -200,7 +207,7 @@ impl Driver<'_> {
         self.victim.setting.options
     }
 
-    /// Notes something that is not as it must be.
+    /// Records a mistake that was found; panics with it if there is no ledger.
     pub fn find(&self, text: &str) {
         match &self.victim.setting.ledger {
             Some(ledger) => ledger.find(text),
@@ -208,7 +215,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Makes a call that may take so long.
+    /// Makes a call that may take `allowed`, records it, and reports a mistake if it took much longer.
     fn call<T>(&self, name: &str, allowed: Duration, call: impl FnOnce() -> T) -> T {
         let Some(ledger) = &self.victim.setting.ledger else {
             if self.told {
@@ -234,7 +241,7 @@ impl Driver<'_> {
         result
     }
 
-    /// Notes how a call went, if it failed.
+    /// Records that a call failed. An error of a system call that Strait should not meet is a mistake.
     fn failed(&self, name: &str, error: Error) {
         if let Some(ledger) = &self.victim.setting.ledger {
             ledger.note(Actor::Victim, &format!("{}:   {name}: {error}", self.slot));
@@ -242,14 +249,15 @@ impl Driver<'_> {
         if self.told {
             println!("  {name}: {error}");
         }
-        // A peer may have its socket take no descriptors: then none can be sent to it.
+        // A peer may set its socket to accept no descriptors; sending one to it then fails in this way.
         let is_refusal = error == Error::System { call: "sendmsg", code: libc::EPERM };
         if let (Error::System { call, code }, false) = (error, is_refusal) {
             self.find(&format!("{name}: {call} was refused with {code}"));
         }
     }
 
-    /// Makes a call without a deadline, which somebody else ends.
+    /// Makes a call without a deadline, which another thread interrupts. Makes no call and returns `None` if there is
+    /// no such thread.
     fn call_until_interrupted<T>(&self, name: &str, channel: &Channel, call: impl FnOnce() -> T) -> Option<T> {
         let sender = self.victim.to_interrupt.as_ref()?;
         let has_ended = Arc::new(AtomicBool::new(false));
@@ -273,14 +281,14 @@ impl Driver<'_> {
         if all.is_empty() { None } else { Some(all[self.choices.below(all.len())].clone()) }
     }
 
-    /// Takes one out.
+    /// Removes a random object from the pool; `None` if there is none of its kind.
     fn take<T>(&mut self, get: impl Fn(&mut Pool) -> &mut Vec<T>) -> Option<T> {
         let mut pool = self.victim.pool();
         let all = get(&mut pool);
         if all.is_empty() { None } else { Some(all.swap_remove(self.choices.below(all.len()))) }
     }
 
-    /// Puts one in; what it replaces is dropped as any other call is made.
+    /// Adds an object to the pool. If it replaces another object, that is dropped, as a recorded call.
     fn keep<T>(&mut self, get: impl Fn(&mut Pool) -> &mut Vec<T>, one: T) {
         let at = self.choices.below(MOST);
         let replaced = put(get(&mut self.victim.pool()), one, at);
@@ -302,7 +310,7 @@ impl Driver<'_> {
         self.one_of(|pool| &pool.channels)
     }
 
-    /// What came in a message.
+    /// Adds handles that came in a message to the pool, and closes file descriptors.
     fn keep_handles(&mut self, handles: Vec<Handle>) {
         for handle in handles {
             match handle {
@@ -315,7 +323,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Closes a descriptor of the program's, which may take as long as it likes.
+    /// Has a descriptor closed by the closing thread, which may take any time. Without such a thread, closes it here.
     fn close(&self, handle: Handle) {
         if let (Some(sender), Some(ledger)) = (&self.victim.to_close, &self.victim.setting.ledger) {
             ledger.add(Word::Own, 1);
@@ -323,7 +331,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A message was received.
+    /// Handles a received message: adds it to the pool, drops it, or takes its handles.
     fn received(&mut self, mut message: Message) {
         self.note_work(message.bytes().len());
         self.check_length(message.bytes().len());
@@ -331,7 +339,7 @@ impl Driver<'_> {
             return self.keep(|pool| &mut pool.messages, message);
         }
         if self.choices.one_in(4) {
-            // With the handles in it.
+            // The message is dropped with its handles in it.
             return self.call("drop a message", Duration::ZERO, || drop(message));
         }
         if let Ok(handles) = self.call("take_handles", Duration::ZERO, || message.take_handles()) {
@@ -339,7 +347,7 @@ impl Driver<'_> {
         }
     }
 
-    /// No message is longer than the longest.
+    /// Reports a mistake if a message is longer than the largest length that the library allows.
     fn check_length(&self, len: usize) {
         if len > strait::MAX_MESSAGE {
             self.find(&format!("a message of {len} bytes"));
@@ -352,22 +360,23 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether calls are printed, where there is no ledger.
+    /// Sets whether calls are printed if there is no ledger.
     pub fn tell(&mut self, told: bool) {
         self.told = told;
     }
 
-    /// Whether an input has made all its choices.
+    /// Returns whether the choices come from an input that is used up.
     pub fn is_over(&self) -> bool {
         self.choices.are_over()
     }
 
-    /// A choice of whether the victim lets go while the attacker is there.
+    /// Chooses whether the victim closes everything while the attacker is still there.
     pub fn ends_first(&mut self) -> bool {
         self.choices.one_in(2)
     }
 
-    /// Uses what is made once for a process: what there is of it stays.
+    /// Uses each part of the library for which objects are created once for a process, so that these exist
+    /// afterwards.
     pub fn warm_up(&mut self) {
         self.new_pair();
         self.new_pipe();
@@ -380,13 +389,13 @@ impl Driver<'_> {
         self.let_go();
     }
 
-    /// Lets go of all that this victim has.
+    /// Drops everything in the pool.
     pub fn let_go(&mut self) {
         let pool = std::mem::take(&mut *self.pool());
         self.call("drop of all", Duration::ZERO, || drop(pool));
     }
 
-    /// Makes a call.
+    /// Makes one random call, or a few that belong together.
     pub fn act(&mut self) {
         match self.choices.below(20) {
             0..=7 => self.act_on_channels(),
@@ -402,7 +411,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Closes one of what it has.
+    /// Drops one random object of the pool.
     fn close_some(&mut self) {
         match self.choices.below(14) {
             0 => self.close_one("drop of channels", |pool| &mut pool.channels),

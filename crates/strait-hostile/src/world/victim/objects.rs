@@ -1,4 +1,4 @@
-//! Wait sets, traps, dispatchers, calls, tasks, listeners.
+//! The victim's use of wait sets, traps, dispatchers, calls, tasks and listeners.
 
 use std::future::Future;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use strait::{
 
 use super::Driver;
 
-/// How often a task is looked at before it is dropped.
+/// How often a future is polled before it is dropped.
 const TURNS: usize = 3;
 
 impl Driver<'_> {
@@ -211,7 +211,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Looks at a future some times, with turns of its reactor in between, and drops it.
+    /// Polls a future up to [`TURNS`] times, with calls of its reactor in between, and drops it. `None` if it did not
+    /// complete.
     pub(super) fn drive<T>(&self, name: &str, reactor: &Reactor, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
         let mut context = Context::from_waker(Waker::noop());
@@ -285,7 +286,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A dispatcher with one channel, for a moment.
+    /// Makes a dispatcher that serves one channel, runs it for a moment and stops.
     fn dispatch(&mut self) {
         let Some(channel) = self.lone_channel() else { return };
         let Some(dispatcher) = self.note("Dispatcher::new", Dispatcher::new()) else { return };
@@ -338,7 +339,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Lets pending connections in, and has nothing to do with them.
+    /// Accepts one pending connection, waiting up to 5 ms, and closes it.
     pub fn refuse_visitors(&mut self) {
         let victim = self.victim;
         let Some(listener) = &victim.listener else { return };
@@ -346,7 +347,7 @@ impl Driver<'_> {
         drop(self.call("accept_by", limit, || listener.accept_by(limit)));
     }
 
-    /// Sleeps until a descriptor is readable.
+    /// Sleeps until a descriptor is readable, at most for `limit`.
     pub(super) fn poll(&self, fd: &impl AsFd, limit: Duration) {
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
         let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit));

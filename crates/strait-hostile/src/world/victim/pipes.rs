@@ -1,4 +1,4 @@
-//! Data pipes, and regions.
+//! The victim's use of data pipes and regions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,7 +149,7 @@ impl Driver<'_> {
         self.keep(|pool| &mut pool.maps, map);
     }
 
-    /// A pipe between this process and itself.
+    /// Adds both ends of a new data pipe to the pool.
     pub(super) fn new_pipe(&mut self) {
         if let Some((producer, consumer)) = self.note("DataPipe::pair", DataPipe::pair(8192)) {
             self.keep(|pool| &mut pool.producers, Arc::new(producer));

@@ -1,4 +1,4 @@
-//! A victim that waits, by each call that does, and does with what comes what a program does.
+//! The victim's waits: by each call that can wait, with the usual reaction to each result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Interest, Message
 use super::Driver;
 use crate::world::ledger::Word;
 
-/// How long each wait lasts. Then it is looked whether there is something else to do.
+/// How long each wait lasts, after which the driver checks whether the phase has changed.
 const SLICE: Duration = Duration::from_millis(60);
 
-/// An error that passes, and comes so often in a row although there is enough of all, does not pass.
+/// How many times in a row an error may come that should pass (no descriptors or no memory). More is a mistake, since
+/// there is enough of both.
 const MOST_PASSING: usize = 20;
 
 /// How a program goes on after an error.
 enum After {
-    /// Nothing was wrong.
+    /// Nothing is wrong: there was nothing to receive, or the call was interrupted.
     Nothing,
-    /// The channel is of no more use.
+    /// The channel can no longer be used.
     Over,
-    /// It said that the call succeeds later.
+    /// The error says that the call will succeed later.
     Passes,
 }
 
@@ -33,7 +34,7 @@ fn after(error: Error) -> After {
 }
 
 impl Driver<'_> {
-    /// Waits by one of the calls that can until `more` says that it is enough.
+    /// Waits, each time by a random one of the calls that can, as long as `more` returns true.
     pub fn wait_while(&mut self, more: impl Fn() -> bool) {
         let mut passing = 0;
         while more() {
@@ -51,7 +52,7 @@ impl Driver<'_> {
         }
     }
 
-    /// What a program does after an error: true if the call is to be made again.
+    /// Does what a program does after an error. Returns true if the call is to be made again.
     fn go_on_after(&mut self, name: &str, error: Error, in_a_row: &mut usize) -> bool {
         self.failed(name, error);
         match after(error) {
@@ -113,7 +114,8 @@ impl Driver<'_> {
         false
     }
 
-    /// All channels in one set; by its descriptor, if `polls`.
+    /// Waits for all channels in one wait set, and receives; sleeps by `poll` on the set's descriptor if `polls`.
+    /// Always returns false.
     fn wait_for_all(&mut self, more: &impl Fn() -> bool, polls: bool) -> bool {
         let Some(set) = self.note("WaitSet::new", WaitSet::new()) else { return false };
         let mut channels = self.pool().channels.clone();
@@ -123,7 +125,7 @@ impl Driver<'_> {
             }
         }
         for channel in &channels {
-            // It may be in another set, which nobody waits for now.
+            // The channel may be in another set, for which no thread waits now.
             for other in self.pool().sets.iter() {
                 let _ = other.remove(channel);
             }
@@ -149,7 +151,7 @@ impl Driver<'_> {
                     }
                 }
                 Err(error) => {
-                    // A set has no trouble of its own here: it has all the descriptors and the memory that it wants.
+                    // A wait set must not fail here: there are enough descriptors and memory.
                     self.find(&format!("WaitSet::wait, waiting: {error}"));
                     break;
                 }
@@ -161,7 +163,7 @@ impl Driver<'_> {
     fn serve(&mut self, channels: &[Arc<Channel>], key: usize, set: &WaitSet, in_a_row: &mut usize) {
         let Some(channel) = channels.get(key) else { return };
         let received = self.call("try_recv, waiting", Duration::ZERO, || channel.try_recv());
-        // To be told of is work, though there may be nothing.
+        // Each event costs work, even if no message is there.
         self.note_work(0);
         match received {
             Ok(message) => self.take_in(message),
@@ -184,7 +186,7 @@ impl Driver<'_> {
             }
             Err(Error::TimedOut) => {}
             Err(error) => {
-                // One that was refused.
+                // A process that connected and was refused.
                 self.note_work(100_000);
                 self.failed("accept_by, waiting", error);
             }
