@@ -9,21 +9,35 @@ pub struct Counting;
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
+/// Blocks that are allocated, by the number of bits of their size.
+static BLOCKS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
 /// Bytes that this process has allocated and not freed.
 pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
+}
+
+/// Blocks that this process has allocated and not freed, by the number of bits of their size.
+pub(crate) fn blocks() -> Vec<u64> {
+    BLOCKS.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+}
+
+fn blocks_like(layout: &Layout) -> &'static AtomicU64 {
+    &BLOCKS[layout.size().checked_ilog2().map_or(0, |bits| bits as usize + 1).min(BLOCKS.len() - 1)]
 }
 
 // SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        blocks_like(&layout).fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        blocks_like(&layout).fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(block, layout) }
     }

@@ -532,15 +532,17 @@ impl World {
             *sums.entry("received").or_default() += end.received.load(SeqCst);
         }
         let [kills, stops, descriptors, memory] = self.counts;
+        let kept = self.ledger.lives[..self.lives].iter().map(|life| life.kept.load(SeqCst)).max().unwrap_or_default();
         format!(
             "{:.1} s, {} processes at a time, faults {:05b}, {} channels, {} messages accepted, {} received, {kills} kills, \
-             {stops} stops, {descriptors} + {memory} shortages",
+             {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept",
             (now() - self.begin) as f64 / 1e9,
             self.workers.len(),
             self.faults,
             self.ledger.ends() / 2,
             sums["accepted"],
             sums["received"],
+            kept >> 10,
         )
     }
 

@@ -26,8 +26,8 @@ fn is_dropped(ledger: &Ledger, stream: u32, number: u64) -> bool {
     !is_sent && sender_is_dead || is_gone(ledger, other(stream))
 }
 
-/// Whether an end rides in a message whose handles may have been lost when the message was taken along to another process, which
-/// shows once that message is received. If so, the end is presumed lost from here on.
+/// Whether an end rides in a message whose handles may have been lost when the message was taken along to another process, or put
+/// back, which shows once that message is received. If so, the end is presumed lost from here on.
 pub(crate) fn presume_lost(ledger: &Ledger, end: u32) -> bool {
     let may_be = may_be_lost(ledger, end);
     if may_be {
@@ -39,7 +39,10 @@ pub(crate) fn presume_lost(ledger: &Ledger, end: u32) -> bool {
 fn may_be_lost(ledger: &Ledger, end: u32) -> bool {
     let Place::Riding { stream, .. } = ledger.end(end).place() else { return false };
     let had_hardship = |end| ledger.end(end).hardship.load(SeqCst) != 0;
-    had_hardship(stream) || had_hardship(other(stream)) || may_be_lost(ledger, other(stream))
+    // It may have been received without its handles, and put back.
+    let receiver = ledger.end(other(stream)).place();
+    let receiver_lacks = matches!(receiver, Place::Held { life, .. } if ledger.lives[life].has_been_short());
+    receiver_lacks || had_hardship(stream) || had_hardship(other(stream)) || may_be_lost(ledger, other(stream))
 }
 
 /// Whether an error says that this process lacks something just now.

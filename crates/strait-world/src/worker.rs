@@ -131,7 +131,7 @@ fn live(process: &'static Process, threads: usize) {
             may_end_too.wait();
         });
         ready.wait();
-        let (before, bytes) = (Possessions::now(), allocations::bytes());
+        let (before, bytes) = (Possessions::now(), (allocations::bytes(), allocations::blocks()));
         process.life.is_ready.store(1, SeqCst);
         measured.wait();
         ended.wait();
@@ -170,7 +170,7 @@ pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
     judge::is_shortage(error) && process.life.is_short_since(over)
 }
 
-fn look_what_is_left(process: &Process, before: &Possessions, bytes: u64) {
+fn look_what_is_left(process: &Process, before: &Possessions, memory: (u64, Vec<u64>)) {
     let begin = Instant::now();
     while Possessions::now() != *before && begin.elapsed() < SETTLED {
         std::thread::sleep(Duration::from_millis(5));
@@ -180,9 +180,16 @@ fn look_what_is_left(process: &Process, before: &Possessions, bytes: u64) {
         let what = format!("left: {before:?} became {after:?}\n{}\n{:#?}", own::open_files(), own::mappings());
         process.wrong(None, &what);
     }
-    let kept = allocations::bytes().saturating_sub(bytes);
+    let kept = allocations::bytes().saturating_sub(memory.0);
     process.life.kept.store(kept, SeqCst);
     if kept > KEPT {
-        process.wrong(None, &format!("left: {kept} bytes of memory"));
+        let more =
+            allocations::blocks().into_iter().zip(memory.1).map(|(now, before)| now.wrapping_sub(before).cast_signed());
+        let more: String = more
+            .enumerate()
+            .filter(|(_, more)| *more != 0)
+            .map(|(bits, more)| format!(", {more} of 2^{bits}"))
+            .collect();
+        process.wrong(None, &format!("left: {kept} bytes of memory; more blocks than at first, below{more} bytes"));
     }
 }
