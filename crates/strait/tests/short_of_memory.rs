@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, parent, spawn, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Error, Interest, Mode, Outgoing, WaitSet};
+use strait::{Channel, Error, Handle, Interest, Mode, Outgoing, WaitSet};
 
 #[test]
 fn child() {
@@ -155,6 +155,18 @@ fn an_end_for_whose_closing_there_was_no_thread_is_closed_later() {
 
 #[test]
 fn an_end_in_a_message_that_was_dropped_without_descriptors_is_closed_later() {
+    drop_message_with_end(&[]);
+}
+
+/// Without a thread the files cannot be taken out of the socket, and the end comes behind them.
+#[test]
+fn an_end_behind_files_that_were_dropped_without_descriptors_and_threads_is_closed_later() {
+    let file = || File::open("/dev/null").unwrap();
+    drop_message_with_end(&[file(), file()]);
+}
+
+/// Has a process drop a message with an end, behind one with these files, while it lacks descriptors and memory.
+fn drop_message_with_end(files: &[File]) {
     let (closing, to_closing) = spawn("closes an end");
     let (seeing, to_seeing) = spawn("has an end");
     let (carrier, theirs) = Channel::pair().unwrap();
@@ -165,6 +177,10 @@ fn an_end_in_a_message_that_was_dropped_without_descriptors_is_closed_later() {
     let (one, other) = Channel::pair().unwrap();
     to_seeing.send(Outgoing::new(b"").handle(other)).unwrap();
     assert_eq!(to_seeing.recv_by(DEADLINE).unwrap().bytes(), b"has it");
+    if !files.is_empty() {
+        let files = files.iter().map(|file| file.try_clone().unwrap().into());
+        carrier.send_by(Outgoing::new(b"nor this").handles(files.collect::<Vec<Handle>>()), DEADLINE).unwrap();
+    }
     carrier.send_by(Outgoing::new(b"nobody reads this").handle(one), DEADLINE).unwrap();
     drop(say);
     assert_eq!(to_closing.recv_by(DEADLINE).unwrap().bytes(), b"closed");

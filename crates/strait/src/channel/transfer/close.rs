@@ -26,10 +26,15 @@ const CLOSE_MARK: usize = 4;
 /// called for it.
 const CLOSE_THING: usize = 64;
 
-/// Returns whether the error comes from a shortage of descriptors or memory in this process. Only a close that failed
-/// with such an error is tried again: a peer could cause the other errors without end.
+/// Returns whether the error comes from a shortage of descriptors, memory or threads in this process. Only a close that
+/// failed with such an error is tried again: a peer could cause the other errors without end.
 fn is_ours(error: &Error) -> bool {
-    matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
+    matches!(
+        error,
+        Error::NoDescriptors
+            | Error::NoMemory { .. }
+            | Error::System { code: libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM, .. }
+    )
 }
 
 impl Drop for Channel {
