@@ -918,7 +918,11 @@ impl Drop for Link {
     /// Receives the remaining packets of a link that is dropped, because an announcement over this link may matter to
     /// channels over another link to the same process.
     fn drop(&mut self) {
-        if self.is_elsewhere() || peers::is_alone() || !arenas::may_drain() {
+        if self.is_elsewhere() {
+            return;
+        }
+        peers::note_dropped();
+        if peers::is_alone() || !arenas::may_drain() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };

@@ -9,7 +9,7 @@
 //! nothing by using the name of another process.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::Link;
@@ -38,6 +38,32 @@ pub(super) fn note(link: &Arc<Link>) {
     let mut all = unpoisoned(all());
     all.retain(|link| link.strong_count() > 0);
     all.push(Arc::downgrade(link));
+}
+
+/// Number of links that were dropped since both tables were last cleaned.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// The tables are cleaned once more links than this, and than half of the entries, were dropped.
+const MOST_DROPPED: usize = 64;
+
+/// Counts a link that is being dropped. Cleans the tables if many links were, because an entry retains the memory of its
+/// link.
+pub(super) fn note_dropped() {
+    let dropped = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    let mut all = unpoisoned(all());
+    if dropped > MOST_DROPPED.max(all.len() / 2) {
+        DROPPED.store(0, Ordering::Relaxed);
+        all.retain(|link| link.strong_count() > 0);
+        drop(all);
+        retain_existing(&mut unpoisoned(links()));
+    }
+}
+
+fn retain_existing(links: &mut BTreeMap<Process, Vec<Weak<Link>>>) {
+    links.retain(|_, known| {
+        known.retain(|link| link.strong_count() > 0);
+        !known.is_empty()
+    });
 }
 
 /// Returns all links of this process to other processes that still exist.
@@ -105,10 +131,7 @@ impl Link {
             return;
         }
         let mut links = unpoisoned(links());
-        links.retain(|_, known| {
-            known.retain(|link| link.strong_count() > 0);
-            !known.is_empty()
-        });
+        retain_existing(&mut links);
         let known = links.entry((pid, name)).or_default();
         self.peer_entry.has_older.store(!known.is_empty(), Ordering::Relaxed);
         known.push(self.me.clone());
@@ -153,5 +176,26 @@ impl Link {
     /// if the peer's handshake was not received or is anonymous.
     pub(super) fn siblings(&self) -> Vec<Arc<Self>> {
         self.process().map(links_to).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::fork;
+
+    #[test]
+    fn the_tables_retain_no_memory_of_many_links_that_were_dropped() {
+        const LINKS: usize = 300;
+        fork::arm().unwrap();
+        let over_a_socket = || {
+            use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+            let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+            Link::over(pair.unwrap().0, usize::MAX).unwrap()
+        };
+        let links: Vec<_> = (0..LINKS).map(|_| over_a_socket()).collect();
+        assert!(unpoisoned(all()).len() >= LINKS);
+        drop(links);
+        assert!(unpoisoned(all()).len() < LINKS / 2, "{}", unpoisoned(all()).len());
     }
 }
