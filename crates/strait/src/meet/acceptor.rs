@@ -20,13 +20,13 @@ use crate::os::{epoll, names};
 use crate::peer::Peer;
 use crate::quota::closing::{self, Unread};
 
-/// The most connections accepted from the listening socket's queue at a time.
+/// The most connections that a listener accepts from its listening socket's queue in one go, before it handles others.
 const MOST_AT_ONCE: usize = 64;
 
-/// The number of the listening socket in the epoll instance. No pending connection has this number.
+/// The number of the listening socket in the listener's epoll instance: 0. Pending connections have numbers from 1 on.
 pub(super) const LISTENING: u64 = 0;
 
-/// The most pending connections, of one user and of all users.
+/// The most pending connections that a listener keeps, of one user and of all users together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
     pub(super) of_a_user: usize,
@@ -36,45 +36,47 @@ pub(super) struct ConnectionLimits {
 /// A pending connection.
 struct PendingConnection {
     socket: Unread,
-    /// The number of the user that connected, against whose limit the connection counts.
+    /// The number of the user that made this pending connection, against whose limit the connection counts.
     user: u32,
     handshake: Option<HandshakeDone>,
 }
 
-/// The process that sent the handshake of a pending connection, and its parameters.
+/// What the handshake of a pending connection told: which process sent it, and the peer parameters of that process.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
-    /// The process that sent the handshake, as the kernel says.
+    /// The process that sent the handshake, as the kernel identified it.
     peer: Peer,
     parameters: PeerParameters,
 }
 
-/// A pending connection whose handshake and connect request have arrived.
+/// A pending connection whose handshake and connect request have both arrived, so that the listener can accept or
+/// refuse it.
 pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// The peer parameters from the handshake.
+    /// The peer parameters (features and memory layout) that the connecting process sent in its handshake.
     pub(super) parameters: PeerParameters,
-    /// The token from the connect request; 0 if the peer has none.
+    /// The invitation's token from the connect request; 0 if the connecting process has no invitation.
     pub(super) token: u128,
 }
 
-/// What became of a pending connection.
+/// The outcome of reading from a pending connection, or of refusing it to make room.
 pub(super) enum ConnectionStep {
-    /// The connection has not sent its connect request yet.
+    /// The pending connection stays pending: its connect request has not arrived yet.
     Waits,
     /// The connect request has arrived.
     Requested(ConnectRequest),
-    /// The peer has hung up, or there is no connection of this number.
+    /// The connecting process has closed its socket, or no pending connection has this number; there is nothing to
+    /// answer.
     Gone,
-    /// The connection was refused and closed. The fields are the process, if the kernel named it, and the reason.
+    /// The listener refused the connection and closed its socket. The fields are the connecting process, if the kernel
+    /// identified it, and the reason.
     Refused(Option<Peer>, Error),
 }
 
-/// The pending connections of a listener.
+/// The pending connections of one listener, and the limits on their number.
 pub(super) struct Acceptor {
-    /// The epoll instance that watches each pending connection from when it is accepted until it is taken out of
-    /// `pending`. A socket that stayed longer, and that nothing reads, would keep the instance readable for ever.
+    /// The epoll instance that watches each pending connection while the connection is in `pending`. A socket must not stay in the instance for longer: nothing would read it, and the instance would stay readable for ever.
     comings: Arc<OwnedFd>,
     pending: BTreeMap<u64, PendingConnection>,
     next: u64,
@@ -86,8 +88,8 @@ impl Acceptor {
         Self { comings, pending: BTreeMap::new(), next: LISTENING + 1, limits }
     }
 
-    /// Takes in the connections that wait in the listening socket's queue. Puts into `sent_away` what became of the
-    /// connections that had to make room, also if it fails.
+    /// Accepts connections from the listening socket's queue, at most [`MOST_AT_ONCE`], and makes them pending. Each
+    /// pending connection that had to make room for a new one adds its outcome to `sent_away`, also if this call fails.
     pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
@@ -124,14 +126,16 @@ impl Acceptor {
         self.pending.values().filter(|connection| connection.user == user).count()
     }
 
-    /// Refuses the oldest pending connection of the user that has most of them.
+    /// Refuses the oldest pending connection of the user that has most of them, and returns the outcome. If the connect
+    /// request of that connection has arrived by now, returns the request instead. `None` if nothing is pending.
     fn make_room(&mut self) -> Option<ConnectionStep> {
         let users: BTreeSet<_> = self.pending.values().map(|connection| connection.user).collect();
         let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
         self.send_away_oldest_of(greediest)
     }
 
-    /// Refuses the oldest pending connection of `user`, unless its connect request has arrived by now.
+    /// Refuses the oldest pending connection of `user` as busy, and returns the outcome. If the connect request of that
+    /// connection has arrived by now, returns the request instead. `None` if the user has no pending connection.
     fn send_away_oldest_of(&mut self, user: u32) -> Option<ConnectionStep> {
         let (&oldest, _) = self.pending.iter().find(|(_, connection)| connection.user == user)?;
         match self.read_request(oldest) {
@@ -144,14 +148,16 @@ impl Acceptor {
         Some(ConnectionStep::Refused(peer, Error::Refused(Refusal::Busy)))
     }
 
-    /// Takes a pending connection out of the table and out of the epoll instance.
+    /// Removes the pending connection `number` from the table and from the epoll instance, and returns it. `None` if
+    /// there is no such connection.
     fn take_out(&mut self, number: u64) -> Option<PendingConnection> {
         let connection = self.pending.remove(&number)?;
         epoll::remove(&self.comings, connection.socket.as_fd());
         Some(connection)
     }
 
-    /// Reads what a pending connection has sent, and returns what became of the connection.
+    /// Reads what the pending connection `number` has sent, without blocking, and returns the outcome. Unless the
+    /// outcome is [`ConnectionStep::Waits`], the connection is not pending any more.
     pub(super) fn read_request(&mut self, number: u64) -> ConnectionStep {
         let Some(connection) = self.pending.get_mut(&number) else { return ConnectionStep::Gone };
         let said = connection.read_request();
@@ -174,7 +180,7 @@ impl Acceptor {
     }
 }
 
-/// What a pending connection has sent.
+/// What a pending connection has sent so far: nothing complete, a hang-up, both packets, or a breach of the protocol.
 enum ConnectionInput {
     Nothing,
     Goodbye,
@@ -242,7 +248,8 @@ impl PendingConnection {
     }
 }
 
-/// Tells a pending connection why it is refused. A peer that does not receive is not waited for.
+/// Sends the refusal `why` over the socket of a pending connection. Does not block: if the socket is full, the refusal
+/// is lost.
 pub(super) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
     let _ = socket::send(socket, &why.packet().encode(), &[]);
 }

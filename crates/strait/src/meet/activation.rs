@@ -13,11 +13,11 @@ use crate::sync::unpoisoned;
 /// The number of the first descriptor that a service manager passes.
 const FIRST: RawFd = 3;
 
-/// The numbers of the descriptors that this process has taken.
+/// The numbers of the passed listening sockets that this process has already taken for a listener.
 static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
 
-/// Takes the passed listening socket of the name `name`, or the only one if `name` is `None`. Fails if there is not
-/// exactly one such socket, or it was taken before.
+/// Takes a listening socket that a service manager passed to this process: the socket of the name `name`, or the only
+/// one if `name` is `None`. Fails if there is not exactly one such socket, or it was taken before.
 pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     let variable = |name| std::env::var(name).ok();
     let passed = passed(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"), std::process::id());
@@ -35,7 +35,9 @@ pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
-/// Returns the number and the name of each descriptor that was passed to the process `own`.
+/// Returns the number and the name of each descriptor that a service manager passed to the process `own`. `pid`,
+/// `count` and `names` are the values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`. Empty if they are meant for
+/// another process.
 fn passed(pid: Option<String>, count: Option<String>, names: Option<String>, own: u32) -> Vec<(RawFd, String)> {
     if pid.and_then(|pid| pid.parse().ok()) != Some(own) {
         return Vec::new();

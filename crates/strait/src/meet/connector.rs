@@ -11,17 +11,18 @@ use crate::error::{Error, Refusal};
 use crate::os::fork;
 use crate::os::names::{is_one_user, own_user};
 
-/// How long [`connect`] waits to be accepted.
+/// How long [`connect`] waits until the listener accepts this process: 30 seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pause before the second attempt to connect to a listener that has too many pending connections. It doubles with
 /// each further attempt, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// The longest pause between two attempts to connect to a listener that has too many pending connections.
+/// The longest pause between two attempts to connect to a listener that refuses because it has too many pending
+/// connections.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connects to the listener of this name that belongs to this user. Blocks until the listener accepts, for at most 30
-/// seconds.
+/// Connects to the listener of this name that runs as this process's user. Blocks until the listener accepts, for at
+/// most 30 seconds.
 ///
 /// # Errors
 /// As [`Connector::connect_by`].
@@ -29,7 +30,8 @@ pub fn connect(name: &str) -> Result<Channel, Error> {
     Connector::new(name).connect_by(CONNECT_TIMEOUT)
 }
 
-/// How to connect to a listener: its name, its directory, and the user that is expected to run it.
+/// How to connect to a listener: the listener's name, the directory of the name, the user that must run the listener,
+/// and the options of the channel.
 #[derive(Clone, Debug)]
 pub struct Connector {
     name: String,
@@ -40,7 +42,8 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Makes a connector for this name in this user's name directory.
+    /// Makes a connector for the listener of this name in this user's name directory, with default options. Nothing is
+    /// connected yet.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -51,31 +54,32 @@ impl Connector {
         }
     }
 
-    /// Looks for the name in the directory `path` instead of this user's name directory. Only this user, the server's
-    /// user or root may be able to write to that directory.
+    /// Sets the directory in which the listener's name is looked for, instead of this user's name directory. Only this
+    /// user, the server's user or root may be able to write to that directory.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.location = NameDirectory(Some(path.into()));
         self
     }
 
-    /// Sets the user that the server must run as; this user by default. The process that answers must run as that user.
-    /// The socket may also have been made, and be listened on, by root, as a service manager does; then root learns the
-    /// token of an invitation. A listener of any other user is given up before anything is sent to it.
+    /// Sets the user, by number, that the listening process must run as; this process's user by default. The socket may
+    /// also have been made, and be listened on, by root, as a service manager does; then root learns the token of an
+    /// invitation. If any other user listens, this process sends nothing, and connecting fails with
+    /// [`Error::WrongServer`].
     #[must_use]
     pub fn server(mut self, uid: u32) -> Self {
         self.server = uid;
         self
     }
 
-    /// Sets the options of the channel.
+    /// Sets the options of this process's end of the channel that connecting makes.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets the token of an invitation.
+    /// Sets the invitation's token that the connect request carries; 0, the default, stands for no invitation.
     pub(super) fn token(mut self, token: u128) -> Self {
         self.token = token;
         self

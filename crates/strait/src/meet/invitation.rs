@@ -20,13 +20,13 @@ use crate::os::names::own_user;
 use crate::os::{self, socket};
 use crate::sync::unpoisoned;
 
-/// The first word of the line that invites a process.
+/// The first word of the invitation line, which an invited process reads from its standard input.
 const WORD: &str = "strait-invitation";
 
-/// The most bytes in the line that invites a process.
+/// The most bytes in an invitation line, which holds the token and the path of the listener.
 const LONGEST: usize = 4352;
 
-/// The tokens of a listener that were neither used nor revoked yet.
+/// The tokens of a listener's invitations that are neither used, revoked nor known to be late.
 #[derive(Default)]
 pub(super) struct Tokens(Mutex<Vec<Token>>);
 
@@ -48,8 +48,9 @@ impl Tokens {
         unpoisoned(&self.0).push(Token { invitation, token, until });
     }
 
-    /// Returns the invitation with this token, and ends the token. `None` if there is no such token, or its time is
-    /// over. Takes as long for one token as for another, and as long if there is none.
+    /// Uses up the token: returns the number of the invitation with this token, and removes the token. `None` if no
+    /// invitation has this token, or its time is over. The time that the search takes does not depend on the token, so
+    /// that a peer cannot guess it bit by bit.
     pub(super) fn redeem(&self, token: u128) -> Option<u64> {
         let mut tokens = unpoisoned(&self.0);
         let now = Instant::now();
@@ -96,7 +97,7 @@ pub struct Invitation {
 }
 
 impl fmt::Debug for Invitation {
-    /// Formats the invitation without its token.
+    /// Formats the number of the invitation, and leaves out its secret token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invitation").field("number", &self.number).finish_non_exhaustive()
     }
@@ -113,8 +114,8 @@ impl Invitation {
         Ok(Self { listener: listener.clone(), number, token })
     }
 
-    /// Starts the command and invites it over its standard input. The standard input stays open: the caller can write
-    /// to [`Child::stdin`] or close it.
+    /// Starts the command, and writes the invitation to the child's standard input. The standard input stays open: the
+    /// program can write to [`Child::stdin`] or close it. If writing fails, the child is killed.
     ///
     /// # Errors
     /// [`Error::System`] naming `spawn` or `write`.
@@ -130,9 +131,9 @@ impl Invitation {
         Ok(child)
     }
 
-    /// Writes the line that invites a process; for processes that are started in another way than by
-    /// [`spawn`](Self::spawn). Any process that reads the line can connect with it. If `out` is a pipe that no process
-    /// reads, the call fails and raises no SIGPIPE.
+    /// Writes the invitation line to `out`, for a process that was not started by [`spawn`](Self::spawn). Any process
+    /// that reads the line can connect with it. If `out` is a pipe whose reading end is closed, the call fails and
+    /// raises no SIGPIPE.
     ///
     /// # Errors
     /// [`Error::System`] naming `write`.
@@ -146,8 +147,9 @@ impl Invitation {
         written.map_err(|error| system("write", &error))
     }
 
-    /// Returns the channel to the invited process, once it has connected. Meanwhile this thread handles other pending
-    /// connections as [`Listener::accept`](crate::Listener::accept) does; accepted ones wait for a call of `accept`.
+    /// Waits until the invited process has connected or the deadline has passed, and returns the channel to that
+    /// process. Meanwhile this thread handles other pending connections as
+    /// [`Listener::accept`](crate::Listener::accept) does; those that are accepted wait for a call of `accept`.
     ///
     /// # Errors
     /// As [`Listener::accept_by`](crate::Listener::accept_by).

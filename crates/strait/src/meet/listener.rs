@@ -20,19 +20,19 @@ use crate::os::names::{self, Directory, own_user};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// A function of the program that returns whether the listener accepts a process.
+/// A function of the program that decides whether a listener accepts a connecting process: `true` accepts.
 type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
 
-/// A function of the program that the listener calls with each process that it has refused.
+/// A function of the program that a listener calls for each connecting process that it has refused.
 type OnRefused = Box<dyn Fn(&Refused) + Send + Sync>;
 
-/// A process that a listener refused.
+/// A connecting process that a listener refused, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// The process, as the kernel describes it; `None` if the process kept the kernel from doing so.
+    /// The refused process, as the kernel identifies it; `None` if the kernel did not tell.
     pub peer: Option<Peer>,
-    /// The reason: [`Error::Refused`], or [`Error::BadPeer`] if the process did not follow the protocol.
+    /// The reason for the refusal: [`Error::Refused`], or [`Error::BadPeer`] if the process broke the protocol.
     pub why: Error,
 }
 
@@ -71,47 +71,49 @@ impl Default for ListenerBuilder {
 }
 
 impl ListenerBuilder {
-    /// Sets the options of the accepted channels.
+    /// Sets the options of this process's end of each channel that the listener accepts.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// Puts the name into the directory `path` instead of this user's name directory. A service for other users needs a
-    /// directory that they can look into, such as one below `/run`. The directory must exist, and only this user or
-    /// root may be able to write to it.
+    /// Sets the directory in which the listener's name is put, instead of this user's name directory. A service for
+    /// other users needs a directory that those users can search, such as one below `/run`. The directory must exist,
+    /// and only this user or root may be able to write to it.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.location = NameDirectory(Some(path.into()));
         self
     }
 
-    /// Sets the permissions of the name, 0o600 by default. Every process that may write to the file can connect; the
-    /// policy then decides.
+    /// Sets the file permissions of the listener's socket, 0o600 by default. Every process that may write to that file
+    /// can connect; the policy then decides.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode & 0o777;
         self
     }
 
-    /// Sets which processes are accepted, by what the kernel says about them. By default every process of this user is
-    /// accepted; but no process is, if this user's number also stands for users that its namespace does not know.
-    /// `allow` is called without a lock, once for each connect request; it must not use the listener.
+    /// Sets the function that decides which processes are accepted, by what the kernel says about them: `true` accepts.
+    /// By default every process of this user is accepted; but if this user's number also stands for users that the user
+    /// namespace does not map, none is. The listener calls `allow` once for each connect request and holds no lock
+    /// meanwhile; `allow` must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.policy = Some(Box::new(allow));
         self
     }
 
-    /// Sets what is called for each process that is refused. It must not use the listener.
+    /// Sets a function that the listener calls for each process that it has refused. The function must not use the
+    /// listener.
     #[must_use]
     pub fn on_refused(mut self, on_refused: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(on_refused));
         self
     }
 
-    /// Accepts only processes that have the token of an [`Invitation`].
+    /// Makes the listener accept only processes whose connect request has the token of an [`Invitation`].
     #[must_use]
     pub fn invited_only(mut self) -> Self {
         self.invited_only = true;
@@ -119,16 +121,17 @@ impl ListenerBuilder {
     }
 
     /// Sets the most pending connections of one user (32 by default) and of all users (128 by default), at least 1
-    /// each. Each has a descriptor. Beyond that, the oldest pending connection of the user that has most is refused.
+    /// each. Each pending connection costs a descriptor. If a new connection exceeds a limit, the listener refuses the
+    /// oldest pending connection: of the same user at the first limit, of the user that has most at the second.
     #[must_use]
     pub fn waiting(mut self, of_a_user: usize, of_all: usize) -> Self {
         self.limits = ConnectionLimits { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
         self
     }
 
-    /// Listens under this name. Blocks only while another process of this user takes the same name, or another thread
-    /// of this process takes any name, which lasts for a few system calls. For that time there is a lock file beside
-    /// the name.
+    /// Makes a listener under this name. Blocks only while another process of this user takes the same name, or another
+    /// thread of this process takes any name, which lasts for a few system calls. For that time there is a lock file
+    /// beside the name.
     ///
     /// # Errors
     /// [`Error::NameTaken`] if another listener uses the name; the name of a process that has ended is taken over.
@@ -144,11 +147,11 @@ impl ListenerBuilder {
         Listener::new(socket, Some(bound), path, self)
     }
 
-    /// Listens on a `SOCK_SEQPACKET` Unix socket that a service manager has made and passed to this process. `name` is
-    /// the name in its unit (`FileDescriptorName=`); `None` stands for the only socket that was passed. Each socket can
-    /// be taken once.
+    /// Makes a listener from a `SOCK_SEQPACKET` Unix socket that a service manager has made and passed to this process.
+    /// `name` is the name of the socket in the service manager's unit (`FileDescriptorName=`); `None` stands for the
+    /// only socket that was passed. Each socket can be taken once.
     ///
-    /// The unit sets the permissions (`SocketMode=`), and the socket's name stays when the listener is dropped.
+    /// The unit sets the permissions (`SocketMode=`), and the socket file stays when the listener is dropped.
     ///
     /// # Errors
     /// [`Error::NotActivated`] if there is not exactly one such socket, or it does not listen or was taken before;
@@ -162,7 +165,8 @@ impl ListenerBuilder {
     }
 }
 
-/// The name that a listener has taken, and the identity of its socket file.
+/// The name that a listener has taken in a name directory, and the identity of its socket file, by which the listener
+/// removes only its own file.
 struct Bound {
     directory: Directory,
     name: String,
@@ -207,39 +211,43 @@ pub(super) struct ListenerState {
     socket: OwnedFd,
     bound: Option<Bound>,
     pub(super) path: PathBuf,
-    /// The epoll instance that watches the listening socket and the pending connections. The thread that waits on it
-    /// handles everything that it reports, so a wait never returns twice for one cause.
+    /// The epoll instance that watches the listening socket and the pending connections. The leader, the one thread
+    /// that waits on it, handles all events that it reports, so a wait never returns twice for one event.
     comings: Arc<OwnedFd>,
-    /// The epoll instance that watches `comings` and `wake_fd`, for event loops of the program.
+    /// The epoll instance that event loops of the program wait on. It watches `comings` (the listener's internal epoll
+    /// instance) and `wake_fd`.
     outside: OwnedFd,
-    /// The eventfd that is readable while there is an accepted connection that no `accept` has returned yet.
+    /// The eventfd that is readable while `admitted` holds an accepted connection that no `accept` has returned yet.
     wake_fd: OwnedFd,
     options: Options,
     policy: Option<Policy>,
     on_refused: Option<OnRefused>,
     invited_only: bool,
     pub(super) tokens: Tokens,
-    /// The pending connections. Only the leader uses them: the one thread that handles pending connections.
+    /// The pending connections. Only the leader uses them: the one thread that handles pending connections at a time.
     acceptor: Mutex<Acceptor>,
-    /// The most accepted connections that wait for a call of `accept`.
+    /// The most connections, accepted without an invitation, that wait for a call of `accept`. Further ones are refused
+    /// as busy.
     most_admitted: usize,
     state: Mutex<State>,
-    /// Notified when a connection was accepted, and when the leader leaves.
+    /// The condition variable on which threads in `accept` wait while another thread leads. Notified when the leader
+    /// has handled what was ready and stops leading.
     turn: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Whether a thread, the leader, handles pending connections now.
+    /// Whether some thread, the leader, handles the listener's pending connections now.
     leading: bool,
-    /// Connect requests that were accepted without an invitation, oldest first.
+    /// Connect requests that the policy accepted without an invitation and no `accept` has returned yet, oldest first.
     admitted: VecDeque<ConnectRequest>,
-    /// Connect requests that were accepted by an invitation, by the number of the invitation.
+    /// Connect requests that were accepted by an invitation and not returned yet, keyed by the number of the
+    /// invitation.
     invited: HashMap<u64, ConnectRequest>,
 }
 
 impl Listener {
-    /// Listens under this name, in this user's name directory, for processes of this user.
+    /// Makes a listener under this name in this user's name directory, which accepts only processes of this user.
     ///
     /// # Errors
     /// As [`ListenerBuilder::bind`].
@@ -247,7 +255,7 @@ impl Listener {
         Self::builder().bind(name)
     }
 
-    /// Returns a builder with the default options.
+    /// Returns a builder for a listener, with the default options.
     pub fn builder() -> ListenerBuilder {
         ListenerBuilder::default()
     }
@@ -281,7 +289,7 @@ impl Listener {
         })
     }
 
-    /// Returns the channel to the next process that is accepted. Blocks until there is one.
+    /// Returns the channel to the next connecting process that the listener accepts. Blocks until there is one.
     ///
     /// # Errors
     /// As [`accept_by`](Self::accept_by), except the errors of the deadline.
@@ -289,7 +297,8 @@ impl Listener {
         self.accept_by(Deadline::NEVER)
     }
 
-    /// Returns the channel to the next accepted process, if there is one now. Does not block.
+    /// Returns the channel to the next process that the listener accepts, if that process has already sent its connect
+    /// request. Does not block: otherwise fails with [`Error::WouldBlock`].
     ///
     /// # Errors
     /// As [`accept_by`](Self::accept_by).
@@ -297,18 +306,18 @@ impl Listener {
         self.accept_by(Deadline::NOW)
     }
 
-    /// Returns the channel to the next process that is accepted; waits for it until the deadline. Refused processes do
-    /// not end the call.
+    /// Returns the channel to the next connecting process that the listener accepts; waits for that process until the
+    /// deadline. Refused processes do not end the wait.
     ///
     /// # Errors
     /// [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Forked`]; [`Error::NoDescriptors`] and [`Error::NoMemory`]:
-    /// then the process that was about to be accepted sees *peer closed*, and the other pending connections go on
-    /// waiting.
+    /// then the process that was about to be accepted sees *peer closed*, and the other pending connections stay
+    /// pending.
     pub fn accept_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
         self.listener.accept(deadline.into(), |state| state.admitted.pop_front())
     }
 
-    /// Makes an invitation for one process, valid for the time `valid_for` from now.
+    /// Makes an invitation for one process to this listener, valid for the time `valid_for` from now.
     ///
     /// # Errors
     /// [`Error::System`] if the kernel has no randomness to give; [`Error::Forked`].
@@ -316,7 +325,7 @@ impl Listener {
         Invitation::new(&self.listener, valid_for)
     }
 
-    /// Returns the path of the listening socket.
+    /// Returns the path of the listener's socket file; empty if a service manager made the socket and it has no path.
     pub fn path(&self) -> &std::path::Path {
         &self.listener.path
     }
@@ -329,7 +338,8 @@ impl AsFd for Listener {
 }
 
 impl ListenerState {
-    /// Waits until `find` returns a connect request, and makes its channel.
+    /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the process
+    /// that sent the request. If no other thread leads, this thread handles pending connections meanwhile.
     fn accept(
         &self,
         deadline: Deadline,
@@ -376,7 +386,8 @@ impl ListenerState {
         }
     }
 
-    /// Handles the pending connections that have sent something; sleeps at most `limit` for that.
+    /// Accepts new connections and reads from pending connections that have sent something. If there is no event yet,
+    /// waits at most `limit` for one; `None` waits without a limit.
     fn handle_ready(&self, limit: Option<Duration>) -> Result<(), Error> {
         let mut found = [const { std::mem::MaybeUninit::uninit() }; 64];
         let ready: Vec<u64> = epoll::wait(&self.comings, &mut found, limit)?.collect();
@@ -452,21 +463,23 @@ impl ListenerState {
         Channel::accept(socket, peer, parameters, &self.options)
     }
 
-    /// Revokes an invitation, and closes the connection of a process that came with it.
+    /// Revokes the token of the invitation of this number. If a process has connected with the invitation and was not
+    /// returned yet, closes its connection.
     pub(super) fn forget(&self, invitation: u64) {
         self.tokens.revoke(invitation);
         let request = unpoisoned(&self.state).invited.remove(&invitation);
         drop(request);
     }
 
-    /// Waits for the process with this invitation, and returns the channel to the process.
+    /// Waits until a process has connected with the invitation of this number, or the deadline has passed, and returns
+    /// the channel to that process.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, Error> {
         self.accept(deadline, |state| state.invited.remove(&invitation))
     }
 }
 
-/// Marks the leader, which handles pending connections. Dropping it lets another thread lead, even if the policy has
-/// panicked.
+/// The leadership of one thread, which handles the listener's pending connections. Dropping this value lets another
+/// thread lead, even if the policy has panicked.
 struct Leading<'a>(&'a ListenerState);
 
 impl Drop for Leading<'_> {
@@ -477,7 +490,8 @@ impl Drop for Leading<'_> {
 }
 
 impl Drop for ListenerState {
-    /// Removes the name. Processes that wait to be accepted see that the listener is gone.
+    /// Removes the listener's name. Pending connections are closed, so processes that wait to be accepted see *peer
+    /// closed*.
     fn drop(&mut self) {
         if let Some(bound) = &self.bound
             && !self.born.is_elsewhere()

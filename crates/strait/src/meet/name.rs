@@ -9,28 +9,30 @@ use crate::error::Error;
 use crate::os::names::{Demand, Directory, Found, own_user};
 use crate::os::socket::credentials;
 
-/// The most bytes in a name.
+/// The most bytes in the name of a listener.
 const LONGEST: usize = 64;
 
-/// Refuses names that could lead to another directory or be taken for something else.
+/// Checks the name of a listener: fails with [`Error::BadName`] unless it has 1 to [`LONGEST`] ASCII letters, digits or
+/// `-_.` and does not begin with a dot. Such a name cannot lead to another directory.
 pub(super) fn check(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=LONGEST).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.');
     if good { Ok(()) } else { Err(Error::BadName) }
 }
 
-/// A name directory: this user's own for `None`, otherwise the one of this path.
+/// A name directory (which holds the sockets of listeners, by name): this user's own for `None`, otherwise the
+/// directory of this path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 
 impl NameDirectory {
-    /// Returns the path of this name directory.
+    /// Returns the path of this name directory, which need not exist.
     pub(super) fn path(&self) -> PathBuf {
         self.0.clone().unwrap_or_else(of_user)
     }
 
-    /// Opens the name directory for a caller that expects names of the user `owner` in it. Returns `None` if the
-    /// directory does not exist.
+    /// Opens this name directory. Checks that no user can change it but this one; in a directory given by path, also root and
+    /// the user `owner` may. Returns `None` if the directory does not exist.
     pub(super) fn open(&self, owner: u32) -> Result<Option<Directory>, Error> {
         match &self.0 {
             Some(path) => Directory::open(path, Demand::Trusted { owner }),
@@ -38,7 +40,8 @@ impl NameDirectory {
         }
     }
 
-    /// Opens the name directory to listen in it. This user's own is made if it does not exist; any other must exist.
+    /// Opens this name directory for a listener. This user's own directory is made if it does not exist; any other must
+    /// exist, or the call fails with [`Error::UnsafeDirectory`].
     pub(super) fn open_or_make(&self) -> Result<Directory, Error> {
         if self.0.is_none() && !Directory::make(&of_user())? {
             return Err(Error::UnsafeDirectory(
@@ -63,7 +66,7 @@ fn of_user() -> PathBuf {
     }
 }
 
-/// A name in a name directory, with or without a listener.
+/// A listener's name in a name directory. The process that took the name may have ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listening {
@@ -71,12 +74,12 @@ pub struct Listening {
     pub name: String,
     /// When the name was taken.
     pub since: SystemTime,
-    /// The number of the user that owns the socket of the name.
+    /// The number of the user that owns the socket file of the listener's name.
     pub uid: u32,
-    /// The process that listens, as the kernel says. `None` if no process listens any more, or the process is in a
-    /// process namespace that this process does not see.
+    /// The number of the process that listens, as the kernel says. `None` if no process listens any more, or the
+    /// process is in a process namespace that this process does not see.
     pub pid: Option<u32>,
-    /// Whether a process listens under the name.
+    /// Whether a process listens under the name now; `false` if the process that took the name has ended.
     pub is_live: bool,
 }
 
@@ -108,7 +111,8 @@ pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
     Ok(there)
 }
 
-/// Returns whether the error says that this process lacks a resource, and nothing about the listener.
+/// Returns whether this error of a connection attempt means that this process lacks descriptors or memory; such an
+/// error says nothing about the listener.
 fn is_shortage(error: Error) -> bool {
     matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
 }
@@ -133,12 +137,13 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
     })
 }
 
-/// Returns the path of a name, to be shown or passed on.
+/// Returns the path of the listener's socket file: the path of the name directory, and the name.
 pub(super) fn full(location: &NameDirectory, name: &str) -> PathBuf {
     location.path().join(name)
 }
 
-/// Splits a full path into the name directory and the name.
+/// Splits the path of a listener's socket file into the name directory and the name. `None` if the path is not absolute
+/// or its last part is not a name.
 pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
     let name = path.file_name()?.to_str()?.to_owned();
     let directory = path.parent().filter(|directory| directory.is_absolute())?.to_owned();
@@ -147,7 +152,8 @@ pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
 }
 
 impl Connector {
-    /// Makes a connector for the name at the end of this path; `None` if the path is not absolute.
+    /// Makes a connector for the listener whose socket file has this path; `None` if the path is not absolute or its
+    /// last part is not a name.
     pub(super) fn at(path: &Path) -> Option<Self> {
         let (location, name) = parted(path)?;
         let connector = Self::new(&name);

@@ -10,11 +10,12 @@ use crate::error::Error;
 use crate::os::process::spawn;
 use crate::os::socket::{self, credentials};
 
-/// The environment variable that names the descriptor of the channel: its number, and the inode number of its socket.
-/// By the inode number, a process that has merely inherited the variable sees that the descriptor is not its own.
+/// The environment variable that tells a child process which descriptor is its channel to the parent: the descriptor's
+/// number, and the inode number of its socket. If a process has merely inherited the variable, the inode number shows
+/// that the descriptor is not its own.
 const VARIABLE: &str = "STRAIT_PARENT";
 
-/// Whether the channel to the parent was taken.
+/// Whether this process has already taken the channel to its parent, which it can take once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Starts processes with a channel to them.
@@ -63,8 +64,8 @@ impl CommandExt for Command {
     }
 }
 
-/// Takes the channel to the process that started this one with [`CommandExt::spawn_with_channel`]. A process can do
-/// this once. Does not block.
+/// Takes this process's end of the channel that its parent made with [`CommandExt::spawn_with_channel`]. A process can
+/// do this once. Does not block.
 ///
 /// # Errors
 /// [`Error::NoParent`] if this process was not started so; [`Error::ParentTaken`] the second time; otherwise as
