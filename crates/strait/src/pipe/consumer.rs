@@ -14,7 +14,7 @@ use crate::wake::lock::{Guard, Lock};
 
 /// The reading end of a [data pipe](crate::DataPipe).
 ///
-/// Many threads may use it through `&self`; they take turns.
+/// Many threads may use the end through `&self`; they take turns.
 #[derive(Debug)]
 pub struct DataConsumer {
     pub(super) shared: Arc<ConsumerShared>,
@@ -31,7 +31,8 @@ pub(super) struct ConsumerShared {
 pub(super) struct State {
     pub(super) index: Reading,
     pub(super) sleeper: Sleeper,
-    /// How the stream ended; `None` while it goes on. Bytes that were written before the end can still be read.
+    /// How the stream ended, as this end has noticed; `None` before that. Bytes that were written before the end can
+    /// still be read.
     pub(super) ended: Option<Ended>,
 }
 
@@ -50,17 +51,18 @@ impl DataConsumer {
         Self { shared: Arc::new(ConsumerShared { end, shape, state }) }
     }
 
-    /// Returns the number of bytes in an element. Does not block, whatever other threads do with the end.
+    /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with this end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
     }
 
-    /// Returns the number of bytes in the buffer. Does not block, whatever other threads do with the end.
+    /// Returns the number of bytes in the pipe's buffer. Does not block, whatever other threads do with this end.
     pub fn capacity(&self) -> usize {
         self.shared.shape.capacity as usize
     }
 
-    /// Returns the number of bytes that could be read now.
+    /// Returns the number of bytes that could be read now without waiting: 0 if there are none, and at the end of the
+    /// stream.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] while another thread waits or holds [`Unread`]; [`Error::BadPeer`]; [`Error::Forked`].
@@ -71,17 +73,17 @@ impl DataConsumer {
         }))
     }
 
-    /// Reads what is there now, at least one element. Returns the number of bytes: 0 at the end of the stream, or if
-    /// `out` is empty.
+    /// Reads the bytes that are there now into `out`, at least one element. Returns the number of bytes read: 0 at the
+    /// end of the stream, or if `out` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is nothing; otherwise as [`DataConsumer::read_by`].
+    /// [`Error::WouldBlock`] if there is nothing to read now; otherwise as [`DataConsumer::read_by`].
     pub fn try_read(&self, out: &mut [u8]) -> Result<usize, Error> {
         self.read_by(out, Deadline::NOW)
     }
 
-    /// Reads what is there, at least one element; waits for it until the deadline. Returns the number of bytes: 0 at
-    /// the end of the stream, or if `out` is empty.
+    /// Reads the bytes that are there into `out`, at least one element; waits for that until `deadline`. Returns the
+    /// number of bytes read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything that it wrote was read;
@@ -90,7 +92,7 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))
     }
 
-    /// Fills all of `out`, or reads nothing; waits for enough bytes until the deadline.
+    /// Fills all of `out`, or reads nothing; waits until enough bytes are there, or until `deadline`.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `out` is longer than the [capacity](Self::capacity), or if the stream has ended with
@@ -101,8 +103,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(out, What::Whole, deadline.into()).map(|_| ()))
     }
 
-    /// Copies what is there now, at least one element, and leaves it in the pipe for the next read. Returns the number
-    /// of bytes: 0 at the end of the stream, or if `out` is empty.
+    /// Copies the bytes that are there now into `out`, at least one element, and leaves them in the pipe for the next
+    /// read. Returns the number of bytes copied: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
     /// As [`DataConsumer::try_read`].
@@ -110,8 +112,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(out, What::Peek, Deadline::NOW))
     }
 
-    /// Drops up to `most` of the bytes that are there now, rounded down to whole elements. Returns the number of
-    /// dropped bytes.
+    /// Drops up to `most` of the bytes that are there now, rounded down to whole elements, without reading them.
+    /// Returns the number of dropped bytes.
     ///
     /// # Errors
     /// As [`DataConsumer::available`].
@@ -148,7 +150,8 @@ impl DataConsumer {
         &self.shared.end.channel
     }
 
-    /// Tells the producer that nothing more is read. The caller closes the channel.
+    /// Declares to the producer that this end reads nothing more, and wakes the producer if it sleeps. Does not close
+    /// the channel; the caller does that.
     pub(crate) fn end_words(&self) {
         fault::point("before a pipe is abandoned");
         if Reading::abandon(&self.shared.end.memory) {
@@ -157,7 +160,7 @@ impl DataConsumer {
     }
 }
 
-/// How to read: some bytes, all of the buffer or nothing, or without taking them.
+/// The way to read: as many bytes as are there, all of the buffer or nothing, or without removing the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Some,
@@ -173,13 +176,15 @@ impl ConsumerShared {
         Ok(state)
     }
 
-    /// Returns whether a read would not have to wait: there is an element, the end of the stream, or an error.
+    /// Returns whether a read would not have to wait: there is an element, the end of the stream, or an error to
+    /// report.
     pub(super) fn has_news(&self, state: &mut State) -> bool {
         let element = u64::from(state.index.shape().element);
         self.look(state).is_err() || state.ended.is_some() || state.index.available() >= element
     }
 
-    /// Updates the number of unread bytes, from what the producer has published. Fails if the producer is a bad peer.
+    /// Updates the number of unread bytes, from the counter that the producer has published. Fails if the counter is
+    /// impossible: then the producer is a bad peer, and the stream ends.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() && state.index.refresh(&self.end.memory).is_err() {
             let error = self.end.break_off();
@@ -189,8 +194,8 @@ impl ConsumerShared {
         Ok(())
     }
 
-    /// Updates the number of unread bytes and whether the stream has ended, from what the producer has published. Fails
-    /// if the producer is a bad peer.
+    /// Updates the number of unread bytes, and whether all was read and the stream has ended, from what the producer
+    /// has published. Fails if the producer's counter is impossible.
     fn look(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() {
             match state.index.is_at_end(&self.end.memory) {
@@ -206,7 +211,7 @@ impl ConsumerShared {
         Ok(())
     }
 
-    /// Waits until `needed` bytes are there, or the stream has ended, perhaps with fewer.
+    /// Waits until `needed` bytes can be read, or the stream has ended, perhaps with fewer bytes; until `deadline`.
     fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
         if state.index.available() >= needed || state.ended.is_some() {
             return Ok(());
@@ -246,7 +251,8 @@ impl ConsumerShared {
         outcome
     }
 
-    /// Returns how the stream ended, once the producer has closed.
+    /// Returns how the stream ended, once the producer has closed: finished, or failed because the producer's process
+    /// died before it finished the stream.
     pub(super) fn how_it_went(&self) -> Ended {
         if Reading::is_finished(&self.end.memory) { Ended::Finished } else { Ended::Failed(Error::PeerClosed) }
     }
@@ -320,12 +326,12 @@ impl ConsumerShared {
     }
 }
 
-/// Bytes of a data pipe, where the producer wrote them. If this is dropped without [`consume`](Self::consume), nothing
-/// was read.
+/// The next unread bytes of a data pipe, in the shared memory where the producer wrote them. If this is dropped without
+/// [`consume`](Self::consume), nothing was read.
 ///
-/// **The bytes are untrusted**: unlike ordinary bytes they may change while they are read, since the producer can still
-/// write to them. So they are not given out as `&[u8]`, except by [`trusted`](Self::trusted). Copy the bytes that
-/// decide something, once, and decide by the copy.
+/// **The bytes are untrusted**: unlike ordinary bytes they may change while you read them, since the producer can still
+/// write to them. So you do not get them as `&[u8]`, except by [`trusted`](Self::trusted). Copy the bytes that decide
+/// something, once, and decide by the copy.
 #[derive(Debug)]
 pub struct Unread<'a> {
     pipe: &'a ConsumerShared,
@@ -344,7 +350,7 @@ impl Unread<'_> {
         self.span.len == 0
     }
 
-    /// Copies bytes from `offset` on, to fill all of `out`.
+    /// Copies the bytes from byte `offset` on, to fill all of `out`.
     ///
     /// # Panics
     /// If there are fewer bytes; in the child of a `fork`, which does not have the memory.
@@ -358,13 +364,13 @@ impl Unread<'_> {
         self.pipe.end.memory.read(span, out);
     }
 
-    /// Returns a pointer to the bytes: [`len`](Self::len) bytes, readable as long as this value exists. It is for
-    /// system calls and other code that tolerates bytes that change.
+    /// Returns a pointer to the first byte: [`len`](Self::len) bytes are readable there as long as this value exists.
+    /// Use it for system calls and other code that tolerates bytes that change.
     pub fn as_ptr(&self) -> *const u8 {
         self.pipe.end.memory.at(self.span)
     }
 
-    /// Returns the bytes, without a copy.
+    /// Returns the bytes as a slice of the shared memory, without a copy.
     ///
     /// # Safety
     /// The producer, and any other process that had this pipe's memory, must not change the bytes that the producer has
@@ -379,7 +385,7 @@ impl Unread<'_> {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.span.len) }
     }
 
-    /// Takes the first `len` bytes out of the pipe; the rest stays unread.
+    /// Removes the first `len` bytes from the pipe, as read, and frees their room; the rest stays unread.
     ///
     /// # Panics
     /// If `len` is more than [`len`](Self::len) or not a whole number of elements; in the child of a `fork`.
@@ -424,8 +430,8 @@ impl Drop for DataConsumer {
 }
 
 impl Read for &DataConsumer {
-    /// Reads as [`DataConsumer::read_by`] does, for as long as it takes. If the producer's process died, the error kind
-    /// is [`io::ErrorKind::BrokenPipe`].
+    /// Reads as [`DataConsumer::read_by`] does, without a time limit. If the producer's process died, the error kind is
+    /// [`io::ErrorKind::BrokenPipe`].
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         Ok(self.read_by(out, Deadline::NEVER)?)
     }

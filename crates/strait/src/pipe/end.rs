@@ -10,18 +10,20 @@ use crate::os::{self, fault};
 use crate::ring::stream::{Reading, Words, Writing, publish_cpu};
 use crate::shm::PipeMemory;
 
-/// The most doorbells (empty messages that wake the other side) that one call takes while it looks for news.
+/// The greatest number of doorbells (empty messages that wake the other side) that one call receives while it looks for
+/// news.
 const DOORBELLS: usize = 64;
 
-/// A side of a data pipe: writing or reading.
+/// A side of a data pipe, writing or reading: the operations that differ between the two.
 pub(super) trait Side {
-    /// Publishes that this side is about to sleep, so that the other side sends a doorbell. The caller has to look once
-    /// more after this.
+    /// Announces in shared memory that this side is about to sleep, so that the other side sends a doorbell. The caller
+    /// must look once more after this call, and may sleep only then.
     fn arm<W: Words>(words: &W);
-    /// Publishes that this side does not sleep any more. Returns whether the other side has already seen that it slept,
-    /// so that a doorbell is in flight.
+    /// Takes back the announcement that this side sleeps. Returns whether the other side has already seen the
+    /// announcement, so that a doorbell (an empty message that wakes this side) is in flight.
     fn disarm(words: &impl Words) -> bool;
-    /// Returns the words in which this side and the other side publish the CPU on which they run.
+    /// Returns the two shared words in which this side and the other side publish the CPU on which they run, in this
+    /// order.
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32);
 }
 
@@ -49,17 +51,19 @@ impl Side for Reading {
     }
 }
 
-/// The private state of a side's waits.
+/// What one side remembers between its waits; the other side does not see it.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
-    /// The number of doorbells that are in flight for sleeps that were called off.
+    /// Number of doorbells (empty messages that wake this side) that are in flight although this side has not slept,
+    /// and that must still be received.
     owed: u32,
     /// The number of the CPU, plus 1, that this side published last; 0 if it has published none.
     cpu: u32,
 }
 
 impl Sleeper {
-    /// Counts a doorbell in flight if the other side had seen a sleep that is over (`noticed`).
+    /// Counts one more doorbell in flight if `noticed` is true: the other side had seen this side's announcement of a
+    /// sleep, which was taken back.
     pub(super) fn expect(&mut self, noticed: bool) {
         self.owed = self.owed.saturating_add(noticed.into());
     }
@@ -69,17 +73,18 @@ impl Sleeper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     Ready,
-    /// The other end is closed. The caller has to look once more at what the other end wrote before.
+    /// `Gone`: the other end was closed, or its process died. The caller must look once more for what the other end did
+    /// before.
     Gone,
 }
 
-/// The parts that both ends of a data pipe have: the channel and the memory.
+/// The parts that both kinds of ends of a data pipe have: the channel for doorbells, and the shared memory.
 #[derive(Debug)]
 pub(super) struct PipeCore {
     pub(super) channel: Channel,
     pub(super) memory: PipeMemory,
-    /// Whether a doorbell could not be sent, for a reason that passes: this process lacks a resource that it needs to
-    /// follow the other end to another process.
+    /// Whether a doorbell to the other side is still due: it could not be sent, because this process lacked a resource
+    /// that it needs to follow the other end to another process.
     owes: AtomicBool,
 }
 
@@ -88,7 +93,8 @@ impl PipeCore {
         Self { channel, memory, owes: AtomicBool::new(false) }
     }
 
-    /// Wakes the other side, which has published that it sleeps. If that is impossible now, the next call does it.
+    /// Sends a doorbell to the other side, which has announced that it sleeps. If the doorbell cannot be sent now,
+    /// [`make_up`](Self::make_up) sends it at the next call.
     #[cold]
     pub(super) fn notify(&self) {
         let _ = self.try_ring();
@@ -109,25 +115,28 @@ impl PipeCore {
         }
     }
 
-    /// Sends the doorbell that could not be sent before, if there is one.
+    /// Sends the doorbell that could not be sent before; does nothing if no doorbell is due. Fails if it still cannot
+    /// be sent.
     #[inline]
     pub(super) fn make_up(&self) -> Result<(), Error> {
         if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
     }
 
-    /// Publishes to the other side on which CPU this one runs.
+    /// Publishes to the other side the number of the CPU on which this side runs.
     #[inline]
     pub(super) fn publish_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
         publish_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
     }
 
-    /// Ends the pipe, as the other side published a counter that is impossible.
+    /// Breaks the channel off, because the other side published a counter that is impossible: it is a bad peer. Returns
+    /// the error for the caller.
     #[cold]
     pub(super) fn break_off(&self) -> Error {
         self.channel.end.break_off(Error::BadPeer("an impossible counter in a data pipe"))
     }
 
-    /// Takes a doorbell; waits for one until the deadline.
+    /// Receives one doorbell; waits for it until `deadline`. Fails with [`Error::BadPeer`] if the other side sent a
+    /// message that is not empty.
     fn take_doorbell(&self, deadline: Deadline) -> Result<(), Error> {
         match self.channel.recv_into(&mut [], deadline) {
             Ok(doorbell) => {
@@ -142,9 +151,9 @@ impl PipeCore {
         }
     }
 
-    /// Takes the doorbells that are there, for a wait set that looks at this end. Checks first whether there is one,
-    /// since a failed receive would have the set look again. Returns why no more doorbells were taken: usually
-    /// [`Error::WouldBlock`].
+    /// Receives the doorbells that have arrived, for a wait set that looks at this end. Checks before each whether
+    /// there is one, since a failed receive would make the wait set look at this end again. Returns why no more
+    /// doorbells were received: usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells_quietly(&self) -> Error {
         for _ in 0..DOORBELLS {
             if !self.channel.end.is_readable() {
@@ -157,7 +166,8 @@ impl PipeCore {
         Error::WouldBlock
     }
 
-    /// Takes the doorbells that are there. Returns why no more doorbells were taken: usually [`Error::WouldBlock`].
+    /// Receives the doorbells that have arrived, at most [`DOORBELLS`]. Returns why no more doorbells were received:
+    /// usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells(&self) -> Error {
         for _ in 0..DOORBELLS {
             if let Err(error) = self.take_doorbell(Deadline::NOW) {
@@ -167,8 +177,8 @@ impl PipeCore {
         Error::WouldBlock
     }
 
-    /// Waits until `ready` returns true, the other end has closed, or the deadline has passed. If the other end has
-    /// closed, the caller has to look at what the other end did before.
+    /// Waits until `ready` returns true, the other end has closed, or the deadline has passed, which is an error. If
+    /// the other end has closed, the caller must look once more for what the other end did before.
     pub(super) fn wait<S: Side>(
         &self,
         sleeper: &mut Sleeper,

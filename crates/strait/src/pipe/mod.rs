@@ -65,7 +65,7 @@ use end::PipeCore;
 pub struct DataPipe(());
 
 impl DataPipe {
-    /// Makes a data pipe whose buffer has `capacity` bytes.
+    /// Creates a data pipe whose buffer has `capacity` bytes, with elements of 1 byte, and returns its two ends.
     ///
     /// # Errors
     /// As [`PipeOptions::create`].
@@ -107,28 +107,29 @@ impl PipeOptions {
         Self::default()
     }
 
-    /// Sets how many bytes can be written and not read yet. The number is rounded up to whole elements, at least one.
+    /// Sets the size of the buffer in bytes: how many bytes can be written and not read yet. The number is rounded up
+    /// to whole elements, at least one.
     #[must_use]
     pub fn capacity(mut self, bytes: usize) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Sets the number of bytes in an element, at least 1. Only whole elements are written and read.
+    /// Sets the number of bytes in one element, at least 1. Only whole elements are written and read.
     #[must_use]
     pub fn element(mut self, bytes: u32) -> Self {
         self.element = bytes.max(1);
         self
     }
 
-    /// Sets a name for debugging, which `/proc/*/maps` shows: at most 249 bytes, none of them 0.
+    /// Sets the pipe's name for debugging, which `/proc/*/maps` shows: at most 249 bytes, none of them 0.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Sets whether all memory is taken from the kernel when the pipe is made, so that the first round through the
+    /// Sets whether the kernel allocates all memory of the pipe when it is made, so that the first pass through the
     /// buffer is as fast as the next ones.
     #[must_use]
     pub fn prefault(mut self, wanted: bool) -> Self {
@@ -151,7 +152,7 @@ impl PipeOptions {
         self
     }
 
-    /// Makes the data pipe.
+    /// Creates the data pipe with these options, and returns its two ends.
     ///
     /// # Errors
     /// [`Error::NoMemory`] if the capacity is more than there can be; [`Error::NoDescriptors`]; [`Error::System`];

@@ -15,7 +15,7 @@ use crate::wake::lock::{Guard, Lock};
 
 /// The writing end of a [data pipe](crate::DataPipe).
 ///
-/// Many threads may use it through `&self`; they take turns. Dropping it ends the stream: see [the end of the
+/// Many threads may use the end through `&self`; they take turns. Dropping the end ends the stream: see [the end of the
 /// stream](crate::DataPipe#the-end-of-the-stream).
 #[derive(Debug)]
 pub struct DataProducer {
@@ -33,7 +33,7 @@ pub(super) struct ProducerShared {
 pub(super) struct State {
     pub(super) index: Writing,
     pub(super) sleeper: Sleeper,
-    /// Why nothing can be written any more; `None` while the stream goes on.
+    /// The reason why nothing can be written any more; `None` while the stream has not ended.
     pub(super) ended: Option<Error>,
 }
 
@@ -46,12 +46,12 @@ impl DataProducer {
         Self { shared: Arc::new(ProducerShared { end, shape, state }) }
     }
 
-    /// Returns the number of bytes in an element. Does not block, whatever other threads do with the end.
+    /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with this end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
     }
 
-    /// Returns the number of bytes in the buffer. Does not block, whatever other threads do with the end.
+    /// Returns the number of bytes in the pipe's buffer. Does not block, whatever other threads do with this end.
     pub fn capacity(&self) -> usize {
         self.shared.shape.capacity as usize
     }
@@ -68,7 +68,8 @@ impl DataProducer {
         }))
     }
 
-    /// Writes as much as there is room for now. Returns the number of bytes written: whole elements, at least one.
+    /// Writes as many of `bytes` as there is room for now. Returns the number of bytes written: whole elements, at
+    /// least one.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if there is no room; otherwise as [`DataProducer::write_by`].
@@ -76,8 +77,8 @@ impl DataProducer {
         self.write_by(bytes, Deadline::NOW)
     }
 
-    /// Writes as much as there is room for, at least one element; waits for room until the deadline. Returns the number
-    /// of bytes written: 0 only if `bytes` is empty.
+    /// Writes as many of `bytes` as there is room for, at least one element; waits for that until `deadline`. Returns
+    /// the number of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed; [`Error::NotElements`] if `bytes` is less
@@ -86,7 +87,7 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }
 
-    /// Writes all of `bytes` at once, or nothing; waits for enough room until the deadline.
+    /// Writes all of `bytes` at once, or nothing; waits for enough room until `deadline`.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `bytes` is longer than the [capacity](Self::capacity); [`Error::NotElements`] if it is
@@ -119,16 +120,16 @@ impl DataProducer {
     }
 
     /// Ends the stream and drops this end: the consumer reads what was written, and then the end of the stream.
-    /// Dropping the producer does just that; [`finish_by`](Self::finish_by) keeps the end. If an earlier call has
-    /// failed with [`Error::PeerClosed`], a consumer that still exists gets that error instead of the end of the
-    /// stream.
+    /// Dropping the producer has the same effect; [`finish_by`](Self::finish_by) ends the stream without dropping this
+    /// end. If an earlier call has failed with [`Error::PeerClosed`], a consumer that still exists gets that error
+    /// instead of the end of the stream.
     pub fn finish(self) {
         drop(self);
     }
 
-    /// Ends the stream and keeps this end, on which nothing can be written any more. Waits until the deadline for other
-    /// threads that write. The consumer reads what was written, and then the end of the stream. Does nothing the second
-    /// time.
+    /// Ends the stream without dropping this end, on which nothing can be written any more. Waits until `deadline` for
+    /// other threads that write. The consumer reads what was written, and then the end of the stream. Does nothing the
+    /// second time.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`];
@@ -150,7 +151,8 @@ impl DataProducer {
         &self.shared.end.channel
     }
 
-    /// Publishes the end of the stream. The caller closes the channel.
+    /// Publishes the end of the stream, and wakes the consumer if it sleeps; does nothing if writing has failed or the
+    /// stream has ended before. Does not close the channel; the caller does that.
     pub(crate) fn end_words(&self) {
         // A producer that was told that the consumer is closed could not write on, so its stream is incomplete. A
         // consumer may still exist then: perhaps a process that was passing it on has died. A producer that has
@@ -173,8 +175,8 @@ impl ProducerShared {
         Ok(state)
     }
 
-    /// Updates the amount of room, from what the consumer has published. Fails if the stream has ended, or the consumer
-    /// is closed or a bad peer.
+    /// Updates the amount of room, from the counter that the consumer has published. Fails if the stream has ended, if
+    /// the consumer reads nothing more, or if its counter is impossible.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if let Some(error) = state.ended {
             return Err(error);
@@ -189,7 +191,8 @@ impl ProducerShared {
         Ok(())
     }
 
-    /// Waits until there is room for `needed` bytes.
+    /// Waits until there is room for `needed` bytes, until `deadline`. Fails if the stream has ended or the consumer is
+    /// closed.
     fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
         if let Some(error) = state.ended {
             return Err(error);
@@ -287,8 +290,8 @@ impl ProducerShared {
     }
 }
 
-/// Free room in a data pipe, to be filled where the consumer will read it. If this is dropped without
-/// [`commit`](Self::commit), nothing was written.
+/// Free room in a data pipe, in the shared memory where the consumer will read it, to be filled in place. If this is
+/// dropped without [`commit`](Self::commit), nothing was written.
 #[derive(Debug)]
 pub struct Room<'a> {
     pipe: &'a ProducerShared,
@@ -297,7 +300,7 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Returns the number of bytes, a whole number of elements.
+    /// Returns the number of free bytes in this room, a whole number of elements.
     pub fn len(&self) -> usize {
         self.span.len
     }
@@ -307,8 +310,8 @@ impl Room<'_> {
         self.span.len == 0
     }
 
-    /// Returns the bytes, to be written to. Bytes that are committed without having been written reach the consumer as
-    /// they were: zeroes, or bytes that went through this pipe before.
+    /// Returns the bytes of this room, to be written to. Bytes that you commit without having written them reach the
+    /// consumer as they were: zeroes, or bytes that went through this pipe before.
     ///
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
@@ -319,10 +322,10 @@ impl Room<'_> {
         unsafe { self.pipe.end.memory.uninit_mut(self.span) }
     }
 
-    /// Copies `bytes` into the room at `offset`.
+    /// Copies `bytes` into this room, from byte `offset` on.
     ///
     /// # Panics
-    /// If they do not fit; in the child of a `fork`.
+    /// If `bytes` do not fit; in the child of a `fork`.
     pub fn copy_from(&mut self, offset: usize, bytes: &[u8]) {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(self.span.len.checked_sub(offset).is_some_and(|room| bytes.len() <= room), "a copy inside the room");
@@ -330,7 +333,7 @@ impl Room<'_> {
         self.pipe.end.memory.write(span, bytes);
     }
 
-    /// Publishes the first `len` bytes to the consumer; the rest stays free.
+    /// Publishes the first `len` bytes of this room to the consumer; the rest stays free.
     ///
     /// # Panics
     /// If `len` is more than [`len`](Self::len) or not a whole number of elements; in the child of a `fork`.
@@ -375,12 +378,12 @@ impl Drop for DataProducer {
 }
 
 impl Write for &DataProducer {
-    /// Writes as [`DataProducer::write_by`] does, for as long as it takes.
+    /// Writes as [`DataProducer::write_by`] does, without a time limit.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(self.write_by(bytes, Deadline::NEVER)?)
     }
 
-    /// Does nothing: bytes can be read as soon as they are written.
+    /// Does nothing: the consumer can read bytes as soon as they are written.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

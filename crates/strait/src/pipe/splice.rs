@@ -11,14 +11,14 @@ use crate::os::memory;
 
 impl DataConsumer {
     /// Writes up to `most` bytes of the pipe to a file, a socket or another descriptor, straight from the shared
-    /// memory; waits for the first byte until the deadline. Returns the number of bytes written, which are then taken
-    /// out of the pipe: 0 at the end of the stream, or if `most` is 0.
+    /// memory; waits for the first byte until the deadline. Returns the number of bytes written, which are then removed
+    /// from the pipe: 0 at the end of the stream, or if `most` is 0.
     ///
     /// The call makes one `write`, which blocks as long as the descriptor lets it; the deadline applies to the pipe
     /// only. The write raises neither SIGPIPE nor SIGXFSZ.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the descriptor is non-blocking and takes nothing now; [`Error::System`] if the write
+    /// [`Error::WouldBlock`] if the descriptor is non-blocking and accepts nothing now; [`Error::System`] if the write
     /// fails; [`Error::NotElements`] if elements of the pipe have more than 1 byte; otherwise as
     /// [`DataConsumer::read_by`].
     pub fn splice_to(&self, to: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {

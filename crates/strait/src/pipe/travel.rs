@@ -12,7 +12,8 @@ use crate::ring::stream::{Reading, Writing};
 use crate::shm::PipeMemory;
 
 impl Handle {
-    /// Returns the state of a data-pipe end that is about to be sent and that no thread uses; `None` for other handles.
+    /// Returns the state (direction, sizes and position) of a data-pipe end that is about to be sent and that no thread
+    /// uses; `None` for other handles.
     pub(crate) fn pipe_state(&self) -> Option<PipeState> {
         match self {
             Handle::Producer(producer) => {
@@ -30,7 +31,7 @@ impl Handle {
         }
     }
 
-    /// Makes the end from its channel and its memory.
+    /// Makes a data-pipe end, as a handle, from its received state, its channel and its memory.
     pub(crate) fn pipe_end(state: PipeState, channel: Channel, memory: PipeMemory) -> Self {
         let end = PipeCore::new(channel, memory);
         let sound = "looked at when it was decoded";

@@ -13,11 +13,12 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ring::stream::{Reading, Writing};
 
-/// A data-pipe end as a wait set sees it. The set asks the gate whether the end is ready, before it looks at the end's
-/// channel.
+/// A data-pipe end as its wait set sees it. The wait set asks this gate whether the end is ready, before it looks at
+/// the end's channel.
 pub(crate) trait Gate: Debug + Send + Sync {
-    /// Returns what the end is ready for. `None` if another thread is using the end, which has the set look again
-    /// afterwards. If the end is not ready, a doorbell arrives when it is.
+    /// Returns whether the end is ready to read or to write; an error counts as ready. If the end is not ready,
+    /// announces a sleep, so that a doorbell (an empty message that wakes this side) arrives when it is. Returns `None`
+    /// if another thread is using the end; that thread makes the wait set look again afterwards.
     fn look(&self) -> Option<Ready>;
 }
 
@@ -33,8 +34,8 @@ pub trait PipeEnd: sealed::Sealed {
     fn parts(&self) -> Parts<'_>;
 }
 
-/// What a wait set needs of a data-pipe end: its channel, on which doorbells arrive, and the gate that tells whether
-/// the end is ready.
+/// What a wait set needs of a data-pipe end: its channel, on which doorbells (empty messages that wake this side)
+/// arrive, and the gate that says whether the end is ready.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Parts<'a> {

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 
-/// A call end for tasks. [`Reactor::turn`] receives what arrives, and wakes the tasks that wait for it.
+/// A call end for tasks. [`Reactor::turn`] receives what has arrived, and wakes the tasks that wait for it.
 pub struct AsyncCallEnd {
     source: Arc<Source>,
 }
@@ -25,15 +25,15 @@ struct Source {
     end: CallEnd,
     reactor: Reactor,
     key: u64,
-    /// Tasks whose requests could not be sent, each with what the channel lacked.
+    /// The tasks whose requests could not be sent, each with what its last attempt was blocked on.
     to_send: Mutex<Vec<(Waker, Option<BlockedOn>)>>,
 }
 
 impl AsyncCallEnd {
-    /// Puts a call end into a reactor. Threads may go on using the end too.
+    /// Puts the call end `end` into `reactor`. Threads may keep using the call end too.
     ///
     /// # Errors
-    /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
+    /// As [`WaitSet::add`](crate::WaitSet::add); the call end is dropped.
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
         let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key, to_send: Mutex::default() });
         let set = reactor.set();
@@ -105,7 +105,8 @@ impl AsyncCallEnd {
 }
 
 impl Source {
-    /// Has a task woken once there may be what its last attempt to send a request lacked, such as room.
+    /// Registers a task whose request could not be sent. The task is woken once what its last attempt was blocked on,
+    /// such as room, may be there.
     fn await_room(&self, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
         to_send.retain(|(other, _)| !other.will_wake(waker));
@@ -115,8 +116,9 @@ impl Source {
         deferred::run();
     }
 
-    /// Arms a one-shot event for the channel. The caller holds the lock of `to_send`: otherwise a thread could replace
-    /// what another thread has just armed by an older state.
+    /// Arms a one-shot event for the channel: for reading, and for writing if a message waits for room. The caller must
+    /// hold the lock of `to_send`; otherwise a thread could replace what another thread has just armed by an older
+    /// state.
     fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
         let mut blocked = BlockedSends { small_room: self.end.has_deferred(), ..BlockedSends::default() };
         to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));

@@ -22,8 +22,8 @@ pub struct AsyncChannel {
 }
 
 impl AsyncChannel {
-    /// Puts an end of a channel into a reactor. The end must not be in a wait set; it is in the reactor's wait set
-    /// until [`into_inner`](Self::into_inner).
+    /// Puts the channel end `channel` into `reactor`. The end must not be in a wait set; it is in the reactor's wait
+    /// set until [`into_inner`](Self::into_inner).
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the channel is dropped.
@@ -36,18 +36,18 @@ impl AsyncChannel {
         self.source.object()
     }
 
-    /// Returns the reactor of this channel.
+    /// Returns the reactor that this channel is in.
     pub fn reactor(&self) -> &Reactor {
         self.source.reactor()
     }
 
-    /// Takes the channel out of the reactor, for example to send it to another process. Tasks that wait for the channel
-    /// are not woken.
+    /// Takes the channel out of the reactor and returns it, for example to send it to another process. Tasks that wait
+    /// for the channel are not woken.
     pub fn into_inner(self) -> Channel {
         self.source.into_object()
     }
 
-    /// Receives the next message; waits for it.
+    /// Waits for the next message, receives it and returns it.
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
@@ -58,7 +58,8 @@ impl AsyncChannel {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// Polls for the next message, as the future of [`recv`](Self::recv) does; for futures written by hand.
+    /// Polls for the next message, as the future of [`recv`](Self::recv) does; for futures written by hand. If there is
+    /// no message, the task of `context` is woken when one arrives.
     ///
     /// # Errors
     /// As [`AsyncChannel::recv`].
@@ -66,8 +67,8 @@ impl AsyncChannel {
         self.poll_receive(context, Channel::try_recv)
     }
 
-    /// Receives the next message into `message`, and replaces what it held. The memory of `message` is used again, so
-    /// in steady flow nothing is allocated.
+    /// Waits for the next message and receives it into `message`, whose old contents are dropped. The memory of
+    /// `message` is used again, so in steady flow nothing is allocated.
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
@@ -121,7 +122,7 @@ impl AsyncChannel {
         }
     }
 
-    /// Sends a message; waits for room.
+    /// Sends `message`; waits for room.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was sent, and the handles of the message are closed.
@@ -150,7 +151,7 @@ impl AsyncChannel {
 }
 
 impl AsyncChannel {
-    /// Sends a received message on, as [`Channel::forward`] does; waits for room.
+    /// Sends the received message `message` on, as [`Channel::forward`] does; waits for room.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was sent, and `message` is as it was.
@@ -190,8 +191,8 @@ impl AsyncChannel {
         .await
     }
 
-    /// Has the task woken once there may be what its last attempt to send lacked. Returns an error if that cannot be
-    /// waited for.
+    /// Registers the task of `context`, which is woken once what its last attempt to send was blocked on may be there.
+    /// Returns an error if the channel cannot be armed for that.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
         match self.source.wait_for(context.waker(), blocked_on::take()) {
             Ok(()) => Poll::Pending,

@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, WaitSet};
 
-/// The most events that one turn takes.
+/// The greatest number of events that one call of [`Reactor::turn`] handles.
 const EVENTS: usize = 128;
 
 /// Lets tasks wait for channels, data pipes and calls, through one descriptor that any runtime can poll.
@@ -68,7 +68,7 @@ pub struct Reactor {
 struct ReactorShared {
     set: WaitSet,
     sources: Mutex<Sources>,
-    /// Memory for events, kept between calls of a driver.
+    /// Buffer for events, kept between calls so that its memory is reused.
     spare: Mutex<Vec<Event>>,
 }
 
@@ -78,9 +78,9 @@ struct Sources {
     by_key: BTreeMap<u64, Weak<dyn OnEvent>>,
 }
 
-/// A member of a reactor that receives events.
+/// A member of a reactor: a channel, a call end or a data-pipe end that handles its own events.
 trait OnEvent: Send + Sync {
-    /// Handles an event. Called without locks.
+    /// Handles an event of this member: wakes the tasks that wait for it. Called without locks.
     fn on_event(&self, event: Event);
 }
 
@@ -99,8 +99,8 @@ impl Reactor {
         })
     }
 
-    /// Wakes the tasks whose channels are ready; returns the number of events. Call it when the descriptor is readable,
-    /// until it returns 0. Does not block. Wakers are called here, without locks.
+    /// Wakes the tasks whose channels are ready; returns the number of events handled. Call this when the reactor's
+    /// descriptor is readable, until it returns 0. Does not block. Wakers are called in this call, without locks.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -111,9 +111,9 @@ impl Reactor {
         Ok(count)
     }
 
-    /// Wakes ready tasks as [`turn`](Self::turn) does, for a driver that polls; returns the number of events. It
-    /// usually makes no system call, and neither do the peers that send meanwhile. After this call the descriptor does
-    /// not become readable until [`rest`](Self::rest) has returned 0 or `turn` was called.
+    /// Wakes ready tasks as [`turn`](Self::turn) does, for a driver that polls; returns the number of events handled.
+    /// This call usually makes no system call, and neither do the peers that send meanwhile. After this call the
+    /// descriptor does not become readable until [`rest`](Self::rest) has returned 0 or `turn` was called.
     ///
     /// A driver that polls for some microseconds before it rests can answer a quick peer without sleeping.
     ///
@@ -123,12 +123,12 @@ impl Reactor {
         self.run_once(WaitSet::look)
     }
 
-    /// Wakes ready tasks as [`look`](Self::look) does, before the driver sleeps; returns the number of events. If it
-    /// returns 0, the descriptor is readable now, or becomes readable as soon as there is something to do; so the
-    /// driver may wait for it with `EPOLLET`. If it returns more, call it or [`look`](Self::look) again.
+    /// Wakes ready tasks as [`look`](Self::look) does, before the driver sleeps; returns the number of events handled.
+    /// If the result is 0, the descriptor is readable now, or becomes readable as soon as there is something to do; so
+    /// the driver may wait for it with `EPOLLET`. Otherwise call this or [`look`](Self::look) again.
     ///
     /// # Errors
-    /// As [`WaitSet::wait`]. Call it again after an error, too.
+    /// As [`WaitSet::wait`]. After an error, call this again too.
     pub fn rest(&self) -> Result<usize, Error> {
         self.run_once(WaitSet::park)
     }
@@ -151,9 +151,9 @@ impl Reactor {
         }
     }
 
-    /// Returns whether there is more to do though [`turn`](Self::turn) has returned 0, because it had taken long
-    /// enough. Needed only by drivers that are told once that the descriptor is readable (`EPOLLET`). Makes no system
-    /// call.
+    /// Returns whether there is more to do although [`turn`](Self::turn) has returned 0, because it had taken long
+    /// enough. Only a driver that learns only once that the descriptor is readable (`EPOLLET`) needs this. Makes no
+    /// system call.
     pub fn has_more(&self) -> bool {
         self.shared.set.has_more()
     }
@@ -162,7 +162,8 @@ impl Reactor {
         &self.shared.set
     }
 
-    /// Gives a new source a key, from which `make` makes the source, and registers it.
+    /// Registers a new member: chooses its key, makes the member with `make`, and returns it. Events for the key go to
+    /// the member as long as it exists.
     fn enter<T: OnEvent + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut sources = unpoisoned(&self.shared.sources);
         let key = sources.next;
@@ -180,8 +181,8 @@ impl Reactor {
 }
 
 impl AsFd for Reactor {
-    /// Returns a descriptor that is readable whenever [`turn`](Self::turn) has something to do. It must not be read
-    /// from.
+    /// Returns a descriptor that is readable whenever [`turn`](Self::turn) has something to do. Only wait for it; do
+    /// not read from it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
     }

@@ -12,17 +12,18 @@ use crate::error::Error;
 use crate::pipe::{DataConsumer, DataProducer, Room, Unread};
 use crate::wait_set::Interest;
 
-/// The writing end of a data pipe for tasks.
+/// The writing end of a data pipe for tasks: writing waits without blocking a thread.
 pub struct AsyncProducer {
     source: Arc<Source<DataProducer>>,
 }
 
-/// The reading end of a data pipe for tasks.
+/// The reading end of a data pipe for tasks: reading waits without blocking a thread.
 pub struct AsyncConsumer {
     source: Arc<Source<DataConsumer>>,
 }
 
-/// Calls `attempt`. If that fails with [`Error::WouldBlock`], has the task woken when the end is ready for `interest`.
+/// Calls `attempt` and returns its result. If it fails with [`Error::WouldBlock`], registers the task instead, which is
+/// woken when the end is ready for `interest`.
 fn or_wait<T, O: Object>(
     attempt: impl FnOnce() -> Result<T, Error>,
     source: &Source<O>,
@@ -40,7 +41,7 @@ fn or_wait<T, O: Object>(
 }
 
 impl AsyncProducer {
-    /// Puts the writing end of a data pipe into a reactor.
+    /// Puts the writing end `producer` into `reactor`.
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
@@ -48,17 +49,18 @@ impl AsyncProducer {
         Source::new(producer, reactor).map(|source| Self { source })
     }
 
-    /// Returns the end, for calls that do not wait.
+    /// Returns the writing end, for calls that do not wait.
     pub fn get_ref(&self) -> &DataProducer {
         self.source.object()
     }
 
-    /// Takes the end out of the reactor, and returns it. Tasks that wait for the end are not woken.
+    /// Takes the writing end out of the reactor, and returns it. Tasks that wait for the end are not woken.
     pub fn into_inner(self) -> DataProducer {
         self.source.into_object()
     }
 
-    /// Writes as much as there is room for, at least one element; waits for that. Returns the number of bytes written.
+    /// Writes as many of `bytes` as there is room for, at least one element; waits for that. Returns the number of
+    /// bytes written.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was written.
@@ -78,7 +80,7 @@ impl AsyncProducer {
         or_wait(|| self.get_ref().try_write(bytes), &self.source, Interest::Writable, context)
     }
 
-    /// Writes all of `bytes`, piece by piece.
+    /// Writes all of `bytes`, piece by piece, and waits for room whenever there is none.
     ///
     /// # Cancel safety
     /// A future that is dropped may have written some of the bytes.
@@ -92,7 +94,8 @@ impl AsyncProducer {
         Ok(())
     }
 
-    /// Ends the stream, as [`DataProducer::finish_by`] does.
+    /// Ends the stream without dropping this end, as [`DataProducer::finish_by`] does; waits for other threads that
+    /// write.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the stream has not ended.
@@ -111,7 +114,7 @@ impl AsyncProducer {
         or_wait(|| self.get_ref().finish_by(Deadline::NOW), &self.source, Interest::Writable, context)
     }
 
-    /// Waits for room to be filled in place, as [`DataProducer::begin_write`] does.
+    /// Waits for room and returns it, to be filled in place, as [`DataProducer::begin_write`] does.
     ///
     /// # Errors
     /// As [`DataProducer::begin_write`], except the errors of the deadline.
@@ -122,7 +125,7 @@ impl AsyncProducer {
 }
 
 impl AsyncConsumer {
-    /// Puts the reading end of a data pipe into a reactor.
+    /// Puts the reading end `consumer` into `reactor`.
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
@@ -130,18 +133,18 @@ impl AsyncConsumer {
         Source::new(consumer, reactor).map(|source| Self { source })
     }
 
-    /// Returns the end, for calls that do not wait.
+    /// Returns the reading end, for calls that do not wait.
     pub fn get_ref(&self) -> &DataConsumer {
         self.source.object()
     }
 
-    /// Takes the end out of the reactor, and returns it. Tasks that wait for the end are not woken.
+    /// Takes the reading end out of the reactor, and returns it. Tasks that wait for the end are not woken.
     pub fn into_inner(self) -> DataConsumer {
         self.source.into_object()
     }
 
-    /// Reads what is there, at least one element; waits for that. Returns the number of bytes read: 0 at the end of the
-    /// stream.
+    /// Reads the bytes that are there into `out`, at least one element; waits for that. Returns the number of bytes
+    /// read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was read.
@@ -160,7 +163,7 @@ impl AsyncConsumer {
         or_wait(|| self.get_ref().try_read(out), &self.source, Interest::Readable, context)
     }
 
-    /// Waits for bytes to be read in place, as [`DataConsumer::begin_read`] does.
+    /// Waits for bytes and returns them, to be read in place, as [`DataConsumer::begin_read`] does.
     ///
     /// # Errors
     /// As [`DataConsumer::begin_read`], except the errors of the deadline.

@@ -13,14 +13,14 @@ use crate::pipe::{Gate, PipeEnd};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 
-/// The most successful attempts in a row on one source, by all tasks, before a task yields to other tasks of its
-/// runtime.
+/// The greatest number of attempts in a row on one source, by all tasks and without a wait, before a task lets other
+/// tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
-/// An object that can be in a reactor's wait set: a channel or an end of a data pipe.
+/// An object that a reactor's wait set can hold: a channel or a data-pipe end.
 pub(super) trait Object: Send + Sync + 'static {
-    /// Returns the channel that is the member of the set, and the gate (of a data-pipe end) that the set asks before it
-    /// looks there.
+    /// Returns the channel that is the member of the wait set and, for a data-pipe end, the gate that the wait set asks
+    /// before it looks at the channel.
     fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>);
 }
 
@@ -47,21 +47,21 @@ pub(super) struct Source<T: Object> {
     consecutive: AtomicU32,
 }
 
-/// The tasks that wait to read from an object in a reactor, or to write to it.
+/// The tasks that wait to read from a channel or data-pipe end in a reactor, or to write to it.
 #[derive(Default)]
 struct Tasks {
     to_read: Vec<Waker>,
-    /// Tasks that wait to write, each with what its last attempt lacked.
+    /// The tasks that wait to write, each with what its last attempt was blocked on.
     to_write: Vec<(Waker, Option<BlockedOn>)>,
 }
 
 impl Tasks {
-    /// Takes the wakers of the tasks that wait to write.
+    /// Removes the tasks that wait to write, and returns their wakers.
     fn take_writers(&mut self) -> impl Iterator<Item = Waker> {
         std::mem::take(&mut self.to_write).into_iter().map(|(waker, _)| waker)
     }
 
-    /// Returns everything that the tasks lack that wait to write.
+    /// Returns everything that the last attempts of the tasks that wait to write were blocked on.
     fn blocked(&self) -> BlockedSends {
         let mut blocked = BlockedSends::default();
         self.to_write.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
@@ -70,8 +70,8 @@ impl Tasks {
 }
 
 impl<T: Object> Source<T> {
-    /// Puts an object into a reactor. It enters the reactor's wait set now, so that an object that is already in
-    /// another set fails at once.
+    /// Puts a channel or a data-pipe end into a reactor. The object enters the reactor's wait set in this call, so that
+    /// an object that is already in another wait set fails at once.
     pub(super) fn new(object: T, reactor: &Reactor) -> Result<Arc<Self>, Error> {
         let tasks = Mutex::default();
         let source = reactor.enter(|key| Self {
@@ -93,7 +93,8 @@ impl<T: Object> Source<T> {
         &self.reactor
     }
 
-    /// Takes the object out of the reactor.
+    /// Takes the object out of the reactor and its wait set, and returns it. Waits while another thread handles an
+    /// event of the object.
     pub(super) fn into_object(self: Arc<Self>) -> T {
         self.reactor.leave(self.key);
         let mut source = self;
@@ -111,9 +112,9 @@ impl<T: Object> Source<T> {
         }
     }
 
-    /// Returns `Ready` if the task may go on. After [`MAX_CONSECUTIVE`] attempts in a row that found something, returns
-    /// `Pending` and wakes the task again at once, so that others run first. Otherwise other tasks of the same thread,
-    /// and the runtime's timers, would wait as long as the peer sends.
+    /// Returns `Ready` if the task may make an attempt. After [`MAX_CONSECUTIVE`] attempts in a row without a wait,
+    /// returns `Pending` and wakes the task again at once, so that others run first. Otherwise other tasks of the same
+    /// thread, and the runtime's timers, would wait as long as the peer sends.
     pub(super) fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let before = self.consecutive.load(Ordering::Relaxed);
         if before < MAX_CONSECUTIVE {
@@ -125,7 +126,8 @@ impl<T: Object> Source<T> {
         Poll::Pending
     }
 
-    /// Has a task woken when it can read, or write. What has come since its last attempt wakes it too.
+    /// Registers a task, which is woken when it can read or write, as `interest` says. If something has changed since
+    /// the task's last attempt, it is woken too.
     pub(super) fn wait(&self, waker: &Waker, interest: Interest) -> Result<(), Error> {
         if interest == Interest::Writable {
             return self.wait_for(waker, None);
@@ -140,8 +142,8 @@ impl<T: Object> Source<T> {
         deferred::run_if_failed(armed)
     }
 
-    /// Has a task woken once there may be what its last attempt lacked, such as room. What has come since that attempt
-    /// wakes it too.
+    /// Registers a task that could not write. The task is woken once what its last attempt was blocked on, such as
+    /// room, may be there. If something has changed since that attempt, the task is woken too.
     pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
@@ -153,7 +155,7 @@ impl<T: Object> Source<T> {
         deferred::run_if_failed(armed)
     }
 
-    /// Arms a one-shot event in the wait set for what the tasks wait for.
+    /// Arms a one-shot event in the wait set for everything that `tasks` wait for; does nothing if no task waits.
     fn arm(&self, tasks: &Tasks) -> Result<(), Error> {
         match (tasks.to_read.is_empty(), tasks.to_write.is_empty()) {
             (true, true) => Ok(()),
