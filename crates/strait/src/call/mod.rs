@@ -101,7 +101,7 @@ impl Default for CallOptions {
 }
 
 impl CallOptions {
-    /// Returns the defaults.
+    /// Returns the default limits: 1024 calls and 1024 requests.
     pub fn new() -> Self {
         Self::default()
     }

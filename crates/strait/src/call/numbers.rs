@@ -31,7 +31,7 @@ impl BuildHasher for NumberHashing {
     }
 }
 
-/// Hashes one number.
+/// Hashes one call number, with the key of this process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberHasher {
     key: [u64; 2],

@@ -28,9 +28,9 @@ pub(super) struct Queued {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallCounters {
-    /// Calls that this end made.
+    /// Number of calls that this end has made.
     pub calls: u64,
-    /// Requests that this end received.
+    /// Number of requests that this end has received.
     pub requests: u64,
     /// Number of answers that arrived after their caller had given up. They were dropped.
     pub late: u64,

@@ -14,7 +14,7 @@ use crate::channel::message::Message;
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(Message),
-    /// The server will not reply.
+    /// The server will not reply: it has dropped the request.
     None,
 }
 

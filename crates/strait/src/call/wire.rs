@@ -15,9 +15,9 @@ pub(super) const TRAILER: usize = 16;
 pub(super) enum CallKind {
     Request = 1,
     Reply = 2,
-    /// The server will not reply.
+    /// The message says that the server will not reply to the call.
     NoReply = 3,
-    /// The caller no longer waits.
+    /// The message cancels the call: its caller no longer waits.
     Cancel = 4,
 }
 

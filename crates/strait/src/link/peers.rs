@@ -46,7 +46,8 @@ static DROPPED: AtomicUsize = AtomicUsize::new(0);
 /// The tables are cleaned once more links than this, and than half of the entries, were dropped.
 const MOST_DROPPED: usize = 64;
 
-/// Counts a link that is being dropped. Cleans the tables if many links were, because an entry retains the memory of its
+/// Counts a link that is being dropped. Cleans the tables if many links were, because an entry retains the memory of
+/// its
 /// link.
 pub(super) fn note_dropped() {
     let dropped = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;

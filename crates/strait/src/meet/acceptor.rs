@@ -76,7 +76,8 @@ pub(super) enum ConnectionStep {
 
 /// The pending connections of one listener, and the limits on their number.
 pub(super) struct Acceptor {
-    /// The epoll instance that watches each pending connection while the connection is in `pending`. A socket must not stay in the instance for longer: nothing would read it, and the instance would stay readable for ever.
+    /// The epoll instance that watches each pending connection while the connection is in `pending`. A socket must not
+    /// stay in the instance for longer: nothing would read it, and the instance would stay readable for ever.
     comings: Arc<OwnedFd>,
     pending: BTreeMap<u64, PendingConnection>,
     next: u64,

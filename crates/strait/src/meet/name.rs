@@ -31,7 +31,8 @@ impl NameDirectory {
         self.0.clone().unwrap_or_else(of_user)
     }
 
-    /// Opens this name directory. Checks that no user can change it but this one; in a directory given by path, also root and
+    /// Opens this name directory. Checks that no user can change it but this one; in a directory given by path, also
+    /// root and
     /// the user `owner` may. Returns `None` if the directory does not exist.
     pub(super) fn open(&self, owner: u32) -> Result<Option<Directory>, Error> {
         match &self.0 {

@@ -36,10 +36,10 @@ pub(super) struct State {
     pub(super) ended: Option<Ended>,
 }
 
-/// How a stream ended.
+/// The way in which the stream of a data pipe ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The producer finished the stream.
+    /// The producer has finished the stream: no byte is missing at its end.
     Finished,
     Failed(Error),
 }

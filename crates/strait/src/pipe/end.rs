@@ -69,7 +69,7 @@ impl Sleeper {
     }
 }
 
-/// The result of a wait.
+/// The result of a wait on a data pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     Ready,

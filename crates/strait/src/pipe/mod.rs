@@ -102,7 +102,7 @@ impl Default for PipeOptions {
 }
 
 impl PipeOptions {
-    /// Returns the defaults.
+    /// Returns the default options, as in the table of [`PipeOptions`].
     pub fn new() -> Self {
         Self::default()
     }

@@ -66,7 +66,7 @@ mod platform {
         FORGETFUL.store(true, Ordering::SeqCst);
     }
 
-    /// One direction of a channel.
+    /// One direction of the channel of a model: a queue of messages.
     #[derive(Debug, Default)]
     struct Lane {
         queue: Mutex<Queue>,
@@ -80,7 +80,7 @@ mod platform {
         asleep: bool,
     }
 
-    /// One end of a channel.
+    /// One end of the channel of a model: the queue that it writes and the queue that it reads.
     #[derive(Clone, Debug, Default)]
     pub(super) struct Wire {
         lanes: [Arc<Lane>; 2],
@@ -250,7 +250,7 @@ mod platform {
         }
     }
 
-    /// A clock that stands still.
+    /// The time in a model, in which the clock stands still.
     #[derive(Clone, Copy, Debug)]
     pub(in crate::call) struct Instant;
 
