@@ -14,7 +14,7 @@ use crate::shm::{LaneMemory, Layout, Mapping};
 
 /// Describes every open link to another process, and why the link stays open.
 pub fn links() -> Vec<String> {
-    crate::link::retention::describe_all()
+    crate::link::routes::retention::describe_all()
 }
 
 /// Checks that any bytes are either refused or decoded to a packet that stays the same when it is encoded and decoded

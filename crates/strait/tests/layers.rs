@@ -27,10 +27,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("link/inbox.rs", "channel"),
     ("link/mod.rs", "channel"),
     // These go when arenas, and which links are kept, are known to lanes alone.
-    ("link/arenas.rs", "lane"),
-    ("link/arenas.rs", "channel"),
-    ("link/retention.rs", "lane"),
-    ("link/retention.rs", "channel"),
+    ("link/routes/arenas.rs", "lane"),
+    ("link/routes/arenas.rs", "channel"),
+    ("link/routes/retention.rs", "lane"),
+    ("link/routes/retention.rs", "channel"),
     ("link/mod.rs", "lane"),
     ("lane/arena.rs", "channel"),
     // This goes when the public handle no longer has variants for data pipes.

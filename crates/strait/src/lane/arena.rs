@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::{Lane, Name};
 use crate::error::Error;
-use crate::link::retention::InTransit;
+use crate::link::routes::retention::InTransit;
 use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;

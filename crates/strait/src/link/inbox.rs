@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::AttachmentKey;
 use super::io::ReceivedAttachment;
 use super::packet::{Packet, VERSIONS};
-use super::retention::InTransit;
+use super::routes::retention::InTransit;
 use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::Valued;

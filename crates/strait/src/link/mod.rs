@@ -10,7 +10,6 @@
 //! followers leads. (If two threads received, one could take the packet that is to wake the other from `poll`, which
 //! would then sleep on.)
 
-mod arenas;
 mod in_flight;
 mod inbox;
 pub(crate) mod io;
@@ -18,9 +17,8 @@ pub(crate) mod liveness;
 mod notifications;
 mod number;
 pub(crate) mod packet;
-pub(crate) mod peers;
-pub(crate) mod retention;
 mod room;
+pub(crate) mod routes;
 mod stuck;
 mod wake_limiter;
 
@@ -43,7 +41,6 @@ use crate::ring::ready_bitmap;
 use crate::shm::Layout;
 use crate::sync::unpoisoned;
 use crate::wake::interrupt::{Interruption, Sleepers};
-use arenas::Arenas;
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
 pub(crate) use inbox::{Handles, Inbox, MemoryKey, OpenPacket};
@@ -54,9 +51,10 @@ use notifications::Notifications;
 pub(crate) use notifications::{Listener, ListenerSet};
 pub(crate) use number::AttachmentKey;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
-use peers::PeerEntry;
-pub(crate) use retention::InUse;
 pub(crate) use room::SocketBlockedOn;
+use routes::arenas::Arenas;
+use routes::peers::PeerEntry;
+pub(crate) use routes::retention::InUse;
 pub(crate) use wake_limiter::PAUSE;
 
 /// How often a thread that spins asks the kernel whether the peer is alive.
@@ -128,8 +126,8 @@ pub(crate) struct Link {
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
-    /// The number of uses of the link, each by a lane, a member of a wait set or a call: see [`retention`]. A link with
-    /// uses stays open.
+    /// The number of uses of the link, each by a lane, a member of a wait set or a call: see
+    /// [`retention`](routes::retention). A link with uses stays open.
     uses: AtomicUsize,
     /// The number of uses, among `uses`, that may be on behalf of ends still in transit to this process. Retention does
     /// not count these as uses.
@@ -283,7 +281,7 @@ impl Link {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let ledger = Ledger::new(Some(memory_limit));
         let link = Self::new(number, Box::new(Socket::new(socket, ledger.clone())), ledger).in_use();
-        peers::note(&link);
+        routes::peers::note(&link);
         Ok(link)
     }
 
@@ -921,8 +919,8 @@ impl Drop for Link {
         if self.is_elsewhere() {
             return;
         }
-        peers::note_dropped();
-        if peers::is_alone() || !arenas::may_drain() {
+        routes::peers::note_dropped();
+        if routes::peers::is_alone() || !routes::arenas::may_drain() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };
@@ -933,8 +931,8 @@ impl Drop for Link {
         let announcements = std::mem::take(&mut *self.announcements());
         if !announcements.is_empty() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
-            peers::drain_all();
-            retention::Orphaned { process: self.process(), announcements }.pass_on();
+            routes::peers::drain_all();
+            routes::retention::Orphaned { process: self.process(), announcements }.pass_on();
         }
     }
 }

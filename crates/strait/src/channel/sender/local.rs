@@ -2,7 +2,8 @@
 
 use super::Tx;
 use crate::channel::End;
-use crate::link::{Amount, AttachmentKey, Handles, Link, retention};
+use crate::link::routes::retention;
+use crate::link::{Amount, AttachmentKey, Handles, Link};
 use crate::ring::Ended;
 use crate::wake::lock::Guard;
 

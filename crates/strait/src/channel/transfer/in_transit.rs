@@ -2,7 +2,7 @@
 //! itself in transit, or in a message to another end of this kind.
 //!
 //! If the end in transit never arrives, links used by such ends are retained for nothing. So
-//! [`crate::link::retention`], which looks for links that can be closed, asks this module for these links.
+//! [`crate::link::routes::retention`], which looks for links that can be closed, asks this module for these links.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::deadline::Deadline;
 use crate::lane::Lane;
 use crate::lane::arena::{Arena, LaneSlot};
 use crate::link::Link;
-use crate::link::retention::InTransit;
+use crate::link::routes::retention::InTransit;
 
 /// The lane slots, ends, lanes and links that a search from the lane slots of ends in transit has found. This value
 /// keeps them alive, so that none of them is dropped during the search.

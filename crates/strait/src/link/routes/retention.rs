@@ -24,11 +24,12 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Link;
 use super::arenas::{Announcements, let_go};
-use super::peers::{self, Process};
+use super::peers;
+use super::peers::Process;
 use crate::channel::{EndsInTransit, Seen};
 use crate::lane::arena::Arena;
+use crate::link::Link;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
@@ -167,10 +168,10 @@ impl Link {
 }
 
 /// The announcements that came over a link that was dropped or is about to be dropped.
-pub(super) struct Orphaned {
+pub(in crate::link) struct Orphaned {
     /// The process at the other end of the dropped link; `None` if its handshake was not received or was anonymous.
-    pub(super) process: Option<Process>,
-    pub(super) announcements: Announcements,
+    pub(in crate::link) process: Option<Process>,
+    pub(in crate::link) announcements: Announcements,
 }
 
 /// Searches for links that nothing in use reaches, and forgets the announcements over them, so that they are dropped.
@@ -232,7 +233,7 @@ fn collect(late: Option<Orphaned>) {
 impl Orphaned {
     /// Moves these announcements to another link to the same process, if there is one that something in use reaches.
     /// Otherwise forgets them.
-    pub(super) fn pass_on(self) {
+    pub(in crate::link) fn pass_on(self) {
         if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
             return collect(Some(self));
         }
@@ -242,7 +243,7 @@ impl Orphaned {
 
 /// Forgets these announcements, discards what is kept for ends in transit because of them, and drops the links that
 /// only they reached.
-pub(super) fn forget(announcements: Announcements) {
+pub(in crate::link) fn forget(announcements: Announcements) {
     let refers = announcements.has_references();
     announcements.nobody_comes();
     drop(announcements);

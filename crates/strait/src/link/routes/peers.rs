@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use super::Link;
 use crate::error::Error;
+use crate::link::Link;
 use crate::os;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
@@ -34,7 +34,7 @@ fn all() -> &'static Mutex<Vec<Weak<Link>>> {
 }
 
 /// Adds a new link to the list of all links of this process to other processes.
-pub(super) fn note(link: &Arc<Link>) {
+pub(in crate::link) fn note(link: &Arc<Link>) {
     let mut all = unpoisoned(all());
     all.retain(|link| link.strong_count() > 0);
     all.push(Arc::downgrade(link));
@@ -49,7 +49,7 @@ const MOST_DROPPED: usize = 64;
 /// Counts a link that is being dropped. Cleans the tables if many links were, because an entry retains the memory of
 /// its
 /// link.
-pub(super) fn note_dropped() {
+pub(in crate::link) fn note_dropped() {
     let dropped = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
     let mut all = unpoisoned(all());
     if dropped > MOST_DROPPED.max(all.len() / 2) {
@@ -79,14 +79,14 @@ pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
 
 /// Receives what is in the sockets of all links, except of links where another thread is the leader. Never waits, so it
 /// can be called from anywhere.
-pub(super) fn drain_all() {
+pub(in crate::link) fn drain_all() {
     for link in all_there_are() {
         link.drain_once();
     }
 }
 
 /// Returns whether this process has no link to another process.
-pub(super) fn is_alone() -> bool {
+pub(in crate::link) fn is_alone() -> bool {
     unpoisoned(all()).iter().all(|link| link.strong_count() == 0)
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn own_name() -> Result<u128, Error> {
 /// The entry of a link in the peer table: the identity of its peer process, and whether there is an older link to the
 /// process.
 #[derive(Default)]
-pub(super) struct PeerEntry {
+pub(in crate::link) struct PeerEntry {
     peer: OnceLock<Process>,
     /// Whether this process had an older link to the same peer process when this link was added to the peer table.
     has_older: AtomicBool,
@@ -126,7 +126,7 @@ impl Link {
 
     /// Stores the process name from the peer's handshake, and adds the link to the peer table. Does nothing if the
     /// kernel did not report the peer's process id.
-    pub(super) fn learn_name(&self, name: u128) {
+    pub(in crate::link) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         if self.peer_entry.peer.set((pid, name)).is_err() {
             return;
@@ -140,7 +140,7 @@ impl Link {
 
     /// Returns the identity of the process at the other end; `None` until its handshake was received, and if it stays
     /// anonymous.
-    pub(super) fn process(&self) -> Option<Process> {
+    pub(in crate::link) fn process(&self) -> Option<Process> {
         self.peer_entry.peer.get().copied()
     }
 

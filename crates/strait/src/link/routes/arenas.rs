@@ -11,13 +11,14 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::io::ReceivedAttachment;
-use super::packet::Packet;
-use super::{Attachments, InUse, Link, MISSING};
 use crate::deferred::InTurn;
 use crate::error::Error;
-use crate::lane::arena::{self, Arena, Introduction, Made, Maker, SMALL};
+use crate::lane::arena;
+use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
+use crate::link::io::ReceivedAttachment;
+use crate::link::packet::Packet;
+use crate::link::{Attachments, InUse, Link, MISSING};
 use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::{Layout, Shareable};
 use crate::sync::unpoisoned;
@@ -83,7 +84,7 @@ struct Claim {
 /// The announcements of the peer of one link: arenas, and introductions to other processes. Announcements about a
 /// process that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
-pub(super) struct Announcements {
+pub(in crate::link) struct Announcements {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
@@ -103,7 +104,7 @@ thread_local! {
 
 /// Returns whether a link that is being dropped may receive its remaining packets first. Each `true` for a link of a
 /// chain takes one from the chain's limit, [`LISTENED_TO`].
-pub(super) fn may_drain() -> bool {
+pub(in crate::link) fn may_drain() -> bool {
     let count = |left: &Cell<usize>| left.replace(left.get().saturating_sub(1)) > 0;
     match InTurn::is_at_it(&GOING) {
         Some(true) => TO_LISTEN_TO.try_with(count).unwrap_or(false),
@@ -134,7 +135,7 @@ pub(super) fn let_go(links: Vec<Arc<Link>>) {
 
 impl Announcements {
     /// Returns whether the peer has announced nothing: no arenas and no introductions.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::link) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
 
@@ -192,7 +193,7 @@ impl Announcements {
 /// The arenas that the peer of a link has announced, and the makers that create lanes to that peer. (A maker holds the
 /// arenas that this process created for two given processes.)
 #[derive(Default)]
-pub(super) struct Arenas {
+pub(in crate::link) struct Arenas {
     announcements: Mutex<Announcements>,
     /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. Of
     /// two links, the newer one holds the maker.
@@ -212,7 +213,7 @@ impl Link {
     /// Stores what the peer announces in `packet`: an introduction to another process, or an arena. Does nothing for
     /// any other packet. After a temporary error nothing has changed; [`Error::BadPeer`] if the announcement is
     /// impossible.
-    pub(super) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
+    pub(in crate::link) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { number } => {
                 let Some(ReceivedAttachment::Descriptor(socket)) = attachments.pop() else { return Err(MISSING) };
@@ -291,7 +292,7 @@ impl Link {
     }
 
     /// Locks and returns what the peer has announced over this link.
-    pub(super) fn announcements(&self) -> MutexGuard<'_, Announcements> {
+    pub(in crate::link) fn announcements(&self) -> MutexGuard<'_, Announcements> {
         unpoisoned(&self.arenas.announcements)
     }
 
