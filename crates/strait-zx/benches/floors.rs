@@ -1,7 +1,7 @@
-//! What the calls cost above what they are made of.
+//! Measures what the functions cost above the operations they consist of.
 //!
-//! Each figure is a ratio of two ways to do a thing, which take turns in short rounds; printed are the medians of the rounds and
-//! the median of their ratios, all of one run. Compare ratios, not nanoseconds of different runs.
+//! Each figure is a ratio of two ways to do the same, which take turns in short rounds. The program prints the medians
+//! of the rounds and the median of their ratios, all of one run. Compare ratios, not nanoseconds of different runs.
 //!
 //! ```sh
 //! cargo bench -p strait-zx                    # or with some of: small regions vectors calls
@@ -18,22 +18,22 @@ use strait::{Channel, Deadline};
 use strait_zx::abi::*;
 use strait_zx::boundary::*;
 
-/// Rounds of each comparison.
+/// Number of rounds of each comparison.
 const ROUNDS: usize = 301;
 
-/// Bytes of the bare ring: as many as the channel's has come to have when it is measured.
+/// Size in bytes of the bare ring: the size to which the channel's ring has grown when it is measured.
 const RING: usize = 512 << 10;
 
-/// Whether this is only to show that it runs: `cargo test` passes `--test`, and so may others.
+/// Returns whether the run only shows that the benchmark works: `cargo test` passes `--test`, and so may others.
 fn is_trial() -> bool {
     std::env::args().any(|argument| argument == "--test")
 }
 
-/// Ways to do something, named; compared with the last of them.
+/// Named ways to do the same; each is compared with the last one.
 struct Contest<'a> {
     title: String,
     ways: Vec<(String, Box<dyn FnMut() + 'a>)>,
-    /// How often each is done in a round.
+    /// Number of repetitions of each way in a round.
     count: usize,
 }
 
@@ -81,20 +81,20 @@ fn median(values: &[f64]) -> f64 {
 
 fn channel() -> (zx_handle_t, zx_handle_t) {
     let (mut a, mut b) = (0, 0);
-    // SAFETY: both are there.
+    // SAFETY: the pointers lead to local variables.
     assert_eq!(unsafe { zx_channel_create(0, &mut a, &mut b) }, 0);
     (a, b)
 }
 
 fn write(handle: zx_handle_t, bytes: &[u8]) {
-    // SAFETY: a slice.
+    // SAFETY: the pointer and the length are those of a slice.
     let status = unsafe { zx_channel_write(handle, 0, bytes.as_ptr().cast(), bytes.len() as u32, null(), 0) };
     assert_eq!(status, 0);
 }
 
 fn write_regions(handle: zx_handle_t, regions: &[zx_channel_iovec_t]) {
     let options = ZX_CHANNEL_WRITE_USE_IOVEC;
-    // SAFETY: a slice of regions that are there.
+    // SAFETY: the pointer and the length are those of a slice of valid regions.
     let status = unsafe { zx_channel_write(handle, options, regions.as_ptr().cast(), regions.len() as u32, null(), 0) };
     assert_eq!(status, 0);
 }
@@ -102,11 +102,11 @@ fn write_regions(handle: zx_handle_t, regions: &[zx_channel_iovec_t]) {
 fn read(handle: zx_handle_t, buffer: &mut [u8]) -> zx_status_t {
     let (mut bytes, mut handles) = (0, 0);
     let (out, len): (*mut c_void, _) = (buffer.as_mut_ptr().cast(), buffer.len() as u32);
-    // SAFETY: a slice, and places for sizes.
+    // SAFETY: the pointers and the lengths are those of a slice and of local variables.
     unsafe { zx_channel_read(handle, 0, out, null_mut(), len, 0, &mut bytes, &mut handles) }
 }
 
-/// Writing and reading 64 bytes, against the same through Rust.
+/// Compares writing and reading 64 bytes with the same through Rust.
 fn small_messages() {
     let message = [7u8; 64];
     let (a, b) = channel();
@@ -125,17 +125,17 @@ fn small_messages() {
         .run();
 }
 
-/// The least that a ring for one writer and one reader can be, with records as Strait's: a header of 8 bytes, and the regions
-/// behind it. What is done is what any such ring has to do, and nothing else: the array of regions is checked as Zircon's limits
-/// have it, there has to be room, the regions are copied, and one store says that the record is there.
+/// A minimal ring for one writer and one reader, with records like Strait's: a header of 8 bytes, and the regions
+/// behind it. It does what any such ring has to do, and nothing else. It checks the array of regions against Zircon's
+/// limits and for room, copies the regions, and publishes the record with one store.
 struct BareRing {
     memory: Vec<AtomicU64>,
-    /// Bytes written, and read as far as the writer knows.
+    /// Number of bytes written, and number of bytes read as far as the writer knows.
     written: usize,
     read_seen: usize,
-    /// What the reader says it has read. In a cache line of its own.
+    /// Number of bytes read, as published by the reader. It has its own cache line.
     read: Box<Line>,
-    /// Whether a reader may sleep, who has to be looked for behind a barrier.
+    /// Whether a reader may sleep; the writer checks this behind a barrier.
     wakes: bool,
 }
 
@@ -152,7 +152,7 @@ impl BareRing {
         Self { memory, written: 0, read_seen: 0, read: Box::default(), wakes }
     }
 
-    /// Where bytes are; a place of so many inside of the ring.
+    /// Returns the address of a position in the ring. Panics if `len` bytes do not fit behind it.
     fn at(&self, position: usize, len: usize) -> *mut u8 {
         assert!(position + len <= RING);
         self.memory.as_ptr().cast_mut().cast::<u8>().wrapping_add(position)
@@ -163,7 +163,7 @@ impl BareRing {
         if count > ZX_CHANNEL_MAX_MSG_IOVECS || regions.is_null() {
             return false;
         }
-        // SAFETY: there are as many, as the caller says.
+        // SAFETY: the caller says that there are as many regions.
         let regions = unsafe { std::slice::from_raw_parts(regions, count as usize) };
         let (mut total, mut wrong) = (0u64, 0);
         for region in regions {
@@ -190,7 +190,7 @@ impl BareRing {
         let mut to = self.at(start + 8, total as usize);
         for region in regions {
             let len = region.capacity as usize;
-            // SAFETY: the regions are there, and all of them fit behind `to`, where nobody reads yet.
+            // SAFETY: the regions are valid, and all of them fit at `to`, where no thread reads yet.
             unsafe {
                 std::ptr::copy_nonoverlapping(region.buffer.cast(), to, len);
                 to = to.add(len);
@@ -205,7 +205,7 @@ impl BareRing {
         true
     }
 
-    /// Reads a message; false if there is none.
+    /// Reads a message; returns `false` if there is none.
     fn take(&mut self, out: &mut [u8]) -> bool {
         let position = self.read.position.load(Ordering::Relaxed);
         let at = position % RING;
@@ -218,17 +218,18 @@ impl BareRing {
             return self.take(out);
         }
         let len = header as usize - 1;
-        // SAFETY: the record is inside of the ring, and nobody writes there before it is said to be read.
+        // SAFETY: the record is inside of the ring, and the writer does not write there before the record is marked as
+        // read.
         unsafe { std::ptr::copy_nonoverlapping(self.at(at + 8, len), out[..len].as_mut_ptr(), len) };
         self.read.position.store(position + (8 + len).next_multiple_of(64), Ordering::Release);
         true
     }
 }
 
-/// The header of what is left at the end of the ring.
+/// The header of the unused rest at the end of the ring.
 const SKIP: u64 = u64::MAX;
 
-/// Writing 1, 16 and 64 regions, against copying them into a ring.
+/// Compares writing 1, 16 and 64 regions with copying them into a ring.
 fn regions() {
     println!(
         "ns for a write of so many regions: zx_channel_write; Channel::try_send of slices; a bare ring; one that can wake a reader; \
@@ -249,7 +250,8 @@ fn regions() {
                     reserved: 0,
                 })
                 .collect();
-            // What is written has to be read some time, which is not measured: as many at a time as the first ring takes.
+            // Written messages have to be read at some time, which is not measured: as many at a time as fit into the
+            // first ring.
             let burst = (200_000 / total).clamp(1, 256);
             let (mut calls, mut bare, mut waking) = (Calls(channel()), BareRing::new(false), BareRing::new(true));
             let slices = parts.iter().map(|part| IoSlice::new(part)).collect();
@@ -263,12 +265,12 @@ fn regions() {
     }
 }
 
-/// Somewhere to write to.
+/// A destination of writes.
 trait Way {
-    /// Writes the regions so often.
+    /// Writes the regions this number of times.
     fn burst(&mut self, regions: &[zx_channel_iovec_t], count: usize);
 
-    /// Reads all that was written.
+    /// Reads all written messages.
     fn empty(&mut self, buffer: &mut [u8]);
 }
 
@@ -284,7 +286,7 @@ impl Way for Calls {
     }
 }
 
-/// The same through Rust: what the slices are is known, and nothing is checked of them.
+/// Writes through Rust, where the slices are known to be valid and are not checked.
 struct Rust<'a> {
     ends: (Channel, Channel),
     slices: Vec<IoSlice<'a>>,
@@ -310,7 +312,7 @@ impl Way for BareRing {
     }
 }
 
-/// What one of each way takes, in bursts that take turns: a figure for each round.
+/// Returns the time of one operation of each way, measured in bursts that take turns: one figure for each round.
 fn compare_bursts(regions: &[zx_channel_iovec_t], burst: usize, ways: &mut [&mut dyn Way]) -> Vec<Vec<f64>> {
     let rounds = if is_trial() { 3 } else { ROUNDS };
     let bursts = if is_trial() { 1 } else { (1500 / burst).max(2) };
@@ -340,9 +342,10 @@ fn ratios(times: &[f64], floor: &[f64]) -> Vec<f64> {
     times.iter().zip(floor).map(|(time, floor)| time / floor).collect()
 }
 
-/// The RFC's table: an event of a vector, written, waited for by a port, and read; and its encoding alone.
+/// Measures the table of RFC-0010: an event with a vector is encoded, written, waited for by a port, and read; and
+/// encoded alone.
 fn vectors() {
-    /// Header and body of a message with a vector, as it is encoded: 16 B header, 16 B vector header.
+    /// The encoding of a message with a vector: a header of 16 B, and a vector header of 16 B.
     #[repr(C)]
     struct Head {
         header: [u64; 2],
@@ -352,20 +355,20 @@ fn vectors() {
         let vector = vec![5u8; size];
         let (a, b) = channel();
         let mut port = 0;
-        // SAFETY: it is there.
+        // SAFETY: the pointer leads to a local variable.
         assert_eq!(unsafe { zx_port_create(0, &mut port) }, 0);
         let mut buffer = vec![0u8; 8192];
         let event = |write: &mut dyn FnMut(), buffer: &mut [u8]| {
             write();
             assert_eq!(zx_object_wait_async(b, port, 1, ZX_CHANNEL_READABLE, 0), 0);
             let mut packet = zx_port_packet_t::default();
-            // SAFETY: it is there.
+            // SAFETY: the pointer leads to a local variable.
             assert_eq!(unsafe { zx_port_wait(port, ZX_TIME_INFINITE, &mut packet) }, 0);
             assert_eq!(read(b, buffer), 0);
         };
         let linear = |vector: &[u8]| {
             let head = Head { header: [1, 2], vector: [vector.len() as u64, u64::MAX] };
-            // As a binding does: a buffer for the message, into which all is copied.
+            // As a language binding does: all data is copied into a buffer for the message.
             let mut bytes = Vec::with_capacity(size_of::<Head>() + vector.len());
             head.header.iter().chain(&head.vector).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
             bytes.extend_from_slice(vector);
@@ -408,7 +411,7 @@ fn vectors() {
     }
 }
 
-/// A call, against two messages: with a thread that answers each, both spinning.
+/// Compares a call with two messages. A thread replies to each; both threads spin.
 fn calls() {
     let turn = AtomicUsize::new(0);
     let take = |way| {
@@ -423,7 +426,7 @@ fn calls() {
         scope.spawn(|| {
             let mut buffer = [0u8; 64];
             loop {
-                // It looks at one end at a time, so that each way has all of it.
+                // The thread serves one end at a time, so that each way has all of its time.
                 match turn.load(Ordering::Relaxed) {
                     0 if read(b, &mut buffer) == 0 => write(b, &buffer[..56]),
                     1 if read(d, &mut buffer) == 0 => write(d, &buffer[..56]),
@@ -455,7 +458,7 @@ fn calls() {
             .way("zx_channel_call", || {
                 take(0);
                 let (mut bytes, mut handles) = (0, 0);
-                // SAFETY: all are there.
+                // SAFETY: the pointers lead to local variables.
                 let status = unsafe { zx_channel_call(a, 0, ZX_TIME_INFINITE, &args, &mut bytes, &mut handles) };
                 assert_eq!((status, bytes), (0, 56));
             })
@@ -475,7 +478,7 @@ fn calls() {
 }
 
 fn main() {
-    // With names only these.
+    // If names are given, only these comparisons run.
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let comparisons: [(&str, fn()); 4] =
         [("small", small_messages), ("regions", regions), ("vectors", vectors), ("calls", calls)];

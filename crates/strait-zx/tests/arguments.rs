@@ -1,6 +1,6 @@
-//! Every call with null pointers, numbers that are no handles or handles of something else, options that there are not, and
-//! counts and offsets beyond everything, in each position: a status, and nothing left behind. (What writes look at in which
-//! order is in `writing.rs`, and calls in `calls.rs`.)
+//! Tests of every function with wrong arguments, in each position: null pointers, invalid handles, handles of other
+//! types, unknown options, and counts and offsets out of range. Each returns a status, and nothing is left behind. (The
+//! order in which writes check their arguments is tested in `writing.rs`, and calls in `calls.rs`.)
 
 mod rig;
 
@@ -17,7 +17,7 @@ fn child() {
 const MOST: usize = usize::MAX;
 const FAR: u64 = u64::MAX;
 
-/// A row: what is wrong, the call, and what it has to say.
+/// A row of the table: a description, the function call, and the status that it must return.
 type Row<'a> = (&'a str, &'a dyn Fn() -> zx_status_t, zx_status_t);
 
 fn check(rows: &[Row<'_>]) {
@@ -30,7 +30,7 @@ fn close_all(handles: &[zx_handle_t]) {
     handles.iter().for_each(|handle| assert_eq!(close(*handle), ZX_OK));
 }
 
-/// A number that was a handle, one that never was, and none.
+/// Returns invalid handles: one that was valid before, one that never was, and `ZX_HANDLE_INVALID`.
 fn no_handles() -> [zx_handle_t; 3] {
     let gone = event();
     assert_eq!(close(gone), ZX_OK);
@@ -47,7 +47,7 @@ fn channels() {
     let region = |capacity| zx_channel_iovec_t { buffer: bytes, capacity, reserved: 0 };
     let (huge, two) = ([region(u32::MAX); 2], [region(1 << 31); 2]);
     let io = ZX_CHANNEL_WRITE_USE_IOVEC;
-    // SAFETY: each pointer is null, or to as much as is looked at before the call ends.
+    // SAFETY: each pointer is null, or points to as much memory as the function accesses.
     unsafe {
         check(&[
             ("create: null", &|| zx_channel_create(0, null_mut(), out1), ZX_ERR_INVALID_ARGS),
@@ -122,17 +122,17 @@ fn channels() {
     close_all(&[a, b, wrong]);
 }
 
-/// What calls give may lie in one place, and where the bytes go.
+/// Shows that the results of a function may overlap, and may lie in the buffer for the bytes.
 fn overlaps() {
     let (a, b) = channel();
     let mut place = [0u64; 4];
     let at = place.as_mut_ptr();
     for bytes in [b"12345678".as_slice(), b""] {
         assert_eq!(write(a, bytes, &[event()]), ZX_OK);
-        // SAFETY: all of it is there.
+        // SAFETY: all pointers are valid.
         let status = unsafe { zx_channel_read(b, 0, at.cast(), at.cast(), 32, 8, at.cast(), at.cast()) };
         assert_eq!(status, ZX_OK);
-        // Which of them is there in the end is not said; here it is the handle, which comes last.
+        // The interface does not promise which result remains; here it is the handle, which is written last.
         assert_eq!(close(place[0] as zx_handle_t), ZX_OK);
     }
     close_all(&[a, b]);
@@ -143,7 +143,7 @@ fn handles() {
     let mut x = 0;
     let out = &raw mut x;
     let gone = no_handles();
-    // SAFETY: each pointer is null, or there.
+    // SAFETY: each pointer is null or valid.
     unsafe {
         check(&[
             ("close nothing", &|| zx_handle_close(ZX_HANDLE_INVALID), ZX_OK),
@@ -183,7 +183,7 @@ fn objects() {
     let mut info = zx_info_handle_basic_t::default();
     let (room, size) = ((&raw mut info).cast(), size_of::<zx_info_handle_basic_t>());
     let n = null_mut();
-    // SAFETY: each pointer is null, or to as much as is looked at before the call ends.
+    // SAFETY: each pointer is null, or points to as much memory as the function accesses.
     unsafe {
         check(&[
             ("wait: nothing comes", &|| zx_object_wait_one(event, ZX_EVENT_SIGNALED, 0, null_mut()), ZX_ERR_TIMED_OUT),
@@ -238,7 +238,7 @@ fn ports() {
     let packet = zx_port_packet_t::default();
     let mut x = 0;
     let out = &raw mut x;
-    // SAFETY: each pointer is null, or there.
+    // SAFETY: each pointer is null or valid.
     unsafe {
         check(&[
             ("create: null", &|| zx_port_create(0, null_mut()), ZX_ERR_INVALID_ARGS),
@@ -271,7 +271,7 @@ fn events_and_memory() {
     let (out0, out1, size_out) = (&raw mut x, &raw mut y, &raw mut size);
     let mut room = [0u8; 8];
     let room = room.as_mut_ptr().cast();
-    // SAFETY: each pointer is null, or to as much as is looked at before the call ends.
+    // SAFETY: each pointer is null, or points to as much memory as the function accesses.
     unsafe {
         check(&[
             ("event: null", &|| zx_event_create(0, null_mut()), ZX_ERR_INVALID_ARGS),
@@ -313,7 +313,7 @@ fn bridges() {
     let mut x = 0;
     let out = &raw mut x;
     let no_program = [null()];
-    // SAFETY: each pointer is null, or there; descriptors that fail stay the caller's, and are none.
+    // SAFETY: each pointer is null or valid. The test still owns descriptors after a failure; these are no open ones.
     unsafe {
         check(&[
             ("from a descriptor that is none", &|| strait_zx_handle_from_fd(-1, out), ZX_ERR_BAD_HANDLE),
@@ -334,7 +334,7 @@ fn bridges() {
 #[test]
 fn whatever_is_passed_there_is_a_status_and_nothing_is_left() {
     let all = [channels, overlaps, handles, objects, ports, events_and_memory, bridges];
-    // The first time makes what stays.
+    // The first round makes objects that stay.
     all.iter().for_each(|part| part());
     let before = Counts::now();
     all.iter().for_each(|part| part());

@@ -1,4 +1,4 @@
-//! Calls: a message and its answer.
+//! Tests of calls: a request message and its answer.
 
 mod rig;
 
@@ -17,7 +17,7 @@ fn ends(side: &Side) -> (zx_handle_t, zx_handle_t) {
     (a, side.adopt(b))
 }
 
-/// Runs a call while the other side answers the message that it gets by what `answer` makes of it.
+/// Runs a call while the other side replies to the message with what `answer` makes of it.
 fn called(side: &Side, b: zx_handle_t, call: impl FnOnce() -> Called + Send, answer: impl FnOnce(Read)) -> Called {
     std::thread::scope(|scope| {
         let called = scope.spawn(call);
@@ -78,7 +78,7 @@ both_sides! {
                     rd_num_bytes: 8,
                     rd_num_handles: 0,
                 };
-                // SAFETY: each is there, or null.
+                // SAFETY: each pointer is null or valid.
                 let status = unsafe { zx_channel_call(a, 0, deadline(), &args, sizes.0, sizes.1) };
                 Called { status, ..Default::default() }
             }, |request| assert_eq!(side.write(b, &request.bytes, &[]), ZX_OK));
@@ -99,7 +99,7 @@ both_sides! {
             numbers.sort();
             numbers.dedup();
             assert_eq!(numbers.len(), 20);
-            // In another order, and with others between.
+            // The answers come in another order, with other messages in between.
             requests.sort_by_key(|request| request[4].wrapping_mul(37));
             for request in &requests {
                 assert_eq!(side.write(b, &[request.as_slice(), b"!"].concat(), &[]), ZX_OK);
@@ -141,7 +141,7 @@ both_sides! {
             for other in others {
                 assert_eq!(side.write(b, other, &[]), ZX_OK);
             }
-            // They can be read while the call goes on.
+            // Other messages can be read while the call waits.
             assert_eq!(await_read(a).bytes, others[0]);
             assert_eq!(side.write(b, &request.bytes, &[]), ZX_OK);
         });
@@ -152,7 +152,7 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// The message was sent, and a late answer is one like others.
+    /// Shows that a call that timed out has sent its message, and that a late answer is an ordinary message.
     fn a_call_that_was_given_up_was_sent(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!(call_with(a, 0, b"....", &[], (4, 0)).status, ZX_ERR_TIMED_OUT);
@@ -185,7 +185,7 @@ both_sides! {
                 rd_num_bytes: 8,
                 rd_num_handles: 2,
             };
-            // SAFETY: all are there.
+            // SAFETY: the pointers lead to local variables.
             let status = unsafe { zx_channel_call_etc(a, 0, deadline(), &mut args, &mut bytes, &mut handles) };
             Called { status, ..Default::default() }
         }, |request| {
@@ -248,7 +248,7 @@ fn a_call_that_cannot_be_consumes_its_handles() {
     assert_eq!(call(a, b"abcd", &[sent, a]).status, ZX_ERR_NOT_SUPPORTED);
     assert!(!is_valid(sent) && !is_valid(a));
     assert_eq!(read(b).status, ZX_ERR_PEER_CLOSED);
-    // SAFETY: null.
+    // SAFETY: the pointer is null.
     let status = unsafe { zx_channel_call(b, 0, 0, std::ptr::null(), null_mut(), null_mut()) };
     assert_eq!(status, ZX_ERR_INVALID_ARGS);
     for handle in [b, reader, writer, not_a_channel] {
@@ -256,7 +256,7 @@ fn a_call_that_cannot_be_consumes_its_handles() {
     }
 }
 
-/// A number that does not lie at the front of the first region is written over all the same.
+/// Shows that the call number is written also if the first region is too short for it.
 #[test]
 fn the_number_of_a_call_goes_over_the_first_bytes_wherever_they_are() {
     let (a, b) = channel();
@@ -264,7 +264,7 @@ fn the_number_of_a_call_goes_over_the_first_bytes_wherever_they_are() {
         let bytes = b"abcdefghi";
         let edges = [0, split[0], split[1], split[2], 9];
         let mut regions: Vec<_> = edges.windows(2).map(|edge| region(&bytes[edge[0]..edge[1]])).collect();
-        // More than are looked at as one.
+        // More regions than are checked as one.
         if split[0] == 5 {
             regions.extend(vec![region(b""); 100]);
         }
@@ -279,7 +279,7 @@ fn the_number_of_a_call_goes_over_the_first_bytes_wherever_they_are() {
             rd_num_bytes: 0,
             rd_num_handles: 0,
         };
-        // SAFETY: all are there.
+        // SAFETY: the pointers lead to local variables.
         let status = unsafe { zx_channel_call(a, ZX_CHANNEL_WRITE_USE_IOVEC, 0, &args, &mut size, &mut count) };
         assert_eq!(status, ZX_ERR_TIMED_OUT);
         let request = read(b).bytes;

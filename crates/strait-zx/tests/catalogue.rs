@@ -1,5 +1,5 @@
-//! `catalogue.tsv` says which of Fuchsia's own cases is which test here. It is kept true: every test that it names is there, names
-//! the case, and is a test.
+//! Checks `catalogue.tsv`, which maps each test case of Fuchsia to a test here. Each test that the catalogue names must
+//! exist, be a test, and name the case in its comment.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn every_case_is_a_test_or_has_a_reason() {
             let (file, name) = test.split_once("::").expect("a file and a function");
             let source = std::fs::read_to_string(directory.join(file)).unwrap();
             let at = source.find(&format!("fn {name}(")).unwrap_or_else(|| panic!("{test} is not there"));
-            // The comment above it, which ends where the function before ends.
+            // The comment above the test begins after the end of the function before.
             let begin = source[..at].rfind("}\n").unwrap_or(0);
             assert!(source[begin..at].contains(case), "{test} does not name {case}");
         }

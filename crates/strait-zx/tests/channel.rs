@@ -1,6 +1,7 @@
-//! Channels: what Fuchsia's own tests of them assert, through the C calls, with the other end here and in another process.
+//! Tests of channels: the assertions of Fuchsia's own tests, through the C interface, with the other end in this
+//! process and in another one.
 //!
-//! Above each test stand the names of those that it comes of. `catalogue.tsv` lists them all.
+//! The comment of each test names the cases of Fuchsia that it covers. `catalogue.tsv` lists them all.
 
 mod rig;
 
@@ -16,7 +17,7 @@ fn child() {
 
 const BOTH: zx_signals_t = ZX_CHANNEL_READABLE | ZX_CHANNEL_WRITABLE;
 
-/// A channel whose second end is on that side.
+/// Makes a channel whose second end is on the given side.
 fn ends(side: &Side) -> (zx_handle_t, zx_handle_t) {
     let (a, b) = channel();
     (a, side.adopt(b))
@@ -26,7 +27,7 @@ fn close_both(side: &Side, a: zx_handle_t, b: zx_handle_t) {
     assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
 }
 
-/// That the handle is closed, or on its way to be: the other end of the eventpair sees it.
+/// Checks that the handle is closed, or about to be: the other end of its eventpair sees it.
 fn is_closed_soon(witness: zx_handle_t) -> bool {
     wait(witness, ZX_EVENTPAIR_PEER_CLOSED, deadline()).0 == ZX_OK
 }
@@ -66,12 +67,12 @@ both_sides! {
         let ((a, b), (c, d)) = (ends(side), ends(side));
         let mut items = [a, c].map(|handle| zx_wait_item_t { handle, waitfor: ZX_CHANNEL_READABLE, pending: 0 });
         assert_eq!(side.write(d, b"x", &[]), ZX_OK);
-        // SAFETY: an array.
+        // SAFETY: the pointer and the length are those of an array.
         assert_eq!(unsafe { zx_object_wait_many(items.as_mut_ptr(), 2, deadline()) }, ZX_OK);
         assert_eq!(items.map(|item| item.pending), [ZX_CHANNEL_WRITABLE, BOTH]);
         assert_eq!(side.write(b, b"x", &[]), ZX_OK);
         assert_eq!(wait(a, ZX_CHANNEL_READABLE, deadline()).0, ZX_OK);
-        // SAFETY: an array.
+        // SAFETY: the pointer and the length are those of an array.
         assert_eq!(unsafe { zx_object_wait_many(items.as_mut_ptr(), 2, deadline()) }, ZX_OK);
         assert_eq!(items.map(|item| item.pending), [BOTH, BOTH]);
         close_both(side, a, b);
@@ -135,7 +136,7 @@ both_sides! {
     /// ChannelTest.ReadEtcMayDiscardDiscardsHandlesAndClosesThemOnBufferTooSmall
     fn what_does_not_fit_is_kept_or_discarded(side: &Side) {
         let (a, b) = ends(side);
-        // Bytes, handles; room for bytes, for handles.
+        // Number of bytes and of handles sent, and the room for bytes and for handles.
         for (bytes, handles, room) in [(4, 0, (0, 0)), (4, 0, (3, 0)), (0, 2, (0, 0)), (0, 2, (9, 1)), (5, 1, (0, 0)), (5, 2, (5, 1)), (5, 1, (4, 1))] {
             let (witnesses, sent): (Vec<_>, Vec<_>) = (0..handles).map(|_| eventpair()).unzip();
             assert_eq!(write(a, &vec![7; bytes], &sent), ZX_OK);
@@ -181,7 +182,7 @@ both_sides! {
         let (left, right) = eventpair();
         let mut file = 0;
         let null = std::os::fd::IntoRawFd::into_raw_fd(std::fs::File::open("/dev/null").unwrap());
-        // SAFETY: it is there.
+        // SAFETY: the pointer leads to a local variable.
         assert_eq!(unsafe { strait_zx_handle_from_fd(null, &mut file) }, ZX_OK);
         let sent = [one, left, event(), port(), vmo(4096), file];
         let before: Vec<_> = sent.iter().map(|handle| info(*handle).1).collect();
@@ -231,7 +232,7 @@ both_sides! {
             assert_eq!((read.status, read.actual), (ZX_OK, (bytes as u32, handles as u32)));
             assert!(read.bytes == content);
             for (witness, received) in witnesses.iter().zip(&read.handles) {
-                // They are those that were sent, in their order.
+                // The handles are those that were sent, in their order.
                 assert_eq!(info(*witness).1.related_koid, side.info(received.handle).1.koid);
                 assert_eq!(side.close(received.handle), ZX_OK);
                 assert_eq!(close(*witness), ZX_OK);
@@ -249,12 +250,12 @@ both_sides! {
             assert_eq!(write_iovec(a, &regions), ZX_OK);
             assert_eq!(side.await_read(b).bytes, &bytes[..count], "{count} regions");
         }
-        // None, the same again, overlapping ones, and such as are not aligned.
+        // No region, the same one twice, overlapping ones, and ones that are not aligned.
         let none = zx_channel_iovec_t { buffer: null(), capacity: 0, reserved: 0 };
         let regions = [none, region(&bytes[3..6]), none, region(&bytes[3..6]), region(&bytes[1..5]), none];
         assert_eq!(write_iovec(a, &regions), ZX_OK);
         assert_eq!(side.await_read(b).bytes, [3, 4, 5, 3, 4, 5, 1, 2, 3, 4]);
-        // As many as there may be, as long as they may be together.
+        // The maximum number of regions, and the maximum number of bytes.
         let regions = vec![region(&bytes[8..16]); 8192];
         assert_eq!(write_iovec(a, &regions), ZX_OK);
         let read = side.await_read(b);
@@ -348,7 +349,7 @@ both_sides! {
         let (a, b) = channel();
         assert_eq!(write(a, b"0", &[]), ZX_OK);
         assert_eq!(write(a, b"1", &[]), ZX_OK);
-        // A wait takes what is there out of the ring, and it goes along all the same.
+        // A wait moves messages out of the ring, and they travel with the end all the same.
         let port = port();
         assert_eq!(zx_object_wait_async(b, port, 1, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
         assert_eq!(write(carrier, b"end", &[b]), ZX_OK);
@@ -363,7 +364,8 @@ both_sides! {
         close_both(side, carrier, receiver);
     }
 
-    /// There and back again, with what is unread, and answers the other way.
+    /// Shows that an end travels to another process and back, with its unread messages, and that answers go the other
+    /// way.
     fn an_end_goes_there_and_comes_back(side: &Side) {
         let (a, mut b) = ends(side);
         for turn in 0..20u8 {
@@ -381,7 +383,7 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// Rights that a handle has where it is read hold there.
+    /// Shows that the rights of a received handle are enforced in the receiving process.
     fn rights_hold_where_a_handle_arrives(side: &Side) {
         let (a, b) = ends(side);
         let (one, other) = channel();
@@ -398,7 +400,7 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// A queue takes what no writer on Zircon could have written without being killed.
+    /// Shows that a channel takes more messages than a writer on Zircon could queue without being killed.
     fn thousands_of_messages_find_room(side: &Side) {
         let (a, b) = ends(side);
         let content = vec![9u8; 4096];
@@ -412,10 +414,10 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// Where there is no room a write has no effect, and the end is writable again when there is.
+    /// Shows that a write without room has no effect, and that the end is writable again once there is room.
     fn without_room_nothing_has_happened(side: &Side) {
         let (a, b) = ends(side);
-        // Between processes the descriptors of the events fill the channel; within one process only the bytes do.
+        // Between processes the descriptors of the events fill the channel; within one process only the bytes count.
         let mut written = 0;
         let (last, ours) = loop {
             let sent = vec![event()];
@@ -452,7 +454,7 @@ both_sides! {
 fn create_takes_no_options() {
     let (mut a, mut b) = (1, 2);
     for options in [1, 2, u32::MAX] {
-        // SAFETY: both are there.
+        // SAFETY: the pointers lead to local variables.
         assert_eq!(unsafe { zx_channel_create(options, &mut a, &mut b) }, ZX_ERR_INVALID_ARGS);
     }
     assert_eq!((a, b), (1, 2));
@@ -489,7 +491,7 @@ fn reading_into_nothing_loses_the_message_and_no_handle() {
         let bytes = if bytes_are_null { null_mut() } else { room.as_mut_ptr().cast() };
         let mut handle = [0u32; 4];
         let handles = if bytes_are_null { handle.as_mut_ptr() } else { null_mut() };
-        // SAFETY: each is there, or null.
+        // SAFETY: each pointer is null or valid.
         let status = unsafe {
             if etc {
                 zx_channel_read_etc(b, 0, bytes, handles.cast(), 8, 1, null_mut(), null_mut())
@@ -502,9 +504,9 @@ fn reading_into_nothing_loses_the_message_and_no_handle() {
         assert!(is_closed_soon(witness));
         assert_eq!(close(witness), ZX_OK);
     }
-    // Null is as good as anything where nothing is to be put.
+    // A null pointer is permitted where nothing is to be written.
     assert_eq!(write(a, b"", &[]), ZX_OK);
-    // SAFETY: all are null.
+    // SAFETY: all pointers are null.
     assert_eq!(unsafe { zx_channel_read(b, 0, null_mut(), null_mut(), 8, 8, null_mut(), null_mut()) }, ZX_OK);
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
@@ -516,7 +518,7 @@ fn a_wait_for_an_end_that_is_sent_away_is_canceled() {
     let (a, b) = channel();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| wait(b, ZX_CHANNEL_READABLE, deadline()));
-        // Whether it waits already makes no difference to what it sees, but for a handle that is gone.
+        // The result is the same whether the thread waits already or not, except for a handle that is gone.
         std::thread::yield_now();
         assert_eq!(write(carrier, b"", &[b]), ZX_OK);
         let (status, observed) = waits.join().unwrap();
@@ -528,7 +530,7 @@ fn a_wait_for_an_end_that_is_sent_away_is_canceled() {
     assert_eq!((close(carrier), close(receiver), close(a)), (ZX_OK, ZX_OK, ZX_OK));
 }
 
-/// An end whose other end is in a process that is killed is as good as closed.
+/// Shows that an end whose other end is in a killed process gets `PEER_CLOSED`.
 #[test]
 fn the_death_of_a_process_closes_its_ends() {
     let mut side = Side::there();
@@ -544,7 +546,7 @@ fn the_death_of_a_process_closes_its_ends() {
     assert_eq!((close(a), close(witness)), (ZX_OK, ZX_OK));
 }
 
-/// A peer that does not make its messages as it has to is as good as gone: nothing panics, and its handles are closed.
+/// Shows that a malformed message ends the channel: nothing panics, and its handles are closed.
 #[test]
 fn a_peer_that_breaks_the_rules_is_gone() {
     use strait::{Channel, Deadline, Outgoing};
@@ -586,7 +588,7 @@ fn a_peer_that_breaks_the_rules_is_gone() {
         let (theirs, ours) = Channel::pair().unwrap();
         let ours = strait_zx::handle_from_channel(ours).unwrap();
         theirs.send_by(Outgoing::new(&bytes).handles(handles), Deadline::NEVER).unwrap();
-        // Whether it is a wait that takes it out of the ring, or the read.
+        // A wait or a read takes the message out of the ring, with the same result.
         if number % 2 == 0 {
             wait(ours, ZX_CHANNEL_PEER_CLOSED, 0);
         }

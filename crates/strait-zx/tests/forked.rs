@@ -1,4 +1,5 @@
-//! A process that forks without executing a program. In a process of its own: no other test has a lock then.
+//! Tests of a process that forks without executing a program. They run in their own process, so that no other test
+//! holds a lock at the fork.
 
 mod rig;
 
@@ -7,7 +8,7 @@ use std::thread::scope;
 
 use rig::*;
 
-/// The child has none of the other threads, which may have been looking at a handle just then: it does not wait for them.
+/// Shows that the child does not wait for threads of its parent that were using a handle at the fork.
 #[test]
 fn a_forked_child_closes_handles_that_other_threads_were_using() {
     let (a, b) = channel();
@@ -23,10 +24,10 @@ fn a_forked_child_closes_handles_that_other_threads_were_using() {
             });
         }
         for _ in 0..100 {
-            // SAFETY: the child closes two handles, which takes no lock that those threads may have, and ends.
+            // SAFETY: the child closes two handles, which takes no lock that those threads may hold, and exits.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
-                // SAFETY: as above. One that hangs is killed.
+                // SAFETY: as above. A child that hangs is killed by the alarm.
                 unsafe {
                     libc::alarm(30);
                     zx_handle_close(a);
@@ -35,7 +36,7 @@ fn a_forked_child_closes_handles_that_other_threads_were_using() {
                 }
             }
             let mut status = 0;
-            // SAFETY: a plain system call.
+            // SAFETY: this is a plain system call.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             assert!(libc::WIFEXITED(status), "the child ended with {status:#x}");
         }
@@ -44,12 +45,12 @@ fn a_forked_child_closes_handles_that_other_threads_were_using() {
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
 
-/// A child of a fork that does this and ends well.
+/// Runs `play` in a child of a fork, and checks that the child exits without an error.
 fn in_child(play: impl FnOnce()) {
-    // SAFETY: the child uses what this test is about, and never returns into the harness.
+    // SAFETY: the child uses only what this test is about, and never returns to the test harness.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: plain system calls. One that hangs is killed.
+        // SAFETY: these are plain system calls. A child that hangs is killed by the alarm.
         unsafe {
             libc::alarm(60);
             let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play)).is_err();
@@ -57,12 +58,12 @@ fn in_child(play: impl FnOnce()) {
         }
     }
     let mut status = 0;
-    // SAFETY: a plain system call.
+    // SAFETY: this is a plain system call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status:#x}");
 }
 
-/// Makes one of everything, and uses it.
+/// Makes one object of each type, and uses it.
 fn use_everything() {
     let (a, b) = channel();
     let memory = vmo(4096);
@@ -79,7 +80,7 @@ fn use_everything() {
         });
         assert_eq!(await_read(b).bytes, b"wake");
     });
-    // Over a socket, the hub listens.
+    // For a channel over a socket, the hub watches.
     let (ours, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -88,7 +89,7 @@ fn use_everything() {
     )
     .unwrap();
     let (mut c, mut d) = (0, 0);
-    // SAFETY: both are there.
+    // SAFETY: the pointers lead to local variables.
     unsafe {
         use std::os::fd::IntoRawFd;
         assert_eq!(strait_zx_channel_from_socket(ours.into_raw_fd(), &mut c), ZX_OK);

@@ -1,9 +1,10 @@
-//! A C program against the headers, with warnings as errors, linked with the static and with the shared library.
+//! Compiles a C program with the headers and all warnings as errors, and links it with the static and with the shared
+//! library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Cargo has put the libraries: beside the test programs.
+/// Returns the directory in which Cargo has put the libraries: that of the test programs.
 fn libraries() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.parent().unwrap().to_path_buf()
@@ -42,7 +43,7 @@ fn a_c_program_runs_with_the_shared_library() {
     run(&build("program.c", "program-shared", &["cc", "-std=c11", "-D_GNU_SOURCE"], &link).expect("a C compiler"), &[]);
 }
 
-/// Where the kernel refuses what claims need, from the start or later, uses are counted.
+/// Shows that uses of handles are counted if the kernel refuses `membarrier`, from the start or later.
 #[test]
 fn handles_are_closed_where_barriers_are_refused() {
     let library = libraries().join("libstrait_zx.a");

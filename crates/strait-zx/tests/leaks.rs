@@ -1,4 +1,5 @@
-//! Handles, descriptors and memory are counted before and after. One test, since all of a process are counted.
+//! Counts handles, descriptors and memory before and after everything was used. There is one test, since the counts are
+//! those of the whole process.
 
 mod rig;
 
@@ -10,8 +11,8 @@ fn child() {
     serve();
 }
 
-/// Everything once: messages with handles of every kind that are read, discarded, refused, lost and left unread; waits, calls
-/// and ports; here and with another process.
+/// Uses everything once: messages with handles of every kind that are read, discarded, refused, lost and left unread;
+/// waits, calls and ports; in this process and with another one.
 fn everything(side: &Side) {
     let (a, b) = channel();
     let b = side.adopt(b);
@@ -22,16 +23,16 @@ fn everything(side: &Side) {
         kept
     };
     let close_kept = |kept: Vec<zx_handle_t>| {
-        // SAFETY: a slice.
+        // SAFETY: the pointer and the length are those of a slice.
         assert_eq!(unsafe { zx_handle_close_many(kept.as_ptr(), kept.len()) }, ZX_OK);
     };
-    // Read.
+    // Messages are read.
     let kept = send(10);
     for received in side.await_read(b).handles {
         assert_eq!(side.close(received.handle), ZX_OK);
     }
     close_kept(kept);
-    // Discarded; and with the records in a buffer that is long enough for them.
+    // Messages are discarded, also with a buffer that is long enough for the records.
     for room in [0, 1000] {
         let kept = send(10);
         side.await_signal(b, ZX_CHANNEL_READABLE);
@@ -39,20 +40,20 @@ fn everything(side: &Side) {
         assert_eq!(read.status, ZX_ERR_BUFFER_TOO_SMALL);
         close_kept(kept);
     }
-    // Signals of the other end, that are looked at and that are not.
+    // Signals of the other end change; some changes are seen, some are not.
     assert_eq!(zx_object_signal_peer(a, 0, ZX_USER_SIGNAL_0), ZX_OK);
     side.await_signal(b, ZX_USER_SIGNAL_0);
     assert_eq!(side.signal_peer(b, 0, ZX_USER_SIGNAL_0), ZX_OK);
-    // Lost for want of a place.
+    // A message is lost, since there are no arrays for its bytes and handles.
     let (c, d) = channel();
     let (sent, kept): (Vec<_>, Vec<_>) = all().into_iter().unzip();
     assert_eq!(write(c, b"x", &sent), ZX_OK);
     let nowhere = std::ptr::null_mut();
-    // SAFETY: null.
+    // SAFETY: the pointer is null.
     let status = unsafe { zx_channel_read(d, 0, nowhere, nowhere.cast(), 1, 5, nowhere.cast(), nowhere.cast()) };
     assert_eq!(status, ZX_ERR_INVALID_ARGS);
     close_kept(kept);
-    // Refused, in each place.
+    // Writes are refused, at each step.
     for place in 0..=5 {
         let (mut sent, mut kept): (Vec<_>, Vec<_>) = all().into_iter().unzip();
         sent.insert(place, 0);
@@ -60,7 +61,7 @@ fn everything(side: &Side) {
         kept.retain(|handle| *handle != 0);
         close_kept(kept);
     }
-    // Calls that are answered, and given up; waits that end, and that are left behind.
+    // Calls are answered or time out; waits end or are left behind.
     let port = port();
     assert_eq!(zx_object_wait_async(a, port, 1, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
     assert_eq!(zx_object_wait_async(c, port, 1, ZX_CHANNEL_READABLE, 0), ZX_OK);
@@ -70,7 +71,7 @@ fn everything(side: &Side) {
     assert_eq!(side.write(b, &request.bytes, &[request.handles[0].handle]), ZX_OK);
     let late = await_read(a);
     assert_eq!(close(late.handles[0].handle), ZX_OK);
-    // Left unread, with an end in an end in an end.
+    // Messages are left unread, with an end in an end in an end.
     let kept = send(10);
     let mut innermost = channel();
     for _ in 0..20 {
@@ -99,11 +100,11 @@ fn nothing_is_left_behind() {
             everything(&there);
         }
     };
-    // The first time makes what stays: the wait set, a link to the other process.
+    // The first round makes objects that stay: the wait set, and a link to the other process.
     rounds(1);
     let (before, theirs) = (Counts::now(), there.counts().unwrap());
     rounds(20);
-    // What was unread there is closed when that process hears of it; and descriptors by a thread, maybe.
+    // The other process closes its unread messages when it hears of the close; a thread may close descriptors.
     let settles = |what: &str, before: Counts, count: &dyn Fn() -> Counts| {
         let mut now = count();
         for _ in 0..6000 {
@@ -121,7 +122,7 @@ fn nothing_is_left_behind() {
     };
     settles("here", before, &Counts::now);
     settles("there", theirs, &|| there.counts().unwrap());
-    // Memory is kept for what comes next, and doubled at times. But what is left behind each time shows each time.
+    // Memory is kept for reuse, and sometimes doubled. A leak, however, shows in every round.
     let is_kept = |before: Counts, now: Counts| now.allocated <= before.allocated && now.mapped <= before.mapped;
     let (mut kept_here, mut kept_there) = (false, false);
     let mut seen = Vec::new();

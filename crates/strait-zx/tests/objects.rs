@@ -1,5 +1,5 @@
-//! Handles, waits, events, eventpairs, memory, descriptors and time; where there are two ends, with the other here and in
-//! another process.
+//! Tests of handles, waits, events, eventpairs, memory, descriptors and time. If an object has two ends, the other end
+//! is in this process and in another one.
 
 mod rig;
 
@@ -69,7 +69,8 @@ both_sides! {
         assert_eq!(close(a), ZX_OK);
     }
 
-    /// An event is one, whoever has handles of it: HandleWaitTest.WaitOneWaitForEventThenSignal
+    /// Shows that an event stays one object, whichever processes have handles:
+    /// HandleWaitTest.WaitOneWaitForEventThenSignal
     fn an_event_is_signaled_from_anywhere(side: &Side) {
         let ours = event();
         let theirs = side.adopt(duplicate(ours, ZX_RIGHT_SAME_RIGHTS).unwrap());
@@ -81,7 +82,7 @@ both_sides! {
         });
         assert_eq!(zx_object_signal(ours, ZX_EVENT_SIGNALED, USER), ZX_OK);
         assert_eq!(side.await_signal(theirs, USER), USER);
-        // It comes back, and is the same.
+        // The event comes back, and is the same object.
         let back = side.give(theirs);
         assert_eq!(info(back).1.koid, info(ours).1.koid);
         assert_eq!(zx_object_signal(back, USER, ZX_EVENT_SIGNALED), ZX_OK);
@@ -89,7 +90,7 @@ both_sides! {
         assert_eq!((close(ours), close(back)), (ZX_OK, ZX_OK));
     }
 
-    /// An end of an eventpair lives as long as any handle of it, wherever.
+    /// Shows that an end of an eventpair lives as long as any process has a handle of it.
     fn an_end_is_closed_with_its_last_handle(side: &Side) {
         let (a, b) = eventpair();
         let theirs = side.adopt(duplicate(b, ZX_RIGHT_SAME_RIGHTS).unwrap());
@@ -103,7 +104,7 @@ both_sides! {
         assert_eq!(close(a), ZX_OK);
     }
 
-    /// Waits on ends on both sides tell of the same changes; a port hears of them as well.
+    /// Shows that waits on both sides, and ports, see the same changes.
     fn a_port_hears_of_events_from_anywhere(side: &Side) {
         let port = port();
         let (a, b) = pair(side);
@@ -121,7 +122,8 @@ both_sides! {
         assert_eq!((close(a), close(port)), (ZX_OK, ZX_OK));
     }
 
-    /// Signals of the other end are seen at once, before messages that were sent earlier are read, and are no messages.
+    /// Shows that changed signals of the other end are seen at once, before earlier messages are read, and that no
+    /// reader sees them as messages.
     fn ends_of_channels_signal_each_other(side: &Side) {
         let (a, b) = channel();
         let b = side.adopt(b);
@@ -133,7 +135,7 @@ both_sides! {
         assert_eq!(side.await_signal(b, USER), open | USER | OTHER);
         assert_eq!(zx_object_signal_peer(a, USER, ZX_USER_SIGNAL_7), ZX_OK);
         assert_eq!(side.await_signal(b, ZX_USER_SIGNAL_7), open | OTHER | ZX_USER_SIGNAL_7);
-        // An end's own changes and those of the other end are of the same signals.
+        // Both ends can change the same signals.
         assert_eq!(side.signal(b, ZX_USER_SIGNAL_7 | OTHER, 0), ZX_OK);
         for text in [b"one".as_slice(), &[0; 31], b"three"] {
             let read = side.read(b);
@@ -141,19 +143,20 @@ both_sides! {
         }
         assert_eq!(side.read(b).status, ZX_ERR_SHOULD_WAIT);
         assert_eq!(side.signals(b), ZX_CHANNEL_WRITABLE);
-        // A message that looks like the first half of one.
+        // A message of 31 bytes without a handle is an ordinary message.
         assert_eq!(write(a, &[0; 31], &[]), ZX_OK);
         assert_eq!(side.await_signal(b, ZX_CHANNEL_READABLE), open);
         assert_eq!(side.read(b).bytes, [0; 31]);
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// The same to this side: to a wait, and to a port, which does not take it for a message.
+    /// Shows that signals set by the other side reach a wait and a port of this side, and that the port does not report
+    /// a message.
     fn a_port_hears_that_the_other_end_signals(side: &Side) {
         let (a, b) = channel();
         let b = side.adopt(b);
         let port = port();
-        // With nothing else to listen for.
+        // There is nothing else to watch.
         assert_eq!(zx_object_wait_async(a, port, 99, USER, 0), ZX_OK);
         assert_eq!(side.signal_peer(b, 0, USER), ZX_OK);
         assert_eq!(port_wait(port, deadline()).1.key, 99);
@@ -167,7 +170,7 @@ both_sides! {
             assert_eq!(wait(a, ZX_CHANNEL_READABLE, 0), (ZX_ERR_TIMED_OUT, USER | ZX_CHANNEL_WRITABLE));
             assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT, "it is no message");
             assert_eq!(zx_object_signal(a, USER, 0), ZX_OK);
-            // A wait that was there before the message is: it tells of that.
+            // A wait that began before the change reports it.
             assert_eq!(side.write(b, b"x", &[]), ZX_OK);
             assert_eq!(port_wait(port, deadline()).1.key, 0);
             assert_eq!(read(a).bytes, b"x");
@@ -177,7 +180,8 @@ both_sides! {
         assert_eq!((close(a), close(port)), (ZX_OK, ZX_OK));
     }
 
-    /// Changes that nobody has looked at go along with an end, in their order, also with those that are made once it is here.
+    /// Shows that unseen changes of signals travel with an end, in order, also with changes that are made once the end
+    /// has arrived.
     fn signals_come_along_when_an_end_moves(side: &Side) {
         let (a, b) = channel();
         let b = side.adopt(b);
@@ -194,7 +198,7 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// Memory is one, whoever has handles of it.
+    /// Shows that memory stays one object, whichever processes have handles.
     fn memory_is_shared(side: &Side) {
         let ours = vmo(5000);
         assert_eq!(vmo_write(ours, 4090, b"across pages"), ZX_OK);
@@ -209,7 +213,7 @@ both_sides! {
     }
 }
 
-/// Signals of a channel's end that programs set go with it, and can be changed meanwhile.
+/// Shows that the signals that programs set on an end travel with it, and can be changed meanwhile.
 #[test]
 fn a_channel_has_signals_of_the_program() {
     let (a, b) = channel();
@@ -232,7 +236,7 @@ fn a_channel_has_signals_of_the_program() {
     }
 }
 
-/// A change of the other end's signals for which there is no room fails at once, however often it is tried.
+/// Shows that a change of the other end's signals fails at once if there is no room, however often it is tried.
 #[test]
 fn a_signal_for_which_there_is_no_room_does_not_wait() {
     let side = Side::there();
@@ -250,7 +254,7 @@ fn a_signal_for_which_there_is_no_room_does_not_wait() {
         assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_SHOULD_WAIT);
     }
     assert!(begin.elapsed() < std::time::Duration::from_secs(60), "with a wait each it would be longer");
-    // One for each would be a thousand; other tests of this process have a few, now more and now less.
+    // One descriptor for each try would be a thousand; other tests of this process have a few at times.
     assert!(descriptors() < before + 500, "{} descriptors, and {before} before", descriptors());
     assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
 }
@@ -260,9 +264,9 @@ fn a_signal_for_which_there_is_no_room_does_not_wait() {
 #[test]
 fn rights_are_needed() {
     let (mut a, mut b) = (0, 0);
-    // SAFETY: both are there.
+    // SAFETY: the pointers lead to local variables.
     assert_eq!(unsafe { zx_eventpair_create(1, &mut a, &mut b) }, ZX_ERR_NOT_SUPPORTED);
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     assert_eq!(unsafe { zx_event_create(1, &mut a) }, ZX_ERR_INVALID_ARGS);
     let (a, b) = eventpair();
     let all = ZX_DEFAULT_EVENTPAIR_RIGHTS;
@@ -274,7 +278,7 @@ fn rights_are_needed() {
     assert_eq!(wait(no_wait, USER, 0).0, ZX_ERR_ACCESS_DENIED);
     let port = port();
     assert_eq!(zx_object_wait_async(no_wait, port, 0, USER, 0), ZX_ERR_ACCESS_DENIED);
-    // What has no other end, and what cannot be waited for.
+    // Objects without another end, and objects that cannot be waited for.
     let event = event();
     assert_eq!(zx_object_signal_peer(event, 0, USER), ZX_ERR_ACCESS_DENIED);
     assert_eq!(wait(port, 1, 0).0, ZX_ERR_ACCESS_DENIED);
@@ -305,7 +309,7 @@ fn waiting_for_many() {
     let events = [event(), event(), event()];
     let item = |handle| zx_wait_item_t { handle, waitfor: ZX_EVENT_SIGNALED, pending: 77 };
     let wait_many = |items: &mut [zx_wait_item_t], deadline| {
-        // SAFETY: a slice.
+        // SAFETY: the pointer and the length are those of a slice.
         unsafe { zx_object_wait_many(items.as_mut_ptr(), items.len(), deadline) }
     };
     assert_eq!(wait_many(&mut [item(events[0]); 65], deadline()), ZX_ERR_OUT_OF_RANGE);
@@ -330,7 +334,7 @@ fn waiting_for_many() {
     assert!(events.iter().all(|event| close(*event) == ZX_OK));
 }
 
-/// A wait on a handle that is closed meanwhile is canceled, and says so.
+/// Shows that a wait on a handle that is closed meanwhile fails with `CANCELED`.
 #[test]
 fn closing_a_handle_cancels_waits_by_it() {
     let event = event();
@@ -345,7 +349,7 @@ fn closing_a_handle_cancels_waits_by_it() {
             (status, _) => assert_eq!(status, ZX_ERR_BAD_HANDLE),
         }
     });
-    // A port that waited by the closed handle hears nothing; by another one it does.
+    // A wait by a port through the closed handle queues no packet; one through another handle does.
     let third = duplicate(other, ZX_RIGHT_SAME_RIGHTS).unwrap();
     assert_eq!(zx_object_wait_async(third, port, 3, ZX_EVENT_SIGNALED, 0), ZX_OK);
     assert_eq!(zx_object_wait_async(other, port, 4, ZX_EVENT_SIGNALED, 0), ZX_OK);
@@ -360,7 +364,7 @@ fn closing_a_handle_cancels_waits_by_it() {
 #[test]
 fn closing_many() {
     let close_many = |handles: &[zx_handle_t]| {
-        // SAFETY: a slice.
+        // SAFETY: the pointer and the length are those of a slice.
         unsafe { zx_handle_close_many(handles.as_ptr(), handles.len()) }
     };
     let (a, b) = eventpair();
@@ -402,7 +406,7 @@ fn duplicating_and_replacing() {
     }
 }
 
-/// A number that was closed is not soon another handle's.
+/// Shows that the number of a closed handle is not reused soon.
 #[test]
 fn closed_handles_stay_bad() {
     let first = event();
@@ -420,11 +424,11 @@ fn closed_handles_stay_bad() {
 fn memory_has_a_size() {
     let size = |handle| {
         let mut size = 0;
-        // SAFETY: it is there.
+        // SAFETY: the pointer leads to a local variable.
         (unsafe { zx_vmo_get_size(handle, &mut size) }, size)
     };
     let mut out = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     unsafe {
         assert_eq!(zx_vmo_create(1, 1, &mut out), ZX_ERR_INVALID_ARGS);
         assert_eq!(zx_vmo_create(u64::MAX, 0, &mut out), ZX_ERR_OUT_OF_RANGE);
@@ -447,14 +451,14 @@ fn memory_has_a_size() {
     }
 }
 
-/// Whoever has the memory has the same open file, and may set it to append.
+/// Shows that writes go to their offset although another process may set the shared open file to append.
 #[test]
 fn memory_is_written_where_it_is_said_whatever_others_do_to_the_open_file() {
     use rustix::fs::OFlags;
     use std::os::fd::{FromRawFd, OwnedFd};
     for options in [0, ZX_VMO_RESIZABLE] {
         let (mut vmo, mut fd) = (0, -1);
-        // SAFETY: all are there; the descriptor is ours to close.
+        // SAFETY: the pointers lead to local variables, and the test owns the descriptor.
         let file = unsafe {
             assert_eq!(zx_vmo_create(8192, options, &mut vmo), ZX_OK);
             let other = duplicate(vmo, ZX_RIGHT_SAME_RIGHTS).unwrap();
@@ -476,7 +480,7 @@ fn descriptors_become_handles_and_handles_descriptors() {
     let (mut handle, mut fd) = (0, -1);
     let vmo = vmo(4096);
     assert_eq!(vmo_write(vmo, 0, b"memory"), ZX_OK);
-    // SAFETY: all are there; the descriptor is ours to close.
+    // SAFETY: the pointers lead to local variables, and the test owns the descriptor.
     unsafe {
         assert_eq!(strait_zx_handle_to_fd(vmo, &mut fd), ZX_OK);
         let mut file = std::fs::File::from_raw_fd(fd);
@@ -492,7 +496,7 @@ fn descriptors_become_handles_and_handles_descriptors() {
     let received = read(b).handles[0];
     assert_eq!((received.type_, received.rights), (STRAIT_ZX_OBJ_TYPE_FD, STRAIT_ZX_DEFAULT_FD_RIGHTS));
     assert_eq!(wait(received.handle, 1, 0).0, ZX_ERR_ACCESS_DENIED);
-    // SAFETY: it is there; the descriptor is ours to close.
+    // SAFETY: the pointer leads to a local variable, and the test owns the descriptor.
     let file = unsafe {
         assert_eq!(strait_zx_handle_to_fd(received.handle, &mut fd), ZX_OK);
         OwnedFd::from_raw_fd(fd)
@@ -504,7 +508,7 @@ fn descriptors_become_handles_and_handles_descriptors() {
     assert_eq!(text, "MEMory");
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 
-    // A channel over a socket pair.
+    // A channel over a pair of sockets.
     let (ours, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -513,7 +517,7 @@ fn descriptors_become_handles_and_handles_descriptors() {
     )
     .unwrap();
     let (mut a, mut b) = (0, 0);
-    // SAFETY: both are there.
+    // SAFETY: the pointers lead to local variables.
     unsafe {
         assert_eq!(strait_zx_channel_from_socket(ours.into_raw_fd(), &mut a), ZX_OK);
         assert_eq!(strait_zx_channel_from_socket(theirs.into_raw_fd(), &mut b), ZX_OK);
@@ -542,7 +546,7 @@ fn time_goes_on() {
 #[test]
 fn statuses_have_names() {
     let name = |status| {
-        // SAFETY: a constant text.
+        // SAFETY: the function returns a constant text.
         unsafe { std::ffi::CStr::from_ptr(zx_status_get_string(status)) }.to_str().unwrap()
     };
     assert_eq!(name(0), "ZX_OK");

@@ -1,4 +1,4 @@
-//! Ports.
+//! Tests of ports.
 
 mod rig;
 
@@ -29,7 +29,7 @@ both_sides! {
         let observed = ZX_CHANNEL_READABLE | ZX_CHANNEL_WRITABLE;
         assert_eq!((status, packet.key, packet.type_, packet.status), (ZX_OK, 7, ZX_PKT_TYPE_SIGNAL_ONE, 0));
         assert_eq!(packet.signal, zx_packet_signal_t { trigger: ZX_CHANNEL_READABLE, observed, count: 1, ..Default::default() });
-        // Once only; but what is so already is told at once.
+        // A wait queues one packet; a signal that is set already counts at once.
         assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
         assert_eq!(zx_object_wait_async(a, port, 8, ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
         assert_eq!(port_wait(port, 0).1.key, 8);
@@ -60,7 +60,7 @@ both_sides! {
         assert_eq!((close(a), side.close(b), close(port)), (ZX_OK, ZX_OK, ZX_OK));
     }
 
-    /// Packets of programs are taken back by their key, and the others stay in their order. Also of a port that is in two
+    /// Shows that packets of programs are cancelled by their key, and the others stay in order, also on a port of two
     /// processes.
     fn canceling_a_key_takes_packets_of_programs(side: &Side) {
         let ours = port();
@@ -77,7 +77,7 @@ both_sides! {
         assert_eq!((close(ours), side.close(theirs)), (ZX_OK, ZX_OK));
     }
 
-    /// Packets of programs come from wherever the port is, each to one who waits.
+    /// Shows that a port gets packets from all its processes, and gives each to one thread that waits.
     fn a_port_is_shared(side: &Side) {
         let ours = port();
         assert_eq!(queue(ours, 1), ZX_OK);
@@ -94,7 +94,7 @@ both_sides! {
             assert_eq!(side.queue(theirs, 4), ZX_OK);
             assert_eq!(waits.join().unwrap().1.key, 4);
         });
-        // It comes back, and is the same.
+        // The port comes back, and is the same object.
         let back = side.give(theirs);
         assert_eq!(info(back).1.koid, info(ours).1.koid);
         assert_eq!(queue(back, 5), ZX_OK);
@@ -111,7 +111,7 @@ fn packets_come_in_order() {
     let signal = zx_packet_signal_t { trigger: 1, observed: 2, count: 3, timestamp: 4, reserved1: 5 };
     for key in 0..10 {
         let packet = zx_port_packet_t { key, type_: 77, status: -5, signal };
-        // SAFETY: it is there.
+        // SAFETY: the pointer leads to a local variable.
         assert_eq!(unsafe { zx_port_queue(port, &packet) }, ZX_OK);
     }
     for key in 0..9 {
@@ -122,7 +122,7 @@ fn packets_come_in_order() {
     assert_eq!(queue(port, 1), ZX_ERR_BAD_HANDLE);
 }
 
-/// Its limit is Zircon's, and nobody is killed.
+/// Shows that a port has the limit of Zircon, and that reaching it kills no process.
 #[test]
 fn a_port_holds_so_many_packets() {
     let port = port();
@@ -170,7 +170,7 @@ fn very_many_waits_all_bring_a_packet() {
 #[test]
 fn what_a_port_refuses() {
     let mut out = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     unsafe {
         assert_eq!(zx_port_create(2, &mut out), ZX_ERR_INVALID_ARGS);
         assert_eq!(zx_port_create(ZX_PORT_BIND_TO_INTERRUPT, &mut out), ZX_OK);
@@ -189,7 +189,7 @@ fn what_a_port_refuses() {
     assert_eq!(port_wait(event, 0).0, ZX_ERR_WRONG_TYPE);
     assert_eq!(queue(event, 1), ZX_ERR_WRONG_TYPE);
     assert_eq!(port_wait(0, 0).0, ZX_ERR_BAD_HANDLE);
-    // The port, then what is waited for.
+    // The handle of the port, then the handle to wait for.
     assert_eq!(zx_object_wait_async(0, 0, 0, SIGNALED, 0), ZX_ERR_BAD_HANDLE);
     assert_eq!(zx_object_wait_async(0, event, 0, SIGNALED, 0), ZX_ERR_WRONG_TYPE);
     assert_eq!(zx_object_wait_async(0, reader, 0, SIGNALED, 0), ZX_ERR_ACCESS_DENIED);
@@ -214,7 +214,7 @@ fn canceling_takes_waits_and_packets_of_a_key() {
     let (port, one, other) = (port(), event(), event());
     for by_source in [true, false] {
         let cancel = |key| if by_source { zx_port_cancel(port, one, key) } else { cancel_key(port, key) };
-        // A wait that goes on, a packet that is there, and others with another key or of another object.
+        // A wait in progress, a queued packet, and others with another key or for another object.
         for (event, key) in [(one, 1), (one, 2), (other, 1), (other, 2)] {
             assert_eq!(zx_object_wait_async(event, port, key, SIGNALED, 0), ZX_OK);
         }
@@ -245,7 +245,7 @@ fn canceling_takes_waits_and_packets_of_a_key() {
     }
 }
 
-/// Waits for one signal end in the order in which Zircon's kernel ends them: the newest first.
+/// Shows that waits for one signal end in the order of Zircon's kernel: the newest first.
 #[test]
 fn of_several_waits_for_a_signal_the_newest_comes_first() {
     let (port, event) = (port(), event());
@@ -264,7 +264,7 @@ fn of_several_waits_for_a_signal_the_newest_comes_first() {
     }
 }
 
-/// A wait that has not slept when the port is closed under it says that the handle is bad, as one that begins later does.
+/// Shows that a wait that has not slept when the port is closed returns `BAD_HANDLE`, as one that begins later does.
 #[test]
 fn a_wait_that_does_not_sleep_is_never_canceled() {
     for _ in 0..200 {
@@ -329,7 +329,8 @@ fn an_edge_is_a_change() {
     assert_eq!((close(port), close(event)), (ZX_OK, ZX_OK));
 }
 
-/// A packet of a message comes before one that was queued after the message, though nobody waited meanwhile.
+/// Shows that the packet of a message comes before a packet that was queued after the message, though no thread waited
+/// meanwhile.
 #[test]
 fn packets_are_in_the_order_of_what_they_are_about() {
     let port = port();

@@ -1,6 +1,7 @@
-//! Races: calls on the same handles from several threads. Each ends with what it should, nothing hangs, and nothing is left.
+//! Tests of races: several threads use the same handles. Each function returns what it should, nothing hangs, and
+//! nothing is left behind.
 //!
-//! These run under the thread sanitizer too (`./run-sanitizers thread`).
+//! These tests also run under the thread sanitizer (`./run-sanitizers thread`).
 
 mod rig;
 
@@ -15,12 +16,12 @@ fn child() {
     serve();
 }
 
-/// Rounds of each race.
+/// Number of rounds of each race.
 const ROUNDS: usize = 300;
 
 const SIGNALED: zx_signals_t = ZX_EVENT_SIGNALED;
 
-/// That no other thread is ever told that a message is there when there is none: NoSpuriousReadableSignalWhenRacing.
+/// Shows that no thread sees a readable signal when there is no message: NoSpuriousReadableSignalWhenRacing.
 #[test]
 fn a_message_that_is_told_of_is_there() {
     let (a, b) = channel();
@@ -41,7 +42,7 @@ fn a_message_that_is_told_of_is_there() {
     assert_eq!((close(a), close(b), close(port)), (ZX_OK, ZX_OK, ZX_OK));
 }
 
-/// Two who read get whole messages, each once, each in order.
+/// Shows that two readers get whole messages, each once, each reader in order.
 #[test]
 fn readers_get_each_message_once() {
     let (a, b) = channel();
@@ -53,7 +54,7 @@ fn readers_get_each_message_once() {
                 scope.spawn(|| {
                     let mut seen = Vec::new();
                     while next.load(Ordering::Relaxed) < count {
-                        // A wait beside it takes messages out of the ring.
+                        // A concurrent wait moves messages out of the ring.
                         wait(a, ZX_CHANNEL_PEER_CLOSED, 0);
                         let read = read_with(a, 0, 4, 0);
                         if read.status == ZX_OK {
@@ -80,10 +81,10 @@ fn readers_get_each_message_once() {
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
 
-/// Uses of a handle after which they are not counted any more, and some.
+/// Number of uses of a handle after which its uses are not counted any more, with some to spare.
 const WARM: u32 = 300;
 
-/// A channel both of whose handles have been used often.
+/// Makes a channel and uses both of its handles often.
 fn warm_channel() -> (zx_handle_t, zx_handle_t) {
     let (a, b) = channel();
     for _ in 0..WARM {
@@ -93,8 +94,8 @@ fn warm_channel() -> (zx_handle_t, zx_handle_t) {
     (a, b)
 }
 
-/// What one thread reads in a row, with nothing beside it, stays in order when another begins to look behind what is unread,
-/// which takes messages out of the ring, and to read as well.
+/// Shows that the messages that one thread reads stay in order when another thread begins to look behind unread
+/// messages, which moves messages out of the ring, and to read as well.
 #[test]
 fn a_reader_in_a_row_and_who_looks_behind() {
     let count = 300u32;
@@ -121,7 +122,7 @@ fn a_reader_in_a_row_and_who_looks_behind() {
             while begun.load(Ordering::Relaxed) < (round % 100) as u32 {
                 std::hint::spin_loop();
             }
-            // Signals of programs may be behind messages.
+            // Changes of signals may be behind messages.
             wait(b, ZX_USER_SIGNAL_0, 0);
             let other = reads();
             (reader.join().unwrap(), other)
@@ -134,7 +135,7 @@ fn a_reader_in_a_row_and_who_looks_behind() {
     }
 }
 
-/// Handles that are used all the time by other threads go: closed, replaced, or sent in a message.
+/// Shows that handles in steady use by other threads can be closed, replaced, or sent in a message.
 #[test]
 fn handles_go_that_are_in_steady_use() {
     for round in 0..ROUNDS / 3 {
@@ -165,7 +166,7 @@ fn handles_go_that_are_in_steady_use() {
             match round % 3 {
                 0 => assert_eq!(close(a), ZX_OK),
                 1 => {
-                    // SAFETY: it is there.
+                    // SAFETY: the pointer leads to a local variable.
                     assert_eq!(unsafe { zx_handle_replace(a, ZX_RIGHT_SAME_RIGHTS, &mut new) }, ZX_OK);
                     assert_eq!(write(new, b"x", &[]), ZX_OK);
                     assert_eq!(close(new), ZX_OK);
@@ -310,7 +311,7 @@ fn calls_ports_and_closing() {
             let request = await_read(b);
             assert_eq!(request.status, ZX_OK);
             assert_eq!(write(b, &request.bytes, &[]), ZX_OK);
-            // One of them got its answer.
+            // One of the calls got its answer.
             if round % 2 == 0 {
                 assert_eq!((close(b), close(a)), (ZX_OK, ZX_OK));
             } else {
@@ -327,8 +328,8 @@ fn calls_ports_and_closing() {
     }
 }
 
-/// Whoever still writes to an end that is just being sent, or reads from it, does so before or is told that it is gone; no
-/// message is lost.
+/// Shows that a thread that writes to or reads from an end that is being sent either succeeds before, or gets an error;
+/// no message is lost.
 #[test]
 fn sending_an_end_while_others_use_it() {
     for _ in 0..ROUNDS / 10 {
@@ -370,7 +371,7 @@ fn sending_an_end_while_others_use_it() {
     }
 }
 
-/// Two threads that send each other's channel are not in each other's way.
+/// Shows that two threads that send each other's channel do not block each other.
 #[test]
 fn two_ends_are_sent_over_each_other() {
     for _ in 0..ROUNDS {
@@ -379,17 +380,17 @@ fn two_ends_are_sent_over_each_other() {
             let other = scope.spawn(|| write(a, b"", &[c]));
             let one = write(c, b"", &[a]);
             let other = other.join().unwrap();
-            // One of them went before the other; or each took the other's, and both are gone.
+            // One thread was first; or each took the other's channel, and both are gone.
             for status in [one, other] {
                 assert!([ZX_OK, ZX_ERR_BAD_HANDLE].contains(&status), "{status}");
             }
         });
-        // SAFETY: an array.
+        // SAFETY: the pointer and the length are those of an array.
         let _ = unsafe { zx_handle_close_many([a, b, c, d].as_ptr(), 4) };
     }
 }
 
-/// Many threads wait for events of their own while others signal them, here and from another process.
+/// Shows that many threads wait for events of their own while others signal them, in this process and from another one.
 #[test]
 fn threads_that_wait_take_turns_at_listening() {
     let side = Side::there();

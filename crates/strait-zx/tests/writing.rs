@@ -1,4 +1,4 @@
-//! Writes that fail: which status, what becomes of the handles, and what is written back.
+//! Tests of writes that fail: which status they return, what becomes of the handles, and what is written back.
 
 mod rig;
 
@@ -9,18 +9,18 @@ use strait_zx::abi::*;
 
 const ALL: zx_rights_t = ZX_DEFAULT_EVENT_RIGHTS;
 
-/// Handles are counted, so one test runs at a time.
+/// Lets one test run at a time, since handles are counted.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// An event with these rights.
+/// Makes an event with these rights.
 fn event_with(rights: zx_rights_t) -> zx_handle_t {
     replace(event(), rights).unwrap()
 }
 
-/// What a failing row is about: a disposition, and what its `result` and the handle are afterwards.
+/// A failing row: a disposition, and what its `result` and the handle are afterwards.
 struct Row {
     name: &'static str,
     disposition: zx_handle_disposition_t,
@@ -63,7 +63,7 @@ fn rows() -> Vec<Row> {
         row("no handle at all", moved(4), ZX_ERR_BAD_HANDLE, false),
         row("InvalidOpArgShouldFail", with(moved(event()), 0, same, 2), ZX_ERR_INVALID_ARGS, false),
         row("an unknown operation on nothing", with(moved(0), 0, same, u32::MAX), ZX_ERR_BAD_HANDLE, false),
-        // What is wrong first counts: the right to transfer, the type, the rights, the right to duplicate.
+        // The checks come in this order: the right to transfer, the type, the rights, the right to duplicate.
         row("order", with(moved(event_with(0)), ZX_OBJ_TYPE_PORT, ALL, copies), ZX_ERR_ACCESS_DENIED, true),
         row(
             "order",
@@ -101,7 +101,7 @@ fn each_wrong_handle_says_why_in_every_position() {
             let mut list = vec![moved(sent), copied(kept)];
             list.iter_mut().for_each(|good| good.result = 33);
             list.insert(place, disposition);
-            // A second wrong one is tried too, and does not change what is returned.
+            // A second wrong handle is tried too, and does not change the returned status.
             list.push(zx_handle_disposition_t { result: 44, ..moved(ZX_HANDLE_INVALID) });
             assert_eq!(write_etc(a, b"x", &mut list), result, "{name} in place {place}");
             assert_eq!(list[place].result, result, "{name}");
@@ -118,7 +118,7 @@ fn each_wrong_handle_says_why_in_every_position() {
     }
     // A handle that cannot be duplicated can be moved.
     assert_eq!(write_etc(a, b"x", &mut [moved(event_with(ALL & !ZX_RIGHT_DUPLICATE))]), ZX_OK);
-    // Plain writes are the same.
+    // Writes without dispositions act the same.
     let stay = event_with(ALL & !ZX_RIGHT_TRANSFER);
     assert_eq!(write(a, b"x", &[stay]), ZX_ERR_ACCESS_DENIED);
     assert!(!is_valid(stay));
@@ -195,7 +195,7 @@ fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
         (list.as_ptr().cast(), list.len() as u32)
     }
     let n = null();
-    /// What is wrong, the handle, the options, what is written, how many handles, and the status.
+    /// A description, the handle, the options, the bytes, the number of handles, and the status.
     type Case = (&'static str, zx_handle_t, u32, (*const u8, u32), usize, zx_status_t);
     let cases: Vec<Case> = vec![
         ("options", a, 1, (bytes, 1), 1, ZX_ERR_INVALID_ARGS),
@@ -231,7 +231,7 @@ fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
     let before = strait_zx::handle_count();
     for (name, handle, options, (pointer, count), handles, expected) in cases {
         let sent: Vec<_> = (0..handles).map(|_| event()).collect();
-        // SAFETY: as the table says, null or there.
+        // SAFETY: each pointer is null or valid, as the table says.
         let status = unsafe { zx_channel_write(handle, options, pointer.cast(), count, sent.as_ptr(), handles as u32) };
         assert_eq!(status, expected, "{name}");
         assert!(sent.iter().all(|handle| !is_valid(*handle)), "consumed: {name}");
@@ -239,7 +239,7 @@ fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
         let (sent, kept) = (event(), event());
         let mut list = vec![moved(sent), copied(kept)];
         list.resize_with(handles.max(2), || copied(kept));
-        // SAFETY: as above.
+        // SAFETY: each pointer is null or valid, as the table says.
         let status = unsafe {
             zx_channel_write_etc(handle, options, pointer.cast(), count, list.as_mut_ptr(), list.len() as u32)
         };
@@ -248,8 +248,8 @@ fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
         assert_eq!(close(kept), ZX_OK);
         assert_eq!(strait_zx::handle_count(), before, "{name}");
     }
-    // Handles that cannot be read, after all that: INVALID_ARGS; and the first error wins.
-    // SAFETY: null, or there.
+    // An array of handles that cannot be read is checked last: INVALID_ARGS; the first error is returned.
+    // SAFETY: each pointer is null or valid.
     unsafe {
         assert_eq!(zx_channel_write(a, 0, bytes.cast(), 1, null(), 1), ZX_ERR_INVALID_ARGS);
         assert_eq!(zx_channel_write_etc(a, 0, bytes.cast(), 1, null_mut(), 1), ZX_ERR_INVALID_ARGS);
@@ -275,12 +275,12 @@ fn what_is_just_within_the_limits_goes() {
     let received = read(b).handles;
     assert_eq!(received.len(), 64);
     let received: Vec<_> = received.iter().map(|info| info.handle).collect();
-    // SAFETY: a slice.
+    // SAFETY: the pointer and the length are those of a slice.
     assert_eq!(unsafe { zx_handle_close_many(received.as_ptr(), 64) }, ZX_OK);
-    // An array of which none are to be sent is not looked at, and nor is a pointer to no bytes.
+    // An array of which no element is to be sent is not read, nor is a pointer to no bytes.
     let kept: Vec<_> = (0..64).map(|_| moved(event())).collect();
     let nowhere = 8 as *const u8;
-    // SAFETY: of no length.
+    // SAFETY: the array has no elements.
     unsafe {
         assert_eq!(zx_channel_write_etc(a, 0, nowhere.cast(), 0, kept.as_ptr().cast_mut(), 0), ZX_OK);
         assert_eq!(zx_channel_write(a, 0, null(), 0, nowhere.cast(), 0), ZX_OK);
@@ -289,7 +289,7 @@ fn what_is_just_within_the_limits_goes() {
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
 
-/// Null pointers everywhere: a status, and nothing leaks. PortTest.QueueNullPtrReturnsInvalidArgs
+/// Shows that null pointers everywhere give a status, and nothing leaks. PortTest.QueueNullPtrReturnsInvalidArgs
 #[test]
 fn null_pointers_are_found_out() {
     let _alone = alone();
@@ -299,7 +299,7 @@ fn null_pointers_are_found_out() {
     let port = port();
     let vmo = vmo(4096);
     let mut out = 0;
-    // SAFETY: null, or there.
+    // SAFETY: each pointer is null or valid.
     unsafe {
         assert_eq!(zx_channel_create(0, null_mut(), &mut out), ZX_ERR_INVALID_ARGS);
         assert_eq!(zx_channel_create(0, &mut out, null_mut()), ZX_ERR_INVALID_ARGS);
@@ -340,7 +340,7 @@ fn null_pointers_are_found_out() {
         assert_eq!(strait_zx_spawn(none.as_ptr(), null_mut(), &mut out), ZX_ERR_INVALID_ARGS);
         let missing = [c"/no/such/program".as_ptr(), null()];
         assert_eq!(strait_zx_spawn(missing.as_ptr(), null_mut(), &mut out), ZX_ERR_NOT_FOUND);
-        // It is gone, as after any failure.
+        // The handle is gone, as after any failure.
         assert_eq!(zx_handle_replace(b, ZX_RIGHT_SAME_RIGHTS, null_mut()), ZX_ERR_INVALID_ARGS);
         assert!(!is_valid(b));
     }

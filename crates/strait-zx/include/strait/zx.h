@@ -1,4 +1,4 @@
-// What Zircon does not have: file descriptors as handles, and how two processes get their first channel.
+// Functions that Zircon does not have: file descriptors as handles, and the first channel between two processes.
 #ifndef STRAIT_ZX_H_
 #define STRAIT_ZX_H_
 
@@ -8,24 +8,26 @@
 
 __BEGIN_CDECLS
 
-// The type of a handle that was made of a file descriptor.
+// The type of a handle that was made from a file descriptor.
 #define STRAIT_ZX_OBJ_TYPE_FD ((zx_obj_type_t)63u)
 #define STRAIT_ZX_DEFAULT_FD_RIGHTS ((ZX_RIGHTS_BASIC & (~ZX_RIGHT_WAIT)) | ZX_RIGHTS_IO)
 
-// Makes a handle of a file descriptor, which is the library's from then on; on failure it stays the caller's.
+// Makes a handle of a file descriptor. If this succeeds, the library owns the descriptor; otherwise the caller still
+// does.
 zx_status_t strait_zx_handle_from_fd(int fd, zx_handle_t* out);
 
-// Makes a file descriptor of a handle, which is gone whatever comes of it: of one that was made of a descriptor, or of a VMO.
+// Makes a file descriptor from a handle, which is closed in any case. The handle must be that of a descriptor or of a
+// VMO.
 zx_status_t strait_zx_handle_to_fd(zx_handle_t handle, int* out);
 
-// Makes a channel over a connected SOCK_SEQPACKET Unix socket, whose other end is used in the same way. The socket is the
-// library's from then on; on failure it stays the caller's.
+// Makes a channel over a connected SOCK_SEQPACKET Unix socket; the process with the other end does the same. If this
+// succeeds, the library owns the socket; otherwise the caller still does.
 zx_status_t strait_zx_channel_from_socket(int fd, zx_handle_t* out);
 
 // Starts a program with a channel to it. argv ends with a null pointer. pid may be null.
 zx_status_t strait_zx_spawn(const char* const* argv, pid_t* pid, zx_handle_t* out);
 
-// The channel to the process that started this one by strait_zx_spawn. Once.
+// Takes the channel to the process that started this one with strait_zx_spawn. This works once.
 zx_status_t strait_zx_channel_from_parent(zx_handle_t* out);
 
 __END_CDECLS

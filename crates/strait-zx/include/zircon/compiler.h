@@ -1,4 +1,4 @@
-// What the other headers need of a compiler.
+// Macros of the compiler for the other headers.
 #ifndef ZIRCON_COMPILER_H_
 #define ZIRCON_COMPILER_H_
 

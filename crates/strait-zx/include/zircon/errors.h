@@ -1,4 +1,4 @@
-// The statuses that calls return.
+// The statuses that functions return.
 #ifndef ZIRCON_ERRORS_H_
 #define ZIRCON_ERRORS_H_
 

@@ -1,4 +1,4 @@
-// What may be done with a handle.
+// The rights that a handle can have.
 #ifndef ZIRCON_RIGHTS_H_
 #define ZIRCON_RIGHTS_H_
 

@@ -7,7 +7,7 @@
 
 __BEGIN_CDECLS
 
-// The name of a status, as a constant text.
+// Returns the name of a status, as a constant text.
 const char* zx_status_get_string(zx_status_t status);
 
 __END_CDECLS

@@ -1,4 +1,4 @@
-// The calls.
+// The functions that Zircon has as system calls.
 #ifndef ZIRCON_SYSCALLS_H_
 #define ZIRCON_SYSCALLS_H_
 

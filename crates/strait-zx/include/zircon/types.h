@@ -1,4 +1,4 @@
-// The types of the calls, and their constants.
+// The types of the functions, and their constants.
 #ifndef ZIRCON_TYPES_H_
 #define ZIRCON_TYPES_H_
 
@@ -17,11 +17,11 @@ typedef int32_t zx_status_t;
 typedef uint64_t zx_koid_t;
 typedef uint32_t zx_signals_t;
 typedef uint32_t zx_obj_type_t;
-// The first four bytes of a message that is a call or its answer.
+// The type of the first four bytes of a request or of an answer in a call.
 typedef uint32_t zx_txid_t;
 
 #define ZX_HANDLE_INVALID ((zx_handle_t)0)
-// Every valid handle has these bits.
+// The bits that are set in every valid handle.
 #define ZX_HANDLE_FIXED_BITS_MASK ((zx_handle_t)3u)
 
 #define ZX_KOID_INVALID ((zx_koid_t)0)

@@ -1,7 +1,8 @@
-//! Zircon's calls for tests, made here or in another process.
+//! Zircon's functions for tests, called in this process or in another one.
 //!
-//! A [`Side`] makes calls: in this process, or in a child that is this very test program and does what it is told over
-//! a channel. A case that is written for a side holds for both; handles are numbers of the side's process.
+//! A [`Side`] calls them: in this process, or in a child. The child is this same test program, and executes requests
+//! that come over a channel. A test that is written for a side holds for both; handles are numbers of the side's
+//! process.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -16,17 +17,17 @@ use strait_zx::abi::*;
 pub(crate) use strait_zx::boundary::*;
 pub(crate) use strait_zx::codes::*;
 
-/// Long enough for a slow machine; a test that waits this long has failed.
+/// Time limit of waits in seconds, long enough for a slow machine: a test that waits this long has failed.
 pub(crate) const SECONDS: i64 = 60;
 
 const ROLE: &str = "STRAIT_ZX_TEST_ROLE";
 
-/// So long from now; by default a deadline that only a failing test meets.
+/// Returns a deadline 60 seconds from now, which only a failing test reaches.
 pub(crate) fn deadline() -> zx_time_t {
     zx_deadline_after(SECONDS * 1_000_000_000)
 }
 
-/// What a read gives.
+/// The result of a read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) status: zx_status_t,
@@ -37,42 +38,42 @@ pub(crate) struct Read {
 
 pub(crate) fn channel() -> (zx_handle_t, zx_handle_t) {
     let (mut a, mut b) = (0, 0);
-    // SAFETY: both are there.
+    // SAFETY: the pointers lead to local variables.
     assert_eq!(unsafe { zx_channel_create(0, &mut a, &mut b) }, ZX_OK);
     (a, b)
 }
 
 pub(crate) fn event() -> zx_handle_t {
     let mut out = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     assert_eq!(unsafe { zx_event_create(0, &mut out) }, ZX_OK);
     out
 }
 
 pub(crate) fn eventpair() -> (zx_handle_t, zx_handle_t) {
     let (mut a, mut b) = (0, 0);
-    // SAFETY: both are there.
+    // SAFETY: the pointers lead to local variables.
     assert_eq!(unsafe { zx_eventpair_create(0, &mut a, &mut b) }, ZX_OK);
     (a, b)
 }
 
 pub(crate) fn port() -> zx_handle_t {
     let mut out = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     assert_eq!(unsafe { zx_port_create(0, &mut out) }, ZX_OK);
     out
 }
 
 pub(crate) fn vmo(size: u64) -> zx_handle_t {
     let mut out = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     assert_eq!(unsafe { zx_vmo_create(size, 0, &mut out) }, ZX_OK);
     out
 }
 
 pub(crate) fn write(handle: zx_handle_t, bytes: &[u8], handles: &[zx_handle_t]) -> zx_status_t {
     let (count, len) = (handles.len() as u32, bytes.len() as u32);
-    // SAFETY: both are slices.
+    // SAFETY: the pointers and the lengths are those of slices.
     unsafe { zx_channel_write(handle, 0, bytes.as_ptr().cast(), len, handles.as_ptr(), count) }
 }
 
@@ -82,23 +83,23 @@ pub(crate) fn write_etc(
     dispositions: &mut [zx_handle_disposition_t],
 ) -> zx_status_t {
     let (count, len) = (dispositions.len() as u32, bytes.len() as u32);
-    // SAFETY: both are slices.
+    // SAFETY: the pointers and the lengths are those of slices.
     unsafe { zx_channel_write_etc(handle, 0, bytes.as_ptr().cast(), len, dispositions.as_mut_ptr(), count) }
 }
 
-/// A disposition that moves.
+/// Returns a disposition that moves a handle.
 pub(crate) fn moved(handle: zx_handle_t) -> zx_handle_disposition_t {
     zx_handle_disposition_t { handle, rights: ZX_RIGHT_SAME_RIGHTS, ..Default::default() }
 }
 
-/// A disposition that duplicates.
+/// Returns a disposition that duplicates a handle.
 pub(crate) fn copied(handle: zx_handle_t) -> zx_handle_disposition_t {
     zx_handle_disposition_t { operation: ZX_HANDLE_OP_DUPLICATE, ..moved(handle) }
 }
 
 pub(crate) fn write_iovec(handle: zx_handle_t, regions: &[zx_channel_iovec_t]) -> zx_status_t {
     let options = ZX_CHANNEL_WRITE_USE_IOVEC;
-    // SAFETY: a slice, of regions that the caller has.
+    // SAFETY: the pointer and the length are those of a slice of valid regions.
     unsafe { zx_channel_write(handle, options, regions.as_ptr().cast(), regions.len() as u32, null(), 0) }
 }
 
@@ -106,12 +107,12 @@ pub(crate) fn region(bytes: &[u8]) -> zx_channel_iovec_t {
     zx_channel_iovec_t { buffer: bytes.as_ptr().cast(), capacity: bytes.len() as u32, reserved: 0 }
 }
 
-/// Reads with room for so much.
+/// Reads with room for this number of bytes and handles.
 pub(crate) fn read_with(handle: zx_handle_t, options: u32, bytes: usize, handles: usize) -> Read {
     let mut buffer = vec![0u8; bytes];
     let mut infos = vec![zx_handle_info_t::default(); handles];
     let mut actual = (0, 0);
-    // SAFETY: all are there.
+    // SAFETY: the pointers lead to local variables.
     let status = unsafe {
         zx_channel_read_etc(
             handle,
@@ -134,12 +135,12 @@ pub(crate) fn read_with(handle: zx_handle_t, options: u32, bytes: usize, handles
     Read { status, bytes: buffer, handles: infos, actual }
 }
 
-/// Reads with room for anything.
+/// Reads with room for the largest message.
 pub(crate) fn read(handle: zx_handle_t) -> Read {
     read_with(handle, 0, 65536, 64)
 }
 
-/// Reads once there is something.
+/// Waits for a message, and reads it.
 pub(crate) fn await_read(handle: zx_handle_t) -> Read {
     wait(handle, ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED, deadline());
     read(handle)
@@ -151,12 +152,12 @@ pub(crate) fn close(handle: zx_handle_t) -> zx_status_t {
 
 pub(crate) fn wait(handle: zx_handle_t, mask: zx_signals_t, deadline: zx_time_t) -> (zx_status_t, zx_signals_t) {
     let mut observed = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     let status = unsafe { zx_object_wait_one(handle, mask, deadline, &mut observed) };
     (status, observed)
 }
 
-/// The signals now.
+/// Returns the signals now.
 pub(crate) fn signals(handle: zx_handle_t) -> zx_signals_t {
     wait(handle, 0, 0).1
 }
@@ -165,20 +166,20 @@ pub(crate) fn info(handle: zx_handle_t) -> (zx_status_t, zx_info_handle_basic_t)
     let mut info = zx_info_handle_basic_t::default();
     let size = size_of_val(&info);
     let buffer: *mut c_void = (&raw mut info).cast();
-    // SAFETY: all are there, or null.
+    // SAFETY: each pointer is null or valid.
     let status = unsafe { zx_object_get_info(handle, ZX_INFO_HANDLE_BASIC, buffer, size, null_mut(), null_mut()) };
     (status, info)
 }
 
 pub(crate) fn is_valid(handle: zx_handle_t) -> bool {
-    // SAFETY: all are null.
+    // SAFETY: all pointers are null.
     let status = unsafe { zx_object_get_info(handle, ZX_INFO_HANDLE_VALID, null_mut(), 0, null_mut(), null_mut()) };
     status == ZX_OK
 }
 
 pub(crate) fn duplicate(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_handle_t, zx_status_t> {
     let mut out = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     match unsafe { zx_handle_duplicate(handle, rights, &mut out) } {
         ZX_OK => Ok(out),
         status => Err(status),
@@ -187,14 +188,14 @@ pub(crate) fn duplicate(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_h
 
 pub(crate) fn replace(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_handle_t, zx_status_t> {
     let mut out = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     match unsafe { zx_handle_replace(handle, rights, &mut out) } {
         ZX_OK => Ok(out),
         status => Err(status),
     }
 }
 
-/// What a call gives.
+/// The result of a call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Called {
     pub(crate) status: zx_status_t,
@@ -222,7 +223,7 @@ pub(crate) fn call_with(
         rd_num_bytes: room.0 as u32,
         rd_num_handles: room.1 as u32,
     };
-    // SAFETY: all are there.
+    // SAFETY: the pointers lead to local variables.
     let status = unsafe { zx_channel_call(handle, 0, until, &args, &mut actual_bytes, &mut actual_handles) };
     buffer.truncate(if status == ZX_OK { actual_bytes as usize } else { 0 });
     answers.truncate(if status == ZX_OK { actual_handles as usize } else { 0 });
@@ -233,13 +234,13 @@ pub(crate) fn call(handle: zx_handle_t, bytes: &[u8], handles: &[zx_handle_t]) -
     call_with(handle, deadline(), bytes, handles, (65536, 64))
 }
 
-/// Descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub(crate) fn descriptors() -> usize {
-    // The one that reads the directory is there each time.
+    // The descriptor that reads the directory counts each time.
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Counts what is allocated.
+/// An allocator that counts the allocated bytes.
 struct Counting;
 
 static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
@@ -247,7 +248,7 @@ static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: everything is the system's; only sizes are added up.
+// SAFETY: the system allocator does everything; this only adds up sizes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size() as isize, Ordering::Relaxed);
@@ -262,14 +263,14 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What a process has: of all that must not be left behind.
+/// The resources of a process that must not leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) handles: usize,
     pub(crate) descriptors: usize,
-    /// Bytes of private memory.
+    /// Number of bytes of private memory.
     pub(crate) allocated: isize,
-    /// Bytes of memory that could be shared with others.
+    /// Number of bytes of memory that could be shared with other processes.
     pub(crate) mapped: usize,
 }
 
@@ -284,7 +285,7 @@ impl Counts {
     }
 }
 
-/// Bytes of memfds that are mapped.
+/// Returns the number of mapped bytes of memfds.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let size = |line: &str| {
@@ -294,10 +295,10 @@ fn mapped() -> usize {
     maps.lines().filter(|line| line.contains("/memfd:")).filter_map(size).sum()
 }
 
-/// Where calls are made.
+/// The process in which functions are called.
 pub(crate) enum Side {
     Here,
-    /// In a process that is told over this channel.
+    /// In another process, which gets requests over this channel.
     There {
         control: zx_handle_t,
         child: Child,
@@ -333,7 +334,7 @@ impl Side {
         Self::There { control: strait_zx::handle_from_channel(channel).unwrap(), child }
     }
 
-    /// Tells the other process, with a handle or none: numbers and bytes that come back.
+    /// Sends a request to the other process, with at most one handle. Returns the numbers and bytes that come back.
     fn tell(&self, words: &[u64], bytes: &[u8], handles: &[zx_handle_t]) -> (Vec<u64>, Vec<u8>, Vec<zx_handle_t>) {
         let Self::There { control, .. } = self else { unreachable!() };
         say(*control, words, bytes, handles);
@@ -341,7 +342,7 @@ impl Side {
         (words, bytes, infos.iter().map(|info| info.handle).collect())
     }
 
-    /// Makes a handle one of this side's.
+    /// Moves a handle of the test's process to this side.
     pub(crate) fn adopt(&self, handle: zx_handle_t) -> zx_handle_t {
         match self {
             Self::Here => handle,
@@ -349,7 +350,7 @@ impl Side {
         }
     }
 
-    /// Makes a handle of this side's one of the test's.
+    /// Moves a handle of this side to the test's process.
     pub(crate) fn give(&self, handle: zx_handle_t) -> zx_handle_t {
         match self {
             Self::Here => handle,
@@ -410,7 +411,7 @@ impl Side {
         }
     }
 
-    /// Waits for so many nanoseconds.
+    /// Waits for signals for at most this number of nanoseconds.
     pub(crate) fn wait(&self, handle: zx_handle_t, mask: zx_signals_t, limit: i64) -> (zx_status_t, zx_signals_t) {
         match self {
             Self::Here => wait(handle, mask, zx_deadline_after(limit)),
@@ -466,7 +467,7 @@ impl Side {
         }
     }
 
-    /// What the process has; not one that other tests use too.
+    /// Returns the resources of the process; not meaningful for a process that other tests use too.
     pub(crate) fn counts(&self) -> Option<Counts> {
         match self {
             Self::Here => None,
@@ -482,7 +483,7 @@ impl Side {
         }
     }
 
-    /// A channel with both ends on this side.
+    /// Makes a channel with both ends on this side.
     pub(crate) fn channel(&self) -> (zx_handle_t, zx_handle_t) {
         match self {
             Self::Here => channel(),
@@ -543,30 +544,30 @@ impl Drop for Side {
 
 pub(crate) fn vmo_read(handle: zx_handle_t, offset: u64, len: usize) -> (zx_status_t, Vec<u8>) {
     let mut bytes = vec![0; len];
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     let status = unsafe { zx_vmo_read(handle, bytes.as_mut_ptr().cast(), offset, len) };
     (status, bytes)
 }
 
 pub(crate) fn vmo_write(handle: zx_handle_t, offset: u64, bytes: &[u8]) -> zx_status_t {
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     unsafe { zx_vmo_write(handle, bytes.as_ptr().cast(), offset, bytes.len()) }
 }
 
 pub(crate) fn queue(port: zx_handle_t, key: u64) -> zx_status_t {
     let packet = zx_port_packet_t { key, ..Default::default() };
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     unsafe { zx_port_queue(port, &packet) }
 }
 
 pub(crate) fn port_wait(port: zx_handle_t, deadline: zx_time_t) -> (zx_status_t, zx_port_packet_t) {
     let mut packet = zx_port_packet_t::default();
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     let status = unsafe { zx_port_wait(port, deadline, &mut packet) };
     (status, packet)
 }
 
-/// Two messages, since the bytes may be as many as one takes: words and handles, then bytes.
+/// Sends two messages, since the bytes may fill one: numbers and handles, then bytes.
 fn say(control: zx_handle_t, words: &[u64], bytes: &[u8], handles: &[zx_handle_t]) {
     let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     assert_eq!(write(control, &words, handles), ZX_OK);
@@ -583,13 +584,13 @@ fn hear(control: zx_handle_t) -> Option<(Vec<u64>, Vec<u8>, Vec<zx_handle_info_t
     Some((numbers, bytes.bytes, words.handles))
 }
 
-/// The body of the test `child`: does what it is told, until the channel ends.
+/// The body of the test `child`: executes requests until the channel is closed.
 pub(crate) fn serve() {
     if std::env::var(ROLE).is_err() {
         return;
     }
     let mut control = 0;
-    // SAFETY: it is there.
+    // SAFETY: the pointer leads to a local variable.
     assert_eq!(unsafe { strait_zx_channel_from_parent(&mut control) }, ZX_OK);
     loop {
         let Some((words, bytes, told)) = hear(control) else { return };
@@ -657,7 +658,7 @@ fn obey(words: &[u64], bytes: &[u8], told: &[zx_handle_info_t]) -> (Vec<u64>, Ve
     (answer, back, handles)
 }
 
-/// Makes tests of a case: with the other end in this process, and in another.
+/// Makes two tests of a case: with the other end in this process, and in another one.
 #[macro_export]
 macro_rules! both_sides {
     ($($(#[$doc:meta])* fn $name:ident($side:ident: &Side) $body:block)*) => {

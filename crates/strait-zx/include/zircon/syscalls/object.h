@@ -1,4 +1,4 @@
-// What can be asked of an object.
+// Information about objects.
 #ifndef ZIRCON_SYSCALLS_OBJECT_H_
 #define ZIRCON_SYSCALLS_OBJECT_H_
 
@@ -22,7 +22,7 @@ typedef struct zx_info_handle_basic {
   uint8_t padding1[4];
 } zx_info_handle_basic_t;
 
-// How many handles of the object this process has.
+// The number of handles of an object in this process.
 typedef struct zx_info_handle_count {
   uint32_t handle_count;
 } zx_info_handle_count_t;

@@ -1,4 +1,4 @@
-// What comes out of a port.
+// Packets of ports.
 #ifndef ZIRCON_SYSCALLS_PORT_H_
 #define ZIRCON_SYSCALLS_PORT_H_
 
