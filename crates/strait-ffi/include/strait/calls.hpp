@@ -1,4 +1,4 @@
-// Calls: requests with replies in any order, over a channel.
+// Calls over a channel: requests with replies, which may come in any order.
 
 #ifndef STRAIT_CALLS_HPP
 #define STRAIT_CALLS_HPP
@@ -7,16 +7,16 @@
 
 namespace strait {
 
-// What answers a request. Destroyed without an answer, it has the caller told so.
+// The object that replies to one request. If it is destroyed without a reply, the caller gets STRAIT_NOT_ANSWERED.
 class Replier {
 public:
     Replier() noexcept = default;
     explicit Replier(strait_replier *replier) noexcept : replier_(replier) {}
 
-    // Whether nobody waits for the answer any more, as far as is known here.
+    // Returns whether the caller has stopped waiting for the reply, as far as this process knows.
     bool is_cancelled() const noexcept { return strait_replier_is_cancelled(replier_.get()); }
 
-    // Once; after a failure it can answer still, and has its handles.
+    // Replies, once. After a failure the replier can be used again, and the caller still owns the handles.
     result<void> reply(Bytes bytes, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) {
         const auto part = bytes.part();
         return detail::done(
@@ -27,18 +27,18 @@ private:
     detail::Owned<strait_replier, strait_replier_free> replier_;
 };
 
-// A request, and what answers it.
+// A request, and the object that replies to it.
 struct Request {
     Message message;
     Replier replier;
 };
 
-// An end of a channel for calls, both ways. Any number of threads may use it at once.
+// An end of a channel for calls in both directions. Any number of threads may use it at once.
 class CallEnd {
 public:
     explicit CallEnd(strait_call_end *end) noexcept : end_(end) {}
 
-    // The channel is taken if that succeeds.
+    // Turns an end of a channel into an end for calls. If this succeeds, it takes the channel.
     static result<CallEnd> over(Channel &&channel) {
         strait_call_end *end = nullptr;
         if (const auto status = strait_call_end_over(channel.get(), &end); status != STRAIT_OK) {
@@ -48,7 +48,8 @@ public:
         return CallEnd(end);
     }
 
-    // The reply. With STRAIT_OUTCOME_UNKNOWN and STRAIT_NOT_ANSWERED the request was sent; otherwise not, and the handles are there still.
+    // Sends a request, and returns the reply. After STRAIT_OUTCOME_UNKNOWN or STRAIT_NOT_ANSWERED the request was sent.
+    // After other failures it was not, and the caller still owns the handles.
     result<Message> call(Bytes bytes, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) const {
         Message reply;
         const auto part = bytes.part();

@@ -1,4 +1,4 @@
-// Channels, and what travels over them.
+// Channels, messages and handles.
 
 #ifndef STRAIT_CHANNEL_HPP
 #define STRAIT_CHANNEL_HPP
@@ -17,7 +17,8 @@ using Peer = strait_peer;
 using Counters = strait_counters;
 using Usage = strait_usage;
 
-// Something that travels in a message: a file descriptor, an end of a channel, or a region. It owns that, or is empty.
+// An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region. A handle
+// owns its object, or is empty.
 class Handle {
 public:
     Handle() noexcept = default;
@@ -58,7 +59,8 @@ public:
     bool is_consumer() const noexcept { return handle_.kind == STRAIT_HANDLE_CONSUMER; }
     explicit operator bool() const noexcept { return handle_.kind != STRAIT_HANDLE_NONE; }
 
-    // What it is, if it is that; then it is empty. Otherwise nothing, and it stays as it is.
+    // Takes the object out of the handle, if it is of this type; then the handle is empty. Otherwise returns an empty
+    // object, and the handle stays as it is.
     Fd into_fd() noexcept { return Fd(strait_handle_take_fd(&handle_)); }
     inline Channel into_channel() noexcept;
     Region into_region() noexcept { return Region(strait_handle_take_region(&handle_)); }
@@ -77,12 +79,12 @@ private:
 
 namespace detail {
 
-// A row of handles is a row of what they hold.
+// An array of Handle has the layout of an array of strait_handle.
 static_assert(sizeof(Handle) == sizeof(strait_handle) && std::is_standard_layout_v<Handle>);
 
 inline strait_handle *raw(std::span<Handle> handles) noexcept { return reinterpret_cast<strait_handle *>(handles.data()); }
 
-// All handles that `take` gives.
+// Returns all handles that `take` gives out.
 template <class Take> result<std::vector<Handle>> take_all(Take take) {
     std::array<strait_handle, STRAIT_MAX_HANDLES> raw;
     std::size_t count = 0;
@@ -99,12 +101,12 @@ template <class Take> result<std::vector<Handle>> take_all(Take take) {
 
 } // namespace detail
 
-// A received message. Receiving into it again uses its memory again, and closes the handles that were not taken.
+// A received message. Receiving into it again reuses its memory, and closes the handles that were not taken.
 class Message {
 public:
     Message() : message_(strait_message_new()) {}
 
-    // Valid until it is received into again, moved from or destroyed.
+    // Returns the bytes, valid until the message is received into again, moved from or destroyed.
     std::span<const std::byte> bytes() const noexcept {
         return {static_cast<const std::byte *>(strait_message_bytes(message_.get())), size()};
     }
@@ -113,7 +115,7 @@ public:
     }
     std::size_t size() const noexcept { return strait_message_len(message_.get()); }
 
-    // Its handles, in the order in which they were sent; none if they were taken before.
+    // Takes the handles, in the order in which they were sent; none if they were taken before.
     result<std::vector<Handle>> take_handles() {
         return detail::take_all([this](auto... to) { return strait_message_take_handles(message_.get(), to...); });
     }
@@ -124,20 +126,20 @@ private:
     detail::Owned<strait_message, strait_message_free> message_;
 };
 
-// A received message, where the peer wrote it. Unless it is sealed, the peer can change the bytes while they are looked at: copy what you
-// decide on, and decide on the copy.
+// A received message in the memory where the peer wrote it. Unless the message is sealed, the peer can change the bytes
+// while this process reads them: copy the bytes on which a decision depends, and decide on the copy.
 class View {
 public:
     explicit View(strait_view *view) noexcept : view_(view) {}
 
     std::size_t size() const noexcept { return strait_view_len(view_.get()); }
 
-    // Copies from `offset` on into all of `out`.
+    // Copies bytes from `offset` on until `out` is full.
     result<void> copy(std::size_t offset, std::span<std::byte> out) const {
         return detail::done(strait_view_copy(view_.get(), offset, out.data(), out.size()));
     }
 
-    // The bytes, if nobody can change them any more.
+    // Returns the bytes if no process can change them any more; otherwise nothing.
     std::optional<std::span<const std::byte>> sealed() const noexcept {
         if (!strait_view_is_sealed(view_.get())) {
             return std::nullopt;
@@ -145,11 +147,11 @@ public:
         return std::span(static_cast<const std::byte *>(strait_view_data(view_.get())), size());
     }
 
-    // Where the bytes are, for code that copes with bytes that change.
+    // Returns the address of the bytes, for code that can handle bytes that change.
     const volatile void *untrusted() const noexcept { return strait_view_data(view_.get()); }
 
-    // Sends it on over another channel without looking at it, handles and all. What was seen here is for certain what is sent only if it
-    // is sealed.
+    // Forwards the message with its handles over another channel without reading it. The bytes seen here are certain to
+    // be the bytes sent only if the message is sealed.
     result<void> forward(const Channel &channel, Deadline deadline = Deadline::never());
 
     result<std::vector<Handle>> take_handles() {
@@ -160,15 +162,16 @@ private:
     detail::Owned<strait_view, strait_view_free> view_;
 };
 
-// Room for a message, to be filled where the peer will read it. Destroyed without a commit it is given back.
+// Room for a message, to be filled in the memory where the peer will read it. Destroying it without a commit sends
+// nothing.
 class Reservation {
 public:
     Reservation(strait_reservation *room, std::size_t size) noexcept : room_(room), size_(size) {}
 
-    // To be written to and not read.
+    // Returns the memory. Write to it, but do not read from it.
     std::span<std::byte> data() noexcept { return {static_cast<std::byte *>(strait_reservation_data(room_.get())), size_}; }
 
-    // Sends all of it, or the first bytes of it. The handles are taken if that succeeds.
+    // Sends all bytes, or the first `size` bytes. If this succeeds, it takes the handles.
     result<void> commit(std::span<Handle> handles = {}) && { return std::move(*this).commit_first(size_, handles); }
     result<void> commit_first(std::size_t size, std::span<Handle> handles = {}) && {
         return detail::done(strait_reservation_commit(room_.release(), size, detail::raw(handles), handles.size()));
@@ -179,20 +182,21 @@ private:
     std::size_t size_;
 };
 
-// One of a row of messages. What it names must be there until the row is sent; its handles are taken with it.
+// One message of a batch. The memory and the handles that it names must exist until the batch is sent; the handles are
+// taken with it.
 struct Outgoing {
     std::span<const iovec> parts;
     std::span<Handle> handles = {};
 };
 
-// One end of a channel. Several threads may use one object at once only through references of their own, made by `share`.
+// One end of a channel. For several threads at once, make an object for each of them with `share`.
 class Channel {
 public:
-    // No end at all: every call fails with STRAIT_INVALID_ARGUMENT.
+    // An empty object: every function fails with STRAIT_INVALID_ARGUMENT.
     Channel() noexcept = default;
     explicit Channel(strait_channel *channel) noexcept : channel_(channel) {}
 
-    // Both ends in this process.
+    // Makes a channel with both ends in this process.
     static result<std::pair<Channel, Channel>> pair(const Options &options = {}) {
         strait_channel *a, *b;
         if (const auto status = strait_channel_pair(options.get(), &a, &b); status != STRAIT_OK) {
@@ -201,7 +205,7 @@ public:
         return std::pair(Channel(a), Channel(b));
     }
 
-    // Over a connected SOCK_SEQPACKET Unix socket. The socket is taken if that succeeds.
+    // Makes a channel over a connected SOCK_SEQPACKET Unix socket. If this succeeds, it takes the socket.
     static result<Channel> over(Fd &&socket, const Options &options = {}) {
         auto made = make([&](auto **out) { return strait_channel_over(socket.get(), options.get(), out); });
         if (made) {
@@ -210,20 +214,20 @@ public:
         return made;
     }
 
-    // The channel to the process that started this one.
+    // Takes the channel to the process that started this one.
     static result<Channel> from_parent(const Options &options = {}) {
         return make([&](auto **out) { return strait_from_parent(options.get(), out); });
     }
 
-    // The channel to whoever invited this process over its standard input.
+    // Connects to the process that invited this process over its standard input.
     static result<Channel> invited(Deadline deadline, const Options &options = {}) {
         return make([&](auto **out) { return strait_invited(options.get(), out, deadline.get()); });
     }
 
-    // Another reference to the same end, for another thread. When the last is gone, the end is closed.
+    // Makes another reference to this end, for another thread. The end closes when the last reference is gone.
     Channel share() const noexcept { return Channel(strait_channel_ref(channel_.get())); }
 
-    // Closes the end, whatever other references there are: they fail with STRAIT_CLOSED from now on.
+    // Closes the end. Function calls through other references fail with STRAIT_CLOSED from now on.
     void close() noexcept { strait_channel_close(channel_.release()); }
 
     result<void> send(Bytes bytes, Deadline deadline = Deadline::never()) const {
@@ -231,7 +235,7 @@ public:
     }
     result<void> try_send(Bytes bytes) const { return send(bytes, Deadline::now()); }
 
-    // With handles, which are taken if that succeeds; otherwise they are the caller's as before.
+    // Sends bytes with handles. If this succeeds, it takes the handles; otherwise the caller still owns them.
     result<void> send(Bytes bytes, std::span<Handle> handles, Deadline deadline = Deadline::never()) const {
         const auto part = bytes.part();
         return sendv({&part, 1}, handles, deadline);
@@ -240,13 +244,13 @@ public:
         return send(bytes, std::span(&handle, 1), deadline);
     }
 
-    // The parts, one after the other.
+    // Sends the parts, one after the other, as one message.
     result<void> sendv(std::span<const iovec> parts, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) const {
         return detail::done(
             strait_sendv(channel_.get(), parts.data(), parts.size(), detail::raw(handles), handles.size(), deadline.get()));
     }
 
-    // A row of messages, with one wake-up. `sent` is how many were, also on failure.
+    // Sends a batch of messages with one wake-up. `sent` receives the number of messages sent, also on failure.
     result<void> send_many(std::span<const Outgoing> messages, std::size_t &sent, Deadline deadline = Deadline::never()) const {
         std::vector<strait_outgoing> row;
         row.reserve(messages.size());
@@ -265,13 +269,14 @@ public:
     }
     result<Message> try_recv() const { return recv(Deadline::now()); }
 
-    // Into a message that is used again: nothing is allocated in steady flow.
+    // Receives into an existing message. A steady flow of messages allocates no memory.
     result<void> recv_to(Message &message, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_recv(channel_.get(), message.get(), deadline.get()));
     }
 
-    // Into a buffer of the caller's: how many bytes. If it is too small, the error's `asked` is what is needed, and the message stays.
-    // Its handles go into `handles`; without one they are closed.
+    // Receives into a buffer of the caller's, and returns the number of bytes. If the buffer is too small, `asked` of
+    // the error is the number needed, and the message stays. The handles go into `handles`; if that is null, they are
+    // closed.
     result<std::size_t> recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(),
                                   Message *handles = nullptr) const {
         std::size_t size = 0;
@@ -283,7 +288,7 @@ public:
         return size;
     }
 
-    // As many as are there, at least one: how many.
+    // Receives as many messages as are there, at least one, and returns their number.
     result<std::size_t> recv_many(std::span<Message> messages, Deadline deadline = Deadline::never()) const {
         static_assert(sizeof(Message) == sizeof(strait_message *) && std::is_standard_layout_v<Message>);
         std::size_t count = 0;
@@ -303,17 +308,17 @@ public:
         return View(view);
     }
 
-    // Sends a received message on, handles and all; then it is empty. The memory of one that its sender has sealed is passed on, without
-    // a copy. If that fails it is as it was.
+    // Forwards a received message with its handles; then the message is empty. The memory of a message that its sender
+    // has sealed is passed on without a copy. If this fails, the message is as it was.
     result<void> forward(Message &message, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_forward(channel_.get(), message.get(), deadline.get()));
     }
 
-    // Room for a message of so many bytes. The deadline holds for the commit too.
+    // Makes room for a message of `size` bytes. The deadline also applies to the commit.
     result<Reservation> reserve(std::size_t size, Deadline deadline = Deadline::never()) const {
         return room(strait_reserve, size, deadline);
     }
-    // The same in memory that nobody can change once it is sent.
+    // Makes memory for a message of `size` bytes that no process can change once it is sent.
     result<Reservation> reserve_sealed(std::size_t size, Deadline deadline = Deadline::never()) const {
         return room(strait_reserve_sealed, size, deadline);
     }
@@ -322,7 +327,7 @@ public:
     bool is_writable() const noexcept { return strait_channel_is_writable(channel_.get()); }
     bool is_peer_closed() const noexcept { return strait_channel_is_peer_closed(channel_.get()); }
 
-    // Who is at the other end, as the kernel says.
+    // Returns the process at the other end, as the kernel describes it.
     result<Peer> peer() const {
         return get<Peer>([this](auto *out) { return strait_channel_peer(channel_.get(), out); });
     }
@@ -340,14 +345,14 @@ public:
         return get<Usage>([this, resource](auto *out) { return strait_channel_peer_usage(channel_.get(), resource, out); });
     }
 
-    // Into memory that nobody has but the two processes at its ends.
+    // Moves the channel into memory that only the two processes at its ends have.
     result<void> rehome(Deadline deadline) const { return detail::done(strait_channel_rehome(channel_.get(), deadline.get())); }
 
     explicit operator bool() const noexcept { return channel_.get() != nullptr; }
     strait_channel *get() const noexcept { return channel_.get(); }
     strait_channel *release() noexcept { return channel_.release(); }
 
-    // A channel that a call of the C library makes.
+    // Returns the channel that a function of the C library makes.
     template <class Call> static result<Channel> make(Call call) {
         strait_channel *channel = nullptr;
         if (const auto status = call(&channel); status != STRAIT_OK) {
@@ -388,7 +393,7 @@ inline Handle::Handle(Channel channel) noexcept {
 
 inline Channel Handle::into_channel() noexcept { return Channel(strait_handle_take_channel(&handle_)); }
 
-// Sets how much of something this process holds: for one peer process, and for all of one user.
+// Sets the limits of a resource: for one peer process, and for all peer processes of one user.
 inline result<void> set_limit(strait_resource resource, std::uint64_t peer, std::uint64_t user) {
     return detail::done(strait_set_limit(resource, peer, user));
 }

@@ -1,4 +1,4 @@
-// Processes that start each other, meet by name, or by invitation.
+// Starting processes, listening and connecting by name, and invitations.
 
 #ifndef STRAIT_MEETING_HPP
 #define STRAIT_MEETING_HPP
@@ -9,15 +9,15 @@
 
 namespace strait {
 
-// A program to start. Empty `environment` is that of this process.
+// A program to start. If `environment` is empty, the program gets the environment of this process.
 struct Program {
     std::string path;
-    // The first is the name by which it knows itself.
+    // The first argument is the program's own name.
     std::vector<std::string> arguments = {};
     std::vector<std::string> environment = {};
 };
 
-// A process that was started, for which the caller has to wait, and the channel to it.
+// A process that was started, and the channel to it. The caller has to wait for the process.
 struct Child {
     pid_t pid;
     Channel channel;
@@ -37,7 +37,7 @@ inline std::vector<const char *> texts(const std::vector<std::string> &all) {
 
 } // namespace detail
 
-// Starts a program with a channel to it, which it takes by Channel::from_parent.
+// Starts a program with a channel to it. The program takes its end with Channel::from_parent.
 inline result<Child> spawn(const Program &program, const Options &options = {}) {
     const auto arguments = detail::texts(program.arguments), environment = detail::texts(program.environment);
     pid_t pid = 0;
@@ -51,26 +51,26 @@ inline result<Child> spawn(const Program &program, const Options &options = {}) 
     return Child{pid, *std::move(channel)};
 }
 
-// How to listen; see strait_listener_options.
+// Options of a listener; strait_listener_options explains each.
 struct ListenerOptions {
     std::string directory = {};
     std::uint32_t mode = 0;
     bool invited_only = false;
     std::uint32_t waiting_of_a_user = 0;
     std::uint32_t waiting_of_all = 0;
-    // Neither may throw, or use the listener.
+    // Neither function may throw, or use the listener.
     std::function<bool(const Peer &)> policy = {};
     std::function<void(const Peer *, const Error &)> on_refused = {};
     Options channel = {};
 };
 
-// Lets one process in, once.
+// An invitation: a one-time token that lets one process connect.
 class Invitation {
 public:
     Invitation(strait_invitation *invitation, std::shared_ptr<const ListenerOptions> options) noexcept
         : options_(std::move(options)), invitation_(invitation) {}
 
-    // Starts a program that takes its end by Channel::invited: its process number.
+    // Starts a program that takes its end with Channel::invited, and returns its process number.
     result<pid_t> spawn(const Program &program) const {
         const auto arguments = detail::texts(program.arguments), environment = detail::texts(program.environment);
         pid_t pid = 0;
@@ -83,7 +83,7 @@ public:
         return pid;
     }
 
-    // Writes the line that invites to a descriptor that leads to the process's standard input.
+    // Writes the line that invites a process to a descriptor that leads to the standard input of that process.
     result<void> tell(int fd) const { return detail::done(strait_invitation_tell(invitation_.get(), fd)); }
 
     result<Channel> accept(Deadline deadline = Deadline::never()) const {
@@ -91,19 +91,19 @@ public:
     }
 
 private:
-    // Used by the invitation, and so destroyed after it.
+    // The invitation uses the options, so they are destroyed after it.
     std::shared_ptr<const ListenerOptions> options_;
     detail::Owned<strait_invitation, strait_invitation_free> invitation_;
 };
 
-// Lets other processes connect, under a name.
+// A listener, to which other processes connect under a name.
 class Listener {
 public:
     static result<Listener> bind(const char *name, ListenerOptions options = {}) {
         return make(name, std::move(options), strait_listener_bind);
     }
 
-    // On a socket that a service manager made.
+    // Listens on a socket that a service manager made.
     static result<Listener> activated(const char *name = nullptr, ListenerOptions options = {}) {
         return make(name, std::move(options), strait_listener_activated);
     }
@@ -121,7 +121,7 @@ public:
         return Invitation(invitation, options_);
     }
 
-    // Readable when `accept` may have something to do; it belongs to the listener.
+    // Returns a descriptor that is readable when `accept` may have work to do. The listener owns it.
     int fd() const noexcept { return strait_listener_fd(listener_.get()); }
     std::string_view path() const noexcept { return strait_listener_path(listener_.get()); }
 
@@ -156,19 +156,19 @@ private:
         return Listener(listener, std::move(options));
     }
 
-    // Used by the listener, and so destroyed after it.
+    // The listener uses the options, so they are destroyed after it.
     std::shared_ptr<const ListenerOptions> options_;
     detail::Owned<strait_listener, strait_listener_free> listener_;
 };
 
-// How to connect; see strait_connect_options.
+// Options of a connection; strait_connect_options explains each.
 struct ConnectOptions {
     std::string directory = {};
     std::optional<std::uint32_t> server = {};
     Options channel = {};
 };
 
-// The channel to whoever listens under a name.
+// Connects to the process that listens under a name.
 inline result<Channel> connect(const char *name, Deadline deadline, const ConnectOptions &options = {}) {
     strait_connect_options raw{};
     raw.directory = options.directory.empty() ? nullptr : options.directory.c_str();

@@ -10,16 +10,16 @@ namespace strait {
 class Producer;
 class Consumer;
 
-// Room of a producer to write to in place. Destroyed without `commit`, nothing was written. The producer stays where it is meanwhile.
+// Room of a producer to write to in place. Destroying it without `commit` writes nothing. The producer must outlive it.
 class Room {
 public:
     explicit Room(strait_producer *producer, std::span<std::byte> bytes) noexcept : producer_(producer), bytes_(bytes) {}
 
-    // To be written to and not read: the peer may change what is in it.
+    // Returns the memory. Write to it, but do not read from it: the peer may change its bytes.
     std::span<std::byte> bytes() const noexcept { return bytes_; }
     std::size_t size() const noexcept { return bytes_.size(); }
 
-    // The first `size` bytes were written.
+    // Ends writing in place: the first `size` bytes were written.
     result<void> commit(std::size_t size) {
         auto committed = detail::done(strait_producer_commit(producer_.get(), size));
         if (committed) {
@@ -35,18 +35,19 @@ private:
     std::span<std::byte> bytes_;
 };
 
-// Bytes of a consumer, where the producer wrote them, who can change them still: copy what you decide on, once. Destroyed without
-// `consume`, nothing was read. The consumer stays where it is meanwhile. At the end of the stream it is empty, and holds nothing.
+// Bytes of a consumer, in the memory where the producer wrote them. The producer can still change them: copy the bytes
+// on which a decision depends, once. Destroying this without `consume` reads nothing. The consumer must outlive this.
+// At the end of the stream this is empty, and holds nothing.
 class Unread {
 public:
     explicit Unread(strait_consumer *consumer, std::span<const std::byte> bytes) noexcept : consumer_(consumer), bytes_(bytes) {}
 
     std::span<const std::byte> bytes() const noexcept { return bytes_; }
     std::size_t size() const noexcept { return bytes_.size(); }
-    // Whether the stream has ended.
+    // Returns whether the stream has ended.
     bool empty() const noexcept { return bytes_.empty(); }
 
-    // The first `size` bytes were read.
+    // Ends reading in place: the first `size` bytes were read.
     result<void> consume(std::size_t size) {
         if (empty() && size == 0) {
             return {};
@@ -65,13 +66,13 @@ private:
     std::span<const std::byte> bytes_;
 };
 
-// The writing end of a data pipe. Destroyed, it ends the stream.
+// The writing end of a data pipe. Destroying it ends the stream.
 class Producer {
 public:
     Producer() noexcept = default;
     explicit Producer(strait_producer *producer) noexcept : producer_(producer) {}
 
-    // What there is room for, at least one element: how many bytes that was.
+    // Writes as many bytes as there is room for, at least one element, and returns their number.
     result<std::size_t> write(Bytes bytes, Deadline deadline = Deadline::never()) const {
         std::size_t written = 0;
         const auto status = strait_producer_write(producer_.get(), bytes.data(), bytes.size(), &written, deadline.get());
@@ -80,11 +81,11 @@ public:
         }
         return written;
     }
-    // All at once, or nothing.
+    // Writes all bytes at once, or nothing.
     result<void> write_whole(Bytes bytes, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_producer_write_whole(producer_.get(), bytes.data(), bytes.size(), deadline.get()));
     }
-    // Room to write to in place, at least one element.
+    // Returns room to write to in place, at least one element.
     result<Room> begin_write(Deadline deadline = Deadline::never()) const {
         void *room = nullptr;
         std::size_t size = 0;
@@ -93,7 +94,7 @@ public:
         }
         return Room(producer_.get(), {static_cast<std::byte *>(room), size});
     }
-    // Bytes that could be written now.
+    // Returns the number of bytes that could be written now.
     result<std::size_t> room() const {
         std::size_t room = 0;
         if (const auto status = strait_producer_room(producer_.get(), &room); status != STRAIT_OK) {
@@ -118,24 +119,24 @@ public:
     Consumer() noexcept = default;
     explicit Consumer(strait_consumer *consumer) noexcept : consumer_(consumer) {}
 
-    // What is there, at least one element: how many bytes, 0 at the end of the stream.
+    // Reads the bytes that are there, at least one element, and returns their number: 0 at the end of the stream.
     result<std::size_t> read(std::span<std::byte> out, Deadline deadline = Deadline::never()) const {
         return count([&](auto *count) {
             return strait_consumer_read(consumer_.get(), out.data(), out.size(), count, deadline.get());
         });
     }
-    // All of `out`, or nothing.
+    // Fills all of `out`, or reads nothing.
     result<void> read_whole(std::span<std::byte> out, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_consumer_read_whole(consumer_.get(), out.data(), out.size(), deadline.get()));
     }
-    // What is there now, which the next read gets again.
+    // Copies the bytes that are there now; the next read returns them again.
     result<std::size_t> peek(std::span<std::byte> out) const {
         return count([&](auto *count) { return strait_consumer_peek(consumer_.get(), out.data(), out.size(), count); });
     }
     result<std::size_t> discard(std::size_t most) const {
         return count([&](auto *count) { return strait_consumer_discard(consumer_.get(), most, count); });
     }
-    // What is there, to be read in place.
+    // Returns the bytes that are there, to be read in place.
     result<Unread> begin_read(Deadline deadline = Deadline::never()) const {
         const void *bytes = nullptr;
         std::size_t size = 0;
@@ -144,7 +145,7 @@ public:
         }
         return Unread(size > 0 ? consumer_.get() : nullptr, {static_cast<const std::byte *>(bytes), size});
     }
-    // Bytes that could be read now.
+    // Returns the number of bytes that could be read now.
     result<std::size_t> available() const {
         return count([&](auto *count) { return strait_consumer_available(consumer_.get(), count); });
     }
@@ -167,12 +168,12 @@ private:
     detail::Owned<strait_consumer, strait_consumer_free> consumer_;
 };
 
-// The two ends of a pipe.
+// The two ends of a data pipe.
 struct DataPipe {
     Producer producer;
     Consumer consumer;
 
-    // Whose buffer has so many bytes, whole elements.
+    // Makes a data pipe whose buffer has `capacity` bytes, rounded up to whole elements.
     static result<DataPipe> create(std::size_t capacity, std::uint32_t element = 1) {
         strait_producer *producer = nullptr;
         strait_consumer *consumer = nullptr;

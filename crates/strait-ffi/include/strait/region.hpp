@@ -1,4 +1,4 @@
-// Shared memory as an object that travels in messages.
+// Regions: shared memory as an object that messages can carry.
 
 #ifndef STRAIT_REGION_HPP
 #define STRAIT_REGION_HPP
@@ -7,8 +7,8 @@
 
 namespace strait {
 
-// A part of a region that is mapped for reading and writing, or for reading what others may be writing: look at each byte once, and decide
-// on the copy.
+// A mapped part of a region, for reading and writing, or for reading memory that others may be writing. Read each byte
+// once, and decide on the copy.
 class SharedMapping {
 public:
     explicit SharedMapping(strait_mapping *mapping) noexcept : mapping_(mapping) {}
@@ -20,7 +20,7 @@ private:
     detail::Owned<strait_mapping, strait_mapping_free> mapping_;
 };
 
-// One that nobody else changes: of a sealed region, as it is or as a copy of this process's own.
+// A mapping that no other process changes: of a sealed region, either directly or as a private copy.
 template <class Byte> class PlainMapping {
 public:
     explicit PlainMapping(strait_mapping *mapping) noexcept : mapping_(mapping) {}
@@ -38,22 +38,22 @@ using CopyMapping = PlainMapping<std::byte>;
 
 enum class Access : strait_access { writable = STRAIT_WRITABLE_REGION, read_only = STRAIT_READ_ONLY_REGION, sealed = STRAIT_SEALED_REGION };
 
-// Shared memory of a fixed size. What is mapped stays when it is destroyed or sent.
+// Shared memory of a fixed size. Mappings stay when the region is destroyed or sent.
 class Region {
 public:
-    // None at all: every call fails with STRAIT_INVALID_ARGUMENT.
+    // An empty object: every function fails with STRAIT_INVALID_ARGUMENT.
     Region() noexcept = default;
     explicit Region(strait_region *region) noexcept : region_(region) {}
 
-    // So many zeroes, writable.
+    // Makes a writable region of `size` zero bytes.
     static result<Region> create(std::size_t size) {
         return make([&](auto **out) { return strait_region_new(size, out); });
     }
-    // These bytes, which nobody can ever change again.
+    // Makes a sealed region with a copy of these bytes, which no process can ever change.
     static result<Region> sealed(Bytes bytes) {
         return make([&](auto **out) { return strait_region_sealed(bytes.data(), bytes.size(), out); });
     }
-    // A memfd, which is taken if that succeeds.
+    // Makes a region from a memfd. If this succeeds, the region owns the descriptor.
     static result<Region> from_fd(Fd &&fd) {
         auto made = make([&](auto **out) { return strait_region_from_fd(fd.get(), out); });
         if (made) {
@@ -69,9 +69,9 @@ public:
         }
         return Fd(fd);
     }
-    // Another handle for the same memory, to send to one more process.
+    // Returns another object for the same memory, to send to one more process.
     Region duplicate() const noexcept { return Region(strait_region_duplicate(region_.get())); }
-    // One that can only read.
+    // Returns a read-only object for the same memory.
     result<Region> reader() const {
         return make([this](auto **out) { return strait_region_reader(region_.get(), out); });
     }
@@ -94,7 +94,7 @@ public:
         return detail::done(strait_region_write(region_.get(), offset, bytes.data(), bytes.size()));
     }
 
-    // The whole of it.
+    // Maps the whole region.
     result<SharedMapping> map() const { return map_as<SharedMapping>(STRAIT_MAP_READ); }
     result<SharedMapping> map_writable() const { return map_as<SharedMapping>(STRAIT_MAP_WRITE); }
     result<SealedMapping> view() const { return map_as<SealedMapping>(STRAIT_MAP_SEALED); }

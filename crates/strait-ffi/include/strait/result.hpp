@@ -1,4 +1,5 @@
-// What calls return: a value, or an error that says what to do. Nothing here throws; strait/throwing.hpp does.
+// The results of functions: a value, or an error whose text says what to do. Nothing here throws; strait/throwing.hpp
+// does.
 
 #ifndef STRAIT_RESULT_HPP
 #define STRAIT_RESULT_HPP
@@ -16,14 +17,14 @@
 
 namespace strait {
 
-// Why a call failed. Small, and cheap to make: the rarer ones carry a text and figures, which are shared by copies.
+// Why a function failed. An error is small and cheap to make. Rare errors carry a text and numbers, which copies share.
 class Error {
 public:
-    // The last failure of this thread, which had this status.
+    // Returns the last failure of this thread, which had the given status.
     static Error last(strait_status status) {
         Error error(status);
         switch (status) {
-        // These happen all the time, and there is nothing to add.
+        // These errors are frequent, and their details say nothing more.
         case STRAIT_OK:
         case STRAIT_WOULD_BLOCK:
         case STRAIT_TIMED_OUT:
@@ -41,15 +42,15 @@ public:
 
     strait_status status() const noexcept { return status_; }
 
-    // What happened, and what to do.
+    // Returns what happened, and what to do about it.
     std::string_view text() const noexcept {
         return details_ ? std::string_view(details_->text) : std::string_view(strait_status_text(status_));
     }
 
-    // The errno of STRAIT_SYSTEM; otherwise 0.
+    // Returns the errno of STRAIT_SYSTEM; otherwise 0.
     int os_error() const noexcept { return details_ ? details_->figures.os_error : 0; }
 
-    // As in strait_error.
+    // The fields of the same names in strait_error.
     std::uint64_t asked() const noexcept { return details_ ? details_->figures.asked : 0; }
     std::uint64_t limit() const noexcept { return details_ ? details_->figures.limit : 0; }
 
@@ -83,7 +84,8 @@ namespace detail {
 
 } // namespace detail
 
-// A value, or why there is none: as std::expected<T, Error> of C++23. Taking the value of an error ends the program.
+// A value, or the reason why there is none, like std::expected<T, Error> of C++23. Taking the value of an error aborts
+// the program.
 template <class T> class [[nodiscard]] result {
 public:
     result(T value) : value_(std::move(value)) {}
@@ -105,11 +107,11 @@ public:
         return value_ ? std::move(*value_) : static_cast<T>(std::forward<U>(otherwise));
     }
 
-    // STRAIT_OK if there is a value.
+    // Returns the error; its status is STRAIT_OK if there is a value.
     const Error &error() const noexcept { return error_; }
     strait_status status() const noexcept { return error_.status(); }
 
-    // What `next` makes of the value; or the error.
+    // Returns next(value), or the error if there is no value.
     template <class F> auto and_then(F &&next) && -> decltype(next(std::declval<T>())) {
         if (!value_) {
             return error_;
@@ -128,7 +130,7 @@ private:
     Error error_;
 };
 
-// The same of calls that have nothing to return.
+// The result of a function without a value: success, or an error.
 template <> class [[nodiscard]] result<void> {
 public:
     result() = default;

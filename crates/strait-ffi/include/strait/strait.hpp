@@ -1,8 +1,9 @@
 // Strait for C++20: message channels between processes on one Linux machine.
 //
-// Everything is in headers, over the C interface in strait/strait.h, where each call is explained. Objects own what they hold and can be
-// moved. No call throws: it returns a strait::result, which has a value or an error whose text says what to do. It all works with
-// -fno-exceptions -fno-rtti. Those who like exceptions include strait/throwing.hpp.
+// The library is in headers only, over the C interface in strait/strait.h, whose comments explain each function.
+// Objects own their resources and can be moved. No function throws: it returns a strait::result, which has a value or
+// an error whose text says what to do. The headers work with -fno-exceptions -fno-rtti. For functions that throw
+// exceptions include strait/throwing.hpp.
 
 #ifndef STRAIT_HPP
 #define STRAIT_HPP

@@ -1,4 +1,5 @@
-// Strait for those who like exceptions: the same classes, whose calls return the value itself, or throw strait::Exception.
+// Strait with exceptions: classes of the same names whose functions return the value itself, or throw
+// strait::Exception.
 //
 //     using namespace strait::throwing;
 //     auto [a, b] = Channel::pair();
@@ -14,7 +15,7 @@
 
 namespace strait {
 
-// A call that failed.
+// The failure of a function.
 class Exception : public std::runtime_error {
 public:
     explicit Exception(Error error) : std::runtime_error(std::string(error.text())), error_(std::move(error)) {}
@@ -26,7 +27,7 @@ private:
     Error error_;
 };
 
-// The value of a result; throws if there is none.
+// Returns the value of a result; throws if there is none.
 template <class T> T or_throw(result<T> &&result) {
     if (!result) {
         throw Exception(result.error());
@@ -36,7 +37,7 @@ template <class T> T or_throw(result<T> &&result) {
     }
 }
 
-// The same of a call that was not to wait: nothing if it would have to.
+// Returns the value of a result; nothing if the function would have had to wait. Throws for other errors.
 template <class T> std::optional<T> unless_it_would_block(result<T> &&result) {
     if (result.error() == STRAIT_WOULD_BLOCK) {
         return std::nullopt;
@@ -98,7 +99,7 @@ public:
     Usage peer_usage(strait_resource resource) const { return or_throw(Base::peer_usage(resource)); }
     void rehome(Deadline deadline) const { or_throw(Base::rehome(deadline)); }
 
-    // That there is no room, or no message, is no surprise here: false, or nothing.
+    // These return false, or nothing, if there is no room or no message, and throw for other errors.
     bool try_send(Bytes bytes) const {
         auto sent = Base::try_send(bytes);
         return sent.error() == STRAIT_WOULD_BLOCK ? false : (or_throw(std::move(sent)), true);
@@ -106,7 +107,7 @@ public:
     std::optional<Message> try_recv() const { return unless_it_would_block(Base::try_recv()); }
 };
 
-// Room, and bytes, of a data pipe. Destroyed, they are as those of the other layer.
+// Room of a producer, and bytes of a consumer. Destroying them acts as in the classes without exceptions.
 class Room : public strait::Room {
     using Base = strait::Room;
 
@@ -137,7 +138,7 @@ public:
     Room begin_write(Deadline deadline = Deadline::never()) const { return or_throw(Base::begin_write(deadline)); }
     std::size_t room() const { return or_throw(Base::room()); }
 
-    // That there is no room is no surprise here.
+    // Returns nothing if there is no room.
     std::optional<std::size_t> try_write(Bytes bytes) const { return unless_it_would_block(Base::write(bytes, Deadline::now())); }
 };
 
@@ -159,7 +160,7 @@ public:
     Unread begin_read(Deadline deadline = Deadline::never()) const { return or_throw(Base::begin_read(deadline)); }
     std::size_t available() const { return or_throw(Base::available()); }
 
-    // That there is nothing yet is no surprise here; 0 is the end of the stream.
+    // Returns nothing if there are no bytes yet; 0 at the end of the stream.
     std::optional<std::size_t> try_read(std::span<std::byte> out) const { return unless_it_would_block(Base::read(out, Deadline::now())); }
 };
 
@@ -194,10 +195,11 @@ class CallEnd : public strait::CallEnd {
     using Base = strait::CallEnd;
 
 public:
-    // The channel is taken if nothing is thrown.
+    // Takes the channel, unless it throws.
     explicit CallEnd(strait::Channel &&channel) : Base(or_throw(Base::over(std::move(channel)))) {}
 
-    // Thrown with STRAIT_OUTCOME_UNKNOWN and STRAIT_NOT_ANSWERED the request was sent; otherwise not, and the handles are there still.
+    // Sends a request, and returns the reply. If this throws with STRAIT_OUTCOME_UNKNOWN or STRAIT_NOT_ANSWERED, the
+    // request was sent. Otherwise it was not, and the caller still owns the handles.
     Message call(Bytes bytes, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) const {
         return or_throw(Base::call(bytes, handles, deadline));
     }

@@ -1,4 +1,4 @@
-// Small things that calls are given: bytes, deadlines, descriptors, options.
+// Small argument types: bytes, deadlines, descriptors, options.
 
 #ifndef STRAIT_VALUES_HPP
 #define STRAIT_VALUES_HPP
@@ -15,13 +15,13 @@
 
 namespace strait {
 
-// Bytes to send, borrowed: a text, or anything whose elements are single bytes one after the other.
+// Borrowed bytes to send: a text, or a contiguous range whose elements are single bytes.
 class Bytes {
 public:
     constexpr Bytes() noexcept = default;
     constexpr Bytes(const void *data, std::size_t size) noexcept : data_(data), size_(size) {}
     constexpr Bytes(std::string_view text) noexcept : data_(text.data()), size_(text.size()) {}
-    // Up to the zero.
+    // The text up to its zero byte.
     constexpr Bytes(const char *text) noexcept : Bytes(std::string_view(text)) {}
 
     template <class Range>
@@ -33,7 +33,7 @@ public:
     constexpr const void *data() const noexcept { return data_; }
     constexpr std::size_t size() const noexcept { return size_; }
 
-    // As a part of a message.
+    // Returns the bytes as a part of a message.
     iovec part() const noexcept { return {const_cast<void *>(data_), size_}; }
 
 private:
@@ -41,7 +41,7 @@ private:
     std::size_t size_ = 0;
 };
 
-// Until when a call may block. A duration is from now on, a time point is one of the steady clock, which is CLOCK_MONOTONIC.
+// How long a function may block. A duration counts from now; a time point is one of the steady clock (CLOCK_MONOTONIC).
 class Deadline {
 public:
     static constexpr Deadline now() noexcept { return Deadline(STRAIT_NOW); }
@@ -56,7 +56,7 @@ public:
 
     Deadline(std::chrono::steady_clock::time_point at) noexcept
         : at_(std::chrono::nanoseconds(at.time_since_epoch()).count()) {
-        // The beginning of the clock is long ago; its number means something else.
+        // The start of the clock has passed long ago, but its number means STRAIT_NOW.
         if (at_ == STRAIT_NOW) {
             at_ = -1;
         }
@@ -70,7 +70,7 @@ private:
     strait_deadline at_;
 };
 
-// A file descriptor, closed at the end.
+// A file descriptor, which the destructor closes.
 class Fd {
 public:
     Fd() noexcept = default;
@@ -97,7 +97,7 @@ private:
 
 enum class Wait : strait_wait { adaptive = STRAIT_WAIT_ADAPTIVE, spin = STRAIT_WAIT_SPIN, block = STRAIT_WAIT_BLOCK };
 
-// Options of one end of a channel; what is not set is the default. They are those of strait_options, where they are explained.
+// Options of one end of a channel. An option that is not set has its default; strait_options explains each.
 class Options {
 public:
     Options &wait(Wait wait) noexcept { return options_.wait = static_cast<strait_wait>(wait), *this; }
@@ -126,7 +126,7 @@ private:
 
 namespace detail {
 
-// Owns an object of the C library.
+// Owns an object of the C library, and frees it in the destructor.
 template <class T, void (*Free)(T *)> class Owned {
 public:
     Owned() noexcept = default;

@@ -1,4 +1,4 @@
-// Waiting for many channels at once.
+// Wait sets: waiting for many channels at once.
 
 #ifndef STRAIT_WAIT_SET_HPP
 #define STRAIT_WAIT_SET_HPP
@@ -10,7 +10,7 @@ namespace strait {
 enum class Interest : strait_events { readable = STRAIT_READABLE, writable = STRAIT_WRITABLE, both = STRAIT_READABLE | STRAIT_WRITABLE };
 enum class Mode : strait_mode { level = STRAIT_LEVEL, one_shot = STRAIT_ONE_SHOT };
 
-// What a set tells of a channel: its `key`, and this.
+// An event of one member of a set: the member's `key`, and what was found.
 struct Event : strait_event {
     bool readable() const noexcept { return (events & STRAIT_READABLE) != 0; }
     bool writable() const noexcept { return (events & STRAIT_WRITABLE) != 0; }
@@ -36,7 +36,8 @@ public:
     result<void> rearm(const Channel &channel) const { return detail::done(strait_wait_set_rearm(set_.get(), channel.get())); }
     result<void> remove(const Channel &channel) const { return detail::done(strait_wait_set_remove(set_.get(), channel.get())); }
 
-    // Ends of data pipes: a producer is writable, or its consumer gone; a consumer is readable, or its stream at an end.
+    // Members can also be ends of data pipes. A producer is ready when it is writable or its consumer is gone; a
+    // consumer is ready when it is readable or its stream has ended.
     result<void> add(const Producer &end, std::uint64_t key, Mode mode = Mode::level) const {
         return detail::done(strait_wait_set_add_producer(set_.get(), end.get(), key, static_cast<strait_mode>(mode)));
     }
@@ -48,7 +49,7 @@ public:
     result<void> remove(const Producer &end) const { return detail::done(strait_wait_set_remove_producer(set_.get(), end.get())); }
     result<void> remove(const Consumer &end) const { return detail::done(strait_wait_set_remove_consumer(set_.get(), end.get())); }
 
-    // Waits until a member is ready: the events, at the front of `events`; none if the time was up.
+    // Waits until a member is ready. Returns the events, at the front of `events`; none if the deadline has passed.
     result<std::span<const Event>> wait(std::span<Event> events, Deadline deadline = Deadline::never()) const {
         static_assert(sizeof(Event) == sizeof(strait_event));
         std::size_t count = 0;
@@ -59,7 +60,7 @@ public:
         return std::span<const Event>(events.first(count));
     }
 
-    // Readable whenever `wait` may have something; it belongs to the set.
+    // Returns a descriptor that is readable whenever `wait` may have events. The set owns it.
     int fd() const noexcept { return strait_wait_set_fd(set_.get()); }
     std::size_t size() const noexcept { return strait_wait_set_len(set_.get()); }
 
