@@ -10,7 +10,7 @@ use crate::channel::table_is_read;
 use crate::ring::{Consumer, Header, NextRecord, Producer, RecordKind, take_sleeper};
 use crate::shm::{LaneMemory, Layout, Mapping, RingMemory};
 
-/// Both sides of a ring without waiting, accounts or locks around them.
+/// A producer and a consumer of one ring in private memory, without the waiting, accounts or locks of a channel.
 #[derive(Debug)]
 pub struct Ring {
     producer: Producer<RingMemory>,
@@ -25,7 +25,7 @@ impl Ring {
         Self { producer: Producer::new(memory()), consumer: Consumer::new(memory(), 64) }
     }
 
-    /// Publishes a record. Returns `false` if there is no room.
+    /// Publishes a message with the bytes `bytes` in the ring. Returns `false` if the ring has no room for it.
     #[inline]
     pub fn publish(&mut self, bytes: &[u8]) -> bool {
         if self.producer.push(bytes) {
@@ -40,8 +40,8 @@ impl Ring {
         })
     }
 
-    /// Copies the next record into `buffer` and takes it out of the ring. Returns its number of bytes; `None` if there
-    /// is no record.
+    /// Copies the next message of the ring into `buffer` and takes it out of the ring. Returns the length of the
+    /// message in bytes; `None` if the ring is empty. Panics if `buffer` is shorter than the message.
     #[inline]
     pub fn take(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let Ok(NextRecord::Record(record)) = self.consumer.next_record() else { return None };
@@ -54,7 +54,7 @@ impl Ring {
     }
 }
 
-/// The sleep word of one side of a ring: the word in which that side says that it sleeps.
+/// The sleep word of one side of a ring: the word in which that side publishes whether it sleeps.
 #[derive(Debug, Default)]
 pub struct Sleeper(AtomicU32);
 
@@ -64,14 +64,15 @@ impl Sleeper {
         self.0.store(1, Ordering::SeqCst);
     }
 
-    /// Returns whether the side slept and this caller has to wake it. A sender asks so after every message.
+    /// Takes the sleeper: returns whether the side slept, and clears the word. After `true` this caller has to wake the
+    /// side. A sender asks so after every message.
     #[inline]
     pub fn take(&self) -> bool {
         take_sleeper(&self.0) != 0
     }
 }
 
-/// Reads a handle table for `handles` handles. Returns whether the table is valid.
+/// Decodes `table` as the handle table of a message with `handles` handles. Returns whether the table is valid.
 #[inline]
 pub fn table_is_sound(table: &[u8], handles: usize) -> bool {
     table_is_read(table, handles).is_ok()

@@ -28,9 +28,9 @@ enum Until {
 }
 
 impl Deadline {
-    /// The call does not block at all.
+    /// The deadline of a call that must not block at all.
     pub const NOW: Self = Self(Until::Now);
-    /// The call blocks for as long as it takes.
+    /// The deadline of a call that may block without a time limit.
     pub const NEVER: Self = Self(Until::Never);
 
     /// Returns the deadline that passes after `duration` from now; [`Deadline::NEVER`] if that time is too far away to
@@ -60,7 +60,7 @@ impl Deadline {
         }
     }
 
-    /// Returns the time from now until the deadline, but at most `limit`.
+    /// Returns the time from now until the deadline, but at most `limit`; zero if the deadline has passed.
     pub(crate) fn within(self, limit: Duration) -> Duration {
         self.remaining(Instant::now()).map_or(limit, |left| left.min(limit))
     }

@@ -26,21 +26,21 @@ use crate::blocked_on;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// A piece of work that runs once.
+/// A closure that the library defers until it holds no lock. It runs once.
 type Job = Box<dyn FnOnce() + Send>;
 
 static JOBS: PerProcess<Jobs> = PerProcess::new(Jobs::default);
 static RETRIES: PerProcess<Mutex<Retries>> =
     PerProcess::new(|| Mutex::new(Retries { when: None, again: BTreeMap::new() }));
 
-/// Whether any work waits: the flags [`HAS_JOBS`] and [`HAS_RETRIES`], plus [`ASIDE`] for each object that a thread has
-/// deferred.
+/// Whether any work is deferred in this process: the flags [`HAS_JOBS`] and [`HAS_RETRIES`], plus [`ASIDE`] for each
+/// object that a thread is still to drop.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 const HAS_JOBS: usize = 1;
 const HAS_RETRIES: usize = 2;
 const ASIDE: usize = 4;
 
-/// Jobs that wait for the next call of any thread, oldest first.
+/// Jobs (deferred closures) that run in the next call of any thread, oldest first.
 #[derive(Default)]
 struct Jobs(Mutex<VecDeque<Job>>);
 
@@ -59,8 +59,8 @@ impl Jobs {
         jobs.pop_front()
     }
 
-    /// Runs the jobs one by one. A job may call the library, and so call this function. If a job panics, the jobs
-    /// behind it wait for the next call.
+    /// Runs the deferred jobs one by one, oldest first. A job may call the library, and so call this function. If a job
+    /// panics, the jobs behind it stay in the queue until the next call.
     fn run(&self, pending: &AtomicUsize) {
         while pending.load(Ordering::Acquire) & HAS_JOBS != 0 {
             if let Some(job) = self.take(pending) {
@@ -70,19 +70,20 @@ impl Jobs {
     }
 }
 
-/// The failed actions that [`try_later`] has noted, and the earliest time for another attempt.
+/// The failed actions that [`try_later`] has recorded, and the earliest time at which they are tried again.
 struct Retries {
     when: Option<Instant>,
     again: BTreeMap<&'static str, fn()>,
 }
 
-/// Time before an action is tried again.
+/// How long a failed action waits before it is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The objects that one thread has deferred to be dropped.
+/// The objects of one thread that are to be dropped once the thread holds no lock of the library.
 struct Aside {
     things: RefCell<Vec<Box<dyn Any>>>,
-    /// Whether the thread is dropping them now: a destructor does not start to drop others.
+    /// Whether the thread is dropping its deferred objects now. A destructor that calls the library then does not begin
+    /// to drop them too.
     busy: Cell<bool>,
 }
 
@@ -94,12 +95,12 @@ impl Drop for Aside {
 
 thread_local! {
     static THINGS: Aside = const { Aside { things: RefCell::new(Vec::new()), busy: Cell::new(false) } };
-    /// Whether deferred work must not run in this thread now, as it holds locks of the library.
+    /// Whether this thread must not run deferred work now, because it holds locks of the library.
     static POSTPONED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Defers the dropping of an object until this thread holds no lock of the library. If the thread is ending, drops it
-/// here.
+/// Defers the dropping of `thing` until this thread holds no lock of the library. If the thread is ending, drops
+/// `thing` now.
 pub(crate) fn drop_later(thing: Box<dyn Any>) {
     let mut thing = Some(thing);
     let _ = THINGS.try_with(|aside| {
@@ -113,14 +114,14 @@ fn drop_one(thing: Box<dyn Any>) {
     drop(thing);
 }
 
-/// Defers a job to the next call of any thread that holds no lock of the library.
+/// Defers `job`: some thread runs it in its next call that holds no lock of the library.
 #[cold]
 pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
     JOBS.get().add(Box::new(job), &PENDING);
 }
 
-/// Has a later call run `again` after a pause of [`PAUSE`]. `what` names the action; actions of one name are tried
-/// once.
+/// Has a later call of any thread run `again`, a failed action, after a pause of [`PAUSE`]. `what` names the action; of
+/// several actions with one name only the last runs.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
     let mut retries = unpoisoned(RETRIES.get());
@@ -129,8 +130,8 @@ pub(crate) fn try_later(what: &'static str, again: fn()) {
     PENDING.fetch_or(HAS_RETRIES, Ordering::Release);
 }
 
-/// Keeps deferred work from running in this thread while `act` runs, which may drop channels while the library holds
-/// locks.
+/// Runs `act`, and keeps this thread from running deferred work meanwhile. For code that may drop channels while it
+/// holds locks of the library.
 pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -142,7 +143,8 @@ pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Runs all deferred work. The caller holds no lock.
+/// Runs all work that was deferred to this call: this thread's objects to drop, due retries, and jobs. The caller must
+/// hold no lock of the library. Costs one load if no work is deferred.
 #[inline]
 pub(crate) fn run() {
     if PENDING.load(Ordering::Relaxed) != 0 {
@@ -150,7 +152,8 @@ pub(crate) fn run() {
     }
 }
 
-/// Runs all deferred work if a call has failed. The caller holds no lock.
+/// Runs all deferred work if `result`, that of a call of the library, is an error; returns `result`. The caller must
+/// hold no lock of the library.
 #[inline]
 pub(crate) fn run_if_failed<T, E>(result: Result<T, E>) -> Result<T, E> {
     if result.is_err() {
@@ -172,7 +175,7 @@ fn run_all() {
     });
 }
 
-/// Drops the objects that this thread has deferred.
+/// Drops the objects whose dropping this thread has deferred. Does nothing within a destructor that this function runs.
 fn drop_aside() {
     struct Busy;
     impl Drop for Busy {
@@ -190,7 +193,8 @@ fn drop_aside() {
     }
 }
 
-/// Tries the failed actions again if it is time. An action that fails once more registers itself again.
+/// Runs the failed actions that are to be tried again, if their pause is over. An action that fails once more records
+/// itself again.
 fn try_again() {
     if PENDING.load(Ordering::Acquire) & HAS_RETRIES == 0 {
         return;
@@ -205,8 +209,8 @@ fn try_again() {
     again.into_values().for_each(|again| again());
 }
 
-/// Objects that this thread drops one after the other, though dropping one may add others. Otherwise a peer could make
-/// a chain of them that overflows the stack.
+/// The objects that this thread still has to drop, one after the other, while dropping one may add others. Otherwise a
+/// peer could make a chain of objects whose nested drops overflow the stack.
 pub(crate) struct InTurn<T>(RefCell<Option<Vec<T>>>);
 
 impl<T: 'static> InTurn<T> {
@@ -214,13 +218,13 @@ impl<T: 'static> InTurn<T> {
         Self(RefCell::new(None))
     }
 
-    /// Returns whether this thread is dropping such objects now; `None` if the thread is ending.
+    /// Returns whether this thread is dropping the objects of `turn` now; `None` if the thread is ending.
     pub(crate) fn is_at_it(turn: &'static LocalKey<Self>) -> Option<bool> {
         turn.try_with(|turn| turn.0.borrow().is_some()).ok()
     }
 
-    /// Drops all of `things` by `each`. Within another such call on this thread, leaves them to that outer call. The
-    /// outermost call runs `first` before.
+    /// Drops each of `things` by calling `each`. In a call nested in another one on this thread, only adds `things` to
+    /// those that the outermost call drops. The outermost call runs `first` before it drops any.
     pub(crate) fn let_go(turn: &'static LocalKey<Self>, things: Vec<T>, first: impl FnOnce(), mut each: impl FnMut(T)) {
         let mut things = Some(things);
         let is_outermost = turn.try_with(|turn| match &mut *turn.0.borrow_mut() {
@@ -268,7 +272,8 @@ mod tests {
         }
     }
 
-    /// An object that records its drop, and first defers another object.
+    /// An object of the tests whose destructor records its name. Before that, the destructor defers the dropping of the
+    /// object in the third field, if there is one.
     struct Noisy(Log, &'static str, Option<Box<Noisy>>);
 
     impl Drop for Noisy {
@@ -367,7 +372,7 @@ mod tests {
         assert!(!unpoisoned(RETRIES.get()).again.contains_key("a test"));
     }
 
-    /// A link of a chain that drops the next link.
+    /// An object of the tests whose destructor drops the next object of a chain.
     struct Chain(Option<Box<Chain>>);
 
     thread_local! {

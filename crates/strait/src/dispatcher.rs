@@ -46,67 +46,73 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
 
-/// The most messages of one channel that wait in its queue for the dispatcher.
+/// The most messages of one channel that a dispatcher has received and its handler has not handled yet.
 const MOST_QUEUED: usize = 64;
 
-/// The most messages received from one channel at a time before other channels have their turn.
+/// The most messages that a dispatcher or pump receives from one channel in a row before other channels have their
+/// turn.
 const MAX_CONSECUTIVE: usize = 32;
 
-/// Time after which a pump tries again to receive a message for which a descriptor was lacking or a limit was reached.
+/// How long a pump waits before it tries again to receive a message that it could not receive, because a descriptor or
+/// memory was lacking or a limit was reached.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// The wait-set key of the channel that becomes readable once the dispatcher was dropped.
+/// The wait-set key of the dispatcher's internal channel, which becomes readable once the dispatcher was dropped.
 const STOPPED: u64 = u64::MAX;
 
-/// What a dispatcher passes to a handler.
+/// The reason for which a dispatcher calls the handler of a channel: a message, or the end of the channel.
 #[derive(Debug)]
 pub enum Dispatched {
-    /// The next message of the channel.
+    /// The handler gets the next message of its channel.
     Message(Message),
-    /// No more messages will come, for the given reason: usually [`Error::PeerClosed`]. The handler is not called
-    /// again.
+    /// The handler's channel will bring no more messages, for the given reason: usually [`Error::PeerClosed`]. The
+    /// handler is not called again.
     Ended(Error),
 }
 
-/// A channel's key, the channel, what its handler is called with, and whether the channel is to be armed again because
-/// its queue is no longer full.
+/// The next call of a handler: the key of its channel, the channel, the argument of the handler, and whether the
+/// channel is to be armed again in the wait set, because its queue was full and has room now.
 type Next = (u64, Arc<Channel>, Dispatched, bool);
 
 type Handler = Rc<RefCell<dyn FnMut(&Channel, Dispatched)>>;
 
-/// The state of a channel that the dispatcher serves.
+/// The state of one channel that a dispatcher serves.
 #[derive(Debug)]
 struct Served {
     channel: Arc<Channel>,
     priority: u8,
     queue: VecDeque<Message>,
-    /// Why no more messages will come. The handler gets this after all queued messages.
+    /// The reason why the channel will bring no more messages; `None` while it may. The handler gets the reason after
+    /// all queued messages.
     ended: Option<Error>,
-    /// Whether the queue is full, so that nothing is received from the channel.
+    /// Whether the channel's queue in the dispatcher is full, so that no more messages are received from the channel.
     full: bool,
-    /// Whether the channel's key is in [`State::ready`].
+    /// Whether the channel's key is in [`State::ready`], the queues of channels whose handlers are to be called.
     ready: bool,
-    /// Whether the channel's handler is running.
+    /// Whether the handler of the channel runs now, so that it must not be called again.
     busy: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     served: BTreeMap<u64, Served>,
-    /// Keys of the channels that have something for their handlers, by priority. Each key is there at most once.
+    /// The keys of the channels that have a message or their end for their handlers, by priority. Each key is there at most once.
     ready: BTreeMap<u8, VecDeque<u64>>,
-    /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`] and has to be woken by a pump.
+    /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`], so that a pump that has received must wake
+    /// it.
     asleep: bool,
     /// The number of pumps.
     pumps: usize,
-    /// The key of the only channel, if the dispatcher waits on that channel itself. The channel is disarmed in the wait
-    /// set.
+    /// The key of the dispatcher's only channel, if the dispatcher receives from that channel without the wait set, in
+    /// which the channel is then disarmed. `None` if it uses the wait set or pumps.
     direct: Option<u64>,
-    /// Channels whose next message could not be received for now. They are disarmed in the wait set.
+    /// The channels from which the last attempt to receive failed for lack of a resource. They are disarmed in the wait
+    /// set until they are tried again.
     failed: Vec<Failed>,
 }
 
-/// A channel whose next message could not be received for now, the reason, and when that was.
+/// A channel from which an attempt to receive failed for lack of a resource: its key, the error, and the time of the
+/// attempt.
 #[derive(Debug)]
 struct Failed {
     key: u64,
@@ -114,13 +120,13 @@ struct Failed {
     at: Instant,
 }
 
-/// From where the dispatcher gets messages.
+/// How a dispatcher gets its next messages now.
 enum Source {
-    /// The pumps receive; the dispatcher takes messages from the queues.
+    /// `Pumps`: the pumps, in other threads, receive into queues, and the dispatcher takes messages from the queues.
     Pumps,
-    /// The dispatcher receives from its only channel, of this key.
+    /// `Channel`: the dispatcher receives directly from its only channel. The fields are the key and the channel.
     Channel(u64, Arc<Channel>),
-    /// The dispatcher receives from the channels for which the wait set has events.
+    /// `Set`: the dispatcher receives from those of its channels for which its wait set reports an event.
     Set,
 }
 
@@ -134,8 +140,8 @@ impl State {
         }
     }
 
-    /// Returns the next item of the channel with the highest priority that has one, and marks its handler as running.
-    /// `None` if no channel has anything.
+    /// Returns the next handler call: for the channel with the highest priority that has a message or its end. Marks
+    /// that channel's handler as running. `None` if no handler is to be called.
     fn next(&mut self) -> Option<Next> {
         loop {
             let mut entry = self.ready.last_entry()?;
@@ -163,8 +169,8 @@ impl State {
         }
     }
 
-    /// Decides from where the dispatcher gets messages now. The second value is a channel whose state in the wait set
-    /// has to change: to disarm for [`Source::Channel`], to arm otherwise.
+    /// Decides how the dispatcher gets messages now. The second value is a channel whose state in the wait set the
+    /// caller has to change, if any: to disarm for [`Source::Channel`], to arm otherwise.
     fn source(&mut self) -> (Source, Option<Arc<Channel>>) {
         let only = match self.served.iter().next() {
             // While the handler of the only channel runs, further messages of that channel have to wait.
@@ -190,19 +196,21 @@ impl State {
         }
     }
 
-    /// Returns why no message could be received from one of the served channels; `None` if there is no such channel.
+    /// Returns the error of a served channel from which the last attempt to receive failed for lack of a resource;
+    /// `None` if there is no such channel.
     fn failed(&self) -> Option<Error> {
         self.failed.iter().find(|failed| self.served.contains_key(&failed.key)).map(|failed| failed.error)
     }
 
-    /// Takes from the list the channels that failed at `until` or before and that are still served, so that they are
-    /// tried again.
+    /// Removes from the list of failed channels those whose attempt was at the time `until` or before. Returns those of
+    /// them that are still served, so that the caller tries them again.
     fn take_failed(&mut self, until: Instant) -> Vec<Arc<Channel>> {
         let due = self.failed.extract_if(.., |failed| failed.at <= until);
         due.filter_map(|failed| self.served.get(&failed.key)).map(|served| served.channel.clone()).collect()
     }
 
-    /// Notes that the handler of the channel `key` has returned. If the channel has more, its next item is now due.
+    /// Records that the handler of the channel `key` has returned. If the channel has further messages or has ended,
+    /// its handler is to be called again.
     fn done(&mut self, key: u64) {
         let Some(served) = self.served.get_mut(&key) else { return };
         served.busy = false;
@@ -215,14 +223,16 @@ impl State {
 #[derive(Debug)]
 struct DispatcherShared {
     set: WaitSet,
-    /// A channel in the wait set. It becomes readable when the dispatcher closes the other end.
+    /// A channel of the dispatcher to itself that is in the wait set. When the dispatcher is dropped, this end becomes
+    /// readable, which ends the waits of the pumps.
     stopped: Channel,
     state: Mutex<State>,
     news: Condvar,
 }
 
 impl DispatcherShared {
-    /// Stops serving the channel `key`. Returns whether it was served.
+    /// Stops serving the channel of the key `key`, and drops its queued messages. Returns whether the channel was
+    /// served.
     fn forget(&self, key: u64) -> bool {
         let served = unpoisoned(&self.state).served.remove(&key);
         if let Some(served) = &served {
@@ -231,8 +241,9 @@ impl DispatcherShared {
         served.is_some()
     }
 
-    /// Receives messages from the channel `key` into its queue until the channel is empty, the queue is full, or
-    /// [`MAX_CONSECUTIVE`] messages were received.
+    /// Receives messages from the channel of the key `key` into the channel's queue, until the channel is empty, the
+    /// queue is full, or [`MAX_CONSECUTIVE`] messages were received. Wakes the dispatcher's thread if it sleeps. Does
+    /// not block.
     fn receive(&self, key: u64) {
         let place = |served: &Served| (served.channel.clone(), MOST_QUEUED.saturating_sub(served.queue.len()));
         let Some((channel, room)) = unpoisoned(&self.state).served.get(&key).map(place) else { return };
@@ -274,7 +285,7 @@ impl DispatcherShared {
         }
     }
 
-    /// Arms again the channels that failed at `until` or before.
+    /// Arms again, in the wait set, the channels from which an attempt to receive failed at the time `until` or before.
     fn retry(&self, until: Instant) {
         let channels = unpoisoned(&self.state).take_failed(until);
         channels.iter().for_each(|channel| self.set.rearm_later(channel));
@@ -324,11 +335,11 @@ pub struct Dispatcher {
     shared: Arc<DispatcherShared>,
     handlers: RefCell<BTreeMap<u64, Handler>>,
     next: Cell<u64>,
-    /// Memory for the events of the wait set, kept between calls.
+    /// A buffer for the events that the wait set reports, kept between calls so that its memory is reused.
     events: RefCell<Vec<Event>>,
-    /// The other end of [`DispatcherShared::stopped`]. Dropping it ends the pumps.
+    /// The other end of [`DispatcherShared::stopped`]. Dropping this end makes the pumps return.
     _stop: Channel,
-    /// Keeps the dispatcher in its thread, whatever its handlers are.
+    /// A marker that keeps the dispatcher from being sent to another thread, even if its handlers could be.
     here: PhantomData<Rc<()>>,
 }
 
@@ -352,8 +363,8 @@ impl Dispatcher {
         Ok(Self { shared, _stop: stop, handlers, next, events, here: PhantomData })
     }
 
-    /// Serves a channel: [`dispatch`](Self::dispatch) calls `handler` in this thread with each message of the channel.
-    /// Channels of higher priority go first. Returns a key for [`stop`](Self::stop).
+    /// Serves `channel`: from now on [`dispatch`](Self::dispatch) calls `handler` in this thread with each message of
+    /// the channel. Channels of higher priority go first. Returns a key for [`stop`](Self::stop).
     ///
     /// The handler gets the channel, to answer on it. The handler may call anything, also this dispatcher's `serve`,
     /// `stop` and `dispatch`. A `dispatch` within a handler does not call that handler again: further messages of its
@@ -387,17 +398,17 @@ impl Dispatcher {
         Ok(key)
     }
 
-    /// Stops serving a channel and closes it. Messages that were received and not handled are dropped. Returns `false`
-    /// if the channel was not served any more.
+    /// Stops serving the channel of the key `key`, and closes the channel. Messages that were received and not handled
+    /// are dropped. Returns `false` if the channel was not served any more.
     pub fn stop(&self, key: u64) -> bool {
         let handler = self.handlers.borrow_mut().remove(&key);
         drop(handler);
         self.shared.forget(key)
     }
 
-    /// Makes a pump, which receives for this dispatcher. The dispatcher receives nothing by itself until the last pump
-    /// was dropped. Any number of pumps may run, each in a thread of its own; a pump receives only while one of its
-    /// methods runs.
+    /// Makes a pump, which receives messages for this dispatcher in another thread. While at least one pump exists, the
+    /// dispatcher receives nothing itself. Any number of pumps may run, each in a thread of its own; a pump receives
+    /// only while one of its methods runs.
     pub fn pump(&self) -> Pump {
         let mut state = unpoisoned(&self.shared.state);
         state.pumps += 1;
@@ -449,8 +460,8 @@ impl Dispatcher {
         Ok(called)
     }
 
-    /// Returns the next item for a handler, and waits for it until the deadline. `None` if the deadline has passed.
-    /// With `thoroughly`, asks the kernel for events at least once, even if the deadline has passed.
+    /// Returns the next handler call, and waits until there is one or the deadline has passed; `None` in the latter
+    /// case. With `thoroughly`, asks the kernel for events at least once, even if the deadline has passed.
     fn take(&self, deadline: Deadline, thoroughly: bool) -> Result<Option<Next>, Error> {
         let mut state = unpoisoned(&self.shared.state);
         let (mut looked, mut thoroughly) = (false, thoroughly);
@@ -511,7 +522,8 @@ impl Dispatcher {
         }
     }
 
-    /// Receives the next message of the only channel, whose queue is empty. Returns `None` if the deadline has passed.
+    /// Waits for the next message of `channel`, the dispatcher's only channel, whose queue is empty. Returns the
+    /// handler call for the message or for the end of the channel; `None` if the deadline has passed.
     fn receive_from(&self, key: u64, channel: Arc<Channel>, deadline: Deadline) -> Result<Option<Next>, Error> {
         let next = match channel.recv_by(deadline) {
             Ok(message) => Dispatched::Message(message),
@@ -527,7 +539,7 @@ impl Dispatcher {
         Ok(Some((key, channel, next, false)))
     }
 
-    /// Receives messages from the channels that have any now, without a wait.
+    /// Receives messages, into their queues, from the channels that have any now. Does not block.
     fn look(&self) -> Result<(), Error> {
         let mut events = self.events.take();
         let looked = self.shared.set.look(&mut events);
@@ -536,7 +548,8 @@ impl Dispatcher {
         looked
     }
 
-    /// Sleeps until a channel has something or the deadline has passed, and receives.
+    /// Blocks until a channel has something to receive or the deadline has passed, then receives messages into their
+    /// queues.
     fn wait(&self, deadline: Deadline) -> Result<(), Error> {
         let mut events = self.events.take();
         let waited = self.shared.set.wait(&mut events, deadline);
@@ -550,8 +563,8 @@ impl Dispatcher {
     }
 }
 
-/// Marks a channel whose handler runs. While the mark exists, the handler is not called again; dropping it ends that
-/// state.
+/// A mark that the handler of one channel runs. While this value exists, the handler is not called again; dropping it
+/// ends that, also if the handler panics.
 struct Busy<'a> {
     state: &'a Mutex<State>,
     key: u64,
@@ -564,7 +577,7 @@ impl Drop for Busy<'_> {
 }
 
 impl Drop for Dispatcher {
-    /// Closes the channels that the dispatcher serves, and ends its pumps.
+    /// Closes the channels that the dispatcher serves, and makes its pumps return.
     fn drop(&mut self) {
         if self.shared.stopped.end.born.is_elsewhere() {
             // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
@@ -575,7 +588,8 @@ impl Drop for Dispatcher {
     }
 }
 
-/// Receives for a [`Dispatcher`]. Once the last pump was dropped, the dispatcher receives by itself.
+/// Receives messages for a [`Dispatcher`] in another thread. Once the last pump was dropped, the dispatcher receives by
+/// itself.
 #[derive(Debug)]
 pub struct Pump {
     shared: Arc<DispatcherShared>,
@@ -599,7 +613,7 @@ impl Drop for Pump {
 }
 
 impl Pump {
-    /// Receives until the dispatcher is dropped. Sleeps while there is nothing to receive.
+    /// Receives messages for the dispatcher until the dispatcher is dropped. Sleeps while there is nothing to receive.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -608,8 +622,8 @@ impl Pump {
         Ok(())
     }
 
-    /// Waits until a channel has something or the deadline has passed, then receives. Returns `false` if the dispatcher
-    /// was dropped.
+    /// Waits until a channel of the dispatcher has something to receive or the deadline has passed, then receives it.
+    /// Returns `false` if the dispatcher was dropped.
     ///
     /// A message for which a descriptor or memory is lacking, or for which a limit is reached, stays in its channel. A
     /// pump does not report that; it tries again after 10 ms, if it runs then.

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// Bytes of the longest message that any channel takes; equal to [`MAX_MESSAGE`](crate::MAX_MESSAGE).
+/// The length in bytes of the longest message that any channel takes; equal to [`MAX_MESSAGE`](crate::MAX_MESSAGE).
 const LONGEST: usize = 256 << 20;
 
-/// The error number of a system call that a sandbox forbids.
+/// `EPERM`, the error number with which a system call fails that a sandbox forbids.
 const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
-/// The error number of a system call that the kernel lacks, or that a sandbox hides.
+/// `ENOSYS`, the error number with which a system call fails that the kernel lacks or a sandbox hides.
 const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 
-/// Why a call failed. The `Display` text of each error says what happened and what to do; `docs/errors.md` lists them
-/// all.
+/// The reason why a call of the library failed. The `Display` text of each error says what happened and what to do;
+/// `docs/errors.md` lists them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,8 +19,8 @@ pub enum Error {
     WouldBlock,
     /// The deadline passed before the call could finish. Nothing was sent or received.
     TimedOut,
-    /// The call would have to wait, and another thread has ended the waits of this end by an
-    /// [`Interrupter`](crate::Interrupter). Nothing was sent or received.
+    /// Another thread has ended the waits of this end by an [`Interrupter`](crate::Interrupter), and the call would
+    /// have had to wait. Nothing was sent or received.
     Interrupted,
     /// The other end was closed, or its process has ended. A receiving call fails so only after everything that the
     /// other end had sent was received.
@@ -41,7 +41,7 @@ pub enum Error {
     },
     /// The caller's buffer is too small for the next message. The message was not received, and stays the next one.
     BufferTooSmall {
-        /// The number of bytes in the next message, which the buffer must have room for.
+        /// The number of bytes in the next message, which is the least length of a buffer that can receive it.
         needed: usize,
     },
     /// A descriptor in the message is not open in this process. Nothing was sent.
@@ -54,35 +54,36 @@ pub enum Error {
     NotSealed,
     /// The region is mapped for writing, in this process or another one, so it cannot be sealed.
     StillMapped,
-    /// The range that the caller gave reaches past the end of the object.
+    /// The range that the caller gave reaches past the end of the object: a message, a region or a data pipe.
     OutOfRange {
         /// The number of bytes in the object: the end of the range that would be allowed.
         len: usize,
     },
-    /// The number of bytes is less than an element of the data pipe, or not a multiple of an element.
+    /// The number of bytes that the caller gave is smaller than an element of the data pipe, or not a multiple of the
+    /// element's size.
     NotElements {
         /// The number of bytes in an element of this data pipe.
         element: usize,
     },
-    /// This end of a data pipe was told to finish its stream, so it takes no more bytes.
+    /// The program has finished the stream of this data pipe, so the producer takes no more bytes.
     Finished,
-    /// The descriptor cannot become a region. The field holds the reason.
+    /// The descriptor that the caller gave cannot become a region. The field holds the reason.
     NotARegion(&'static str),
     /// The channel is in a wait set already, and a channel can be in one wait set only.
     InSet,
     /// The channel is not in this wait set.
     NotInSet,
-    /// Descriptors of the message did not arrive; the bytes of the message did. This process had no free descriptor,
-    /// holds as many for this peer as it may ([`Limits`](crate::Limits)), or takes none
+    /// Descriptors of the received message did not arrive; the bytes of the message did. This process had no free
+    /// descriptor, holds as many for this peer as it may ([`Limits`](crate::Limits)), or takes none
     /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
     HandlesLost {
-        /// The number of descriptors that were sent with the message.
+        /// The number of descriptors that the peer sent with the message.
         sent: usize,
-        /// The number of descriptors that arrived. This process has closed these again.
+        /// The number of the message's descriptors that arrived. This process has closed these again.
         arrived: usize,
     },
-    /// This process has no free descriptor for something that the channel needs. Nothing is lost: close some
-    /// descriptors, or raise the limit, and call again.
+    /// This process has no free descriptor for something that the call needs. Nothing is lost: close some descriptors,
+    /// or raise the limit, and call again.
     NoDescriptors,
     /// There is no memory or no address space for something that the call needs. Nothing is lost.
     NoMemory {
@@ -93,20 +94,21 @@ pub enum Error {
     /// may ([`Limits`](crate::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: drop
     /// messages and ends that came from the peer, or raise the limit, and call again.
     LimitReached(Resource),
-    /// The peer broke the protocol, and its channel has ended. The field holds the reason. Links to other processes are
-    /// not affected.
+    /// The peer broke the protocol, and the channel has ended. The field says what was wrong.
+    /// Links to other processes are not affected.
     BadPeer(&'static str),
-    /// One of the two processes refused the connection. Nothing was exchanged.
+    /// The listener or the connecting process refused the connection. The field holds the reason. No message was
+    /// exchanged.
     Refused(Refusal),
     /// This process is the child of a `fork` without `exec`, and its parent had made the object (a channel, a wait set,
     /// a listener). Objects that the child makes itself work.
     Forked,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     NotASocket,
-    /// The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
-    /// a dot.
+    /// The name of the listener is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and
+    /// does not begin with a dot.
     BadName,
-    /// A listener uses this name, or the file of this name is not a listener of this user.
+    /// Another listener uses this name, or the file of this name is not a listener's socket of this user.
     NameTaken,
     /// No process listens under this name.
     NobodyThere,
@@ -114,7 +116,7 @@ pub enum Error {
     UnsafeDirectory(&'static str),
     /// The listener under this name, or the process that answered, belongs to another user than the expected one.
     WrongServer {
-        /// The user number of that listener or process.
+        /// The number of the user that owns the listener's socket or runs the process that answered.
         uid: u32,
     },
     /// The first line of this process's standard input was not an invitation.
@@ -130,12 +132,12 @@ pub enum Error {
     System {
         /// The name of the system call.
         call: &'static str,
-        /// The error number (`errno`) of the system call.
+        /// The error number (`errno`) with which the system call failed.
         code: i32,
     },
 }
 
-/// A resource that this process holds for a peer, and that has a limit.
+/// A resource that this process holds for a peer, and whose amount has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Resource {
@@ -171,24 +173,25 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Why one process refused the connection of the other. Both processes get the reason.
+/// The reason why one process refused the connection of another process. Both processes get the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The two processes have no version of the protocol in common.
     Version {
-        /// The lowest and the highest version that this process speaks.
+        /// The lowest and the highest protocol version that this process supports.
         ours: (u8, u8),
-        /// The lowest and the highest version that the other process speaks.
+        /// The lowest and the highest protocol version that the other process supports.
         theirs: (u8, u8),
     },
     /// The listener accepts invited processes only, and the token was missing, wrong, used before, or late.
     Token,
     /// The listener's policy does not accept this process.
     Policy,
-    /// The listener has as many pending connections as it takes: connections neither accepted nor refused yet.
+    /// The listener already has as many pending connections (neither accepted nor refused yet) as its limits permit. A
+    /// later attempt may succeed.
     Busy,
-    /// The other process gave a reason that this build does not know.
+    /// The other process refused with a reason that this build of the library does not know.
     Unknown,
 }
 

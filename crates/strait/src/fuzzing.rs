@@ -12,28 +12,29 @@ pub use crate::os::fuzz_hooks::{at_step, no_more_steps, number_tokens};
 use crate::ring::{Consumer, Header, NextRecord, Producer, RecordKind};
 use crate::shm::{LaneMemory, Layout, Mapping};
 
-/// Describes every open link to another process, and why the link stays open.
+/// Returns a description of every open link to another process, each with the reason why the link stays open.
 pub fn links() -> Vec<String> {
     crate::link::routes::retention::describe_all()
 }
 
-/// Checks that any bytes are either refused or decoded to a packet that stays the same when it is encoded and decoded
-/// again.
+/// Checks that `bytes` either do not decode to a packet, or decode to a packet that stays the same when it is encoded
+/// and decoded again.
 pub fn packet(bytes: &[u8]) {
     if let Some(packet) = Packet::decode(bytes) {
         assert_eq!(Packet::decode(&packet.encode()), Some(packet));
     }
 }
 
-/// Checks that any bytes are either refused or read as a handle table. The first byte chooses the number of handles.
+/// Checks that decoding arbitrary bytes as a handle table either fails or succeeds, and does not panic. The first byte
+/// chooses the number of handles.
 pub fn table(bytes: &[u8]) {
     if let Some((handles, bytes)) = bytes.split_first() {
         let _: Result<(), Error> = table_is_read(bytes, usize::from(*handles % 8));
     }
 }
 
-/// Runs both sides of a ring, in memory to which a third party writes what `program` says. Each instruction has four
-/// bytes.
+/// Runs both sides of a ring, as `program` says, while a third party writes to their memory. The first byte chooses the
+/// size of the ring; each further instruction of `program` has four bytes.
 pub fn ring(program: &[u8]) {
     let Some((size, program)) = program.split_first() else { return };
     let cells = 4usize << (size % 4);

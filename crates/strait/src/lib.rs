@@ -29,7 +29,7 @@ mod trap;
 mod wait_set;
 mod wake;
 
-/// Compiles and runs the examples of the documents as tests.
+/// Compiles and runs the code examples of the project's Markdown documents as tests.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../docs/messages.md")]
@@ -46,7 +46,8 @@ mod documents {
     struct Async;
 }
 
-/// Internals for the crates of this workspace that wrap this crate for C. Not part of the interface.
+/// Internals for the crates of this workspace that wrap this crate for other languages. Not part of the public
+/// interface.
 #[doc(hidden)]
 pub mod bindings {
     pub use crate::os::fork::PerProcess;

@@ -21,41 +21,44 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, WaitSet};
 
-/// How a trap ended, as its handler is told.
+/// The reason why a trap sprang, as its handler gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sprung {
-    /// A condition was met. The status is that of the channel when the handler was about to be called; other threads
-    /// may have received messages by then. The status is empty if another thread was using the channel at that moment.
+    /// One of the trap's conditions was met. The field is the status of the channel when the handler was about to be
+    /// called; other threads may have received messages by then. The status is empty if another thread was using the
+    /// channel at that moment.
     Met(Status),
-    /// The number of messages or bytes in the conditions will never be queued, as the other end has closed, and the
-    /// trap had no other condition. The messages in the status can still be received.
+    /// The trap waited only for a number of queued messages or bytes, and that number will never be reached, because
+    /// the other end has closed. The messages that the status counts can still be received.
     Never(Status),
-    /// The channel was sent to another process, or dropped. Its conditions will never be met here.
+    /// The trap's channel was sent to another process, or dropped, so its conditions will never be met here.
     Removed,
 }
 
-/// The name of an armed trap, for [`Traps::cancel`]. A name is never used again for another trap.
+/// Identifies an armed trap, for [`Traps::cancel`]. No other trap of the same [`Traps`] ever has an equal id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrapId(u64);
 
-/// Error of [`Traps::arm`]: the trap was not armed. Its handler was not called and comes back.
+/// The error of [`Traps::arm`]: the trap was not armed. Its handler was not called, and this error gives it back.
 pub struct NotArmed<H> {
-    /// Why the trap was not armed.
+    /// The reason why the trap was not armed.
     pub reason: Reason,
     /// The handler that was given to [`Traps::arm`].
     pub handler: H,
 }
 
-/// Why a trap was not armed.
+/// The reason why [`Traps::arm`] has not armed a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A condition is met already. The status is that of the channel; it is empty if another thread is using the
-    /// channel at this moment.
+    /// The trap was not armed, because one of its conditions is met already. The field is the status of the channel; it
+    /// is empty if another thread is using the channel at this moment.
     Met(Status),
-    /// No condition is met or will ever be met: see [`Sprung::Never`].
+    /// The trap was not armed, because no condition is met or will ever be met: see [`Sprung::Never`]. The field is the
+    /// status of the channel.
     Never(Status),
-    /// An error of [`WaitSet::add`]; for example [`Error::InSet`] if the channel has a trap already.
+    /// The trap was not armed, because of an error of [`WaitSet::add`]; for example [`Error::InSet`] if the channel has
+    /// a trap already.
     Failed(Error),
 }
 
@@ -79,7 +82,7 @@ impl<H> fmt::Display for NotArmed<H> {
 
 impl<H> std::error::Error for NotArmed<H> {}
 
-/// A handler as a trait object that can be converted back to its own type.
+/// A trap's handler as a trait object that can be converted back to the handler's own type.
 trait Handler: Any + Send {
     fn call(self: Box<Self>, sprung: Sprung);
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
@@ -101,8 +104,8 @@ struct Trap {
     handler: Box<dyn Handler>,
 }
 
-/// The most handlers called in one dispatch, so that a handler that arms its trap again and again cannot keep a thread
-/// there.
+/// The most handlers that one call of [`Traps::dispatch`] calls, so that a handler that arms its trap again and again
+/// cannot keep a thread there.
 const MOST: usize = 64;
 
 /// One-shot traps on channels.
@@ -158,7 +161,7 @@ impl fmt::Debug for Traps {
 }
 
 impl Traps {
-    /// Makes a set of traps in which none is armed.
+    /// Makes a set of traps; none is armed yet.
     ///
     /// # Errors
     /// As [`WaitSet::new`].
@@ -167,11 +170,12 @@ impl Traps {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Arms a trap. Does not block.
+    /// Arms a trap on `channel`: a later [`dispatch`](Self::dispatch) calls `handler` once, when one of `conditions` is
+    /// met. Does not block.
     ///
     /// # Errors
-    /// The handler comes back, with the reason: [`Reason::Met`] if a condition is met already, [`Reason::Never`] if
-    /// none can be met any more, [`Reason::Failed`] otherwise.
+    /// [`NotArmed`] gives the handler back, with the reason: [`Reason::Met`] if a condition is met already,
+    /// [`Reason::Never`] if none can be met any more, [`Reason::Failed`] otherwise.
     pub fn arm<H>(&self, channel: &Channel, conditions: Conditions, handler: H) -> Result<TrapId, NotArmed<H>>
     where
         H: FnOnce(Sprung) + Send + 'static,
@@ -217,8 +221,9 @@ impl Traps {
         watch(&self.shared, &channel.end, conditions, handler)
     }
 
-    /// Removes a trap. Returns `true` if its handler will not be called; the handler was dropped then. Returns `false`
-    /// if the handler was called, is being called by another thread, or the trap was cancelled before.
+    /// Disarms and removes a trap. Returns `true` if its handler was not called and will not be called; the handler was
+    /// dropped then. Returns `false` if the handler was called, is being called by another thread, or the trap was
+    /// cancelled before.
     pub fn cancel(&self, trap: TrapId) -> bool {
         let Some(cancelled) = unpoisoned(&self.shared.armed).remove(&trap.0) else { return false };
         if let Some(end) = cancelled.end.upgrade() {
@@ -227,8 +232,8 @@ impl Traps {
         true
     }
 
-    /// Waits until traps have sprung or the deadline has passed, then calls their handlers. Returns the number of
-    /// handlers called, at most 64; 0 if the deadline has passed.
+    /// Waits until a trap springs or the deadline has passed, then calls the handlers of all traps that have sprung.
+    /// Returns the number of handlers called, at most 64; 0 if the deadline has passed.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -250,27 +255,27 @@ impl Traps {
         Ok(called)
     }
 
-    /// Returns the number of armed traps.
+    /// Returns the number of traps that are armed and have not sprung yet.
     pub fn len(&self) -> usize {
         unpoisoned(&self.shared.armed).len()
     }
 
-    /// Returns whether no trap is armed.
+    /// Returns whether no trap in this set of traps is armed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl AsFd for Traps {
-    /// Returns a descriptor that is readable whenever [`dispatch`](Self::dispatch) may have something to do; see [the
-    /// descriptor of a wait set](WaitSet#the-descriptor).
+    /// Returns a descriptor for event loops: it is readable whenever [`dispatch`](Self::dispatch) may have something to
+    /// do; see [the descriptor of a wait set](WaitSet#the-descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
     }
 }
 
-/// Arms a trap that arms itself again after each call of its handler. The returned name is that of the first trap; the
-/// later ones have other names.
+/// Arms a trap on `end` that arms a new trap each time its handler returns further conditions. Springs even if a
+/// condition is met already. The returned id is that of the first trap; the later ones have other ids.
 fn watch<H>(shared: &Arc<TrapsShared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
 where
     H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
@@ -290,8 +295,8 @@ where
 }
 
 impl TrapsShared {
-    /// Arms a trap. If a condition is met already and `springs` is true, the next dispatch springs the trap; if
-    /// `springs` is false, the trap is not armed.
+    /// Arms a trap on `end`. If a condition is met already and `springs` is true, the next dispatch calls the handler;
+    /// if `springs` is false, the trap is not armed, and the error gives the handler back.
     fn arm<H>(&self, end: &Arc<End>, conditions: Conditions, springs: bool, handler: H) -> Result<TrapId, NotArmed<H>>
     where
         H: FnOnce(Sprung) + Send + 'static,
