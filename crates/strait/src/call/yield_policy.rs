@@ -21,9 +21,9 @@ const SELDOM: u32 = 16;
 /// sleep take less. After a long yield, the next [`LEAST`] yields are skipped; after each further one twice as many, up
 /// to [`MOST`]. [`SOON`] short yields in a row reset the number.
 const LONG: Duration = Duration::from_micros(100);
-/// Number of yields that are skipped after the first long yield.
+/// Number of yields that are skipped after the first long yield (one of at least [`LONG`]).
 const LEAST: u32 = 64;
-/// The greatest number of yields that are skipped after a long yield.
+/// The greatest number of yields that are skipped after a long yield (one of at least [`LONG`]).
 const MOST: u32 = 4096;
 /// Number of short yields in a row after which the long yields before them no longer count.
 const SOON: u32 = 64;

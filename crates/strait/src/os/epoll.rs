@@ -39,7 +39,7 @@ pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
     matches!(epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags), Ok(()) | Err(Errno::EXIST))
 }
 
-/// Makes the epoll instance no longer watch `fd`. Does nothing if the instance does not watch the descriptor.
+/// Makes the epoll instance `epoll` no longer watch `fd`. Does nothing if the instance does not watch the descriptor.
 pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
     let _ = call("epoll_ctl(DEL)", || epoll::delete(epoll, fd));
 }

@@ -176,8 +176,8 @@ impl ConsumerShared {
         Ok(state)
     }
 
-    /// Returns whether a read would not have to wait: there is an element, the end of the stream, or an error to
-    /// report.
+    /// Returns whether a read would return at once: at least one element can be read, the stream has ended, or there is
+    /// an error to report.
     pub(super) fn has_news(&self, state: &mut State) -> bool {
         let element = u64::from(state.index.shape().element);
         self.look(state).is_err() || state.ended.is_some() || state.index.available() >= element
@@ -340,7 +340,8 @@ pub struct Unread<'a> {
 }
 
 impl Unread<'_> {
-    /// Returns the number of bytes, a whole number of elements; 0 at the end of the stream. The number does not change.
+    /// Returns the number of these unread bytes, a whole number of elements; 0 at the end of the stream. The number
+    /// does not change while this value exists.
     pub fn len(&self) -> usize {
         self.span.len
     }

@@ -16,8 +16,8 @@ const DOORBELLS: usize = 64;
 
 /// A side of a data pipe, writing or reading: the operations that differ between the two.
 pub(super) trait Side {
-    /// Announces in shared memory that this side is about to sleep, so that the other side sends a doorbell. The caller
-    /// must look once more after this call, and may sleep only then.
+    /// Announces in shared memory that this side is about to sleep, so that the other side sends a doorbell (an empty
+    /// message). After this call the caller must look once more for bytes or room, and may sleep only then.
     fn arm<W: Words>(words: &W);
     /// Takes back the announcement that this side sleeps. Returns whether the other side has already seen the
     /// announcement, so that a doorbell (an empty message that wakes this side) is in flight.
@@ -83,8 +83,8 @@ pub(super) enum Waited {
 pub(super) struct PipeCore {
     pub(super) channel: Channel,
     pub(super) memory: PipeMemory,
-    /// Whether a doorbell to the other side is still due: it could not be sent, because this process lacked a resource
-    /// that it needs to follow the other end to another process.
+    /// Whether a doorbell (an empty message that wakes the other side) is still due: it could not be sent, because this
+    /// process lacked a resource that it needs to follow the other end to another process.
     owes: AtomicBool,
 }
 
@@ -177,8 +177,9 @@ impl PipeCore {
         Error::WouldBlock
     }
 
-    /// Waits until `ready` returns true, the other end has closed, or the deadline has passed, which is an error. If
-    /// the other end has closed, the caller must look once more for what the other end did before.
+    /// Waits until `ready` returns true, the other end has closed, or the deadline has passed, which is an error.
+    /// `ready` looks for the bytes or the room that the caller needs. If the other end has closed, the caller must look
+    /// once more for what the other end did before.
     pub(super) fn wait<S: Side>(
         &self,
         sleeper: &mut Sleeper,

@@ -305,7 +305,7 @@ impl Room<'_> {
         self.span.len
     }
 
-    /// Returns `false`: there is room for at least one element.
+    /// Returns `false` always: this room is for at least one element.
     pub fn is_empty(&self) -> bool {
         self.span.len == 0
     }

@@ -40,7 +40,7 @@ use crate::sync::unpoisoned;
 /// The greatest number of handles that one message can carry: 64. No option can raise it.
 pub const MAX_HANDLES: usize = 64;
 
-/// Default of the greatest number of descriptors that one end may have in flight. The kernel counts descriptors in
+/// The greatest number of descriptors that one end may have in flight by default. The kernel counts descriptors in
 /// flight for the user, and a peer that does not receive must not use them all up.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 

@@ -15,8 +15,8 @@ pub(crate) use survey::Survey;
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer<M> {
     memory: M,
-    /// Position at which this ring began, in cells since the lane was made. When a larger ring replaces this one, the
-    /// count continues there.
+    /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane. A
+    /// larger ring that replaces a ring begins where that one ended.
     base: u64,
     /// Number of cells that this consumer has read since the lane was made.
     position: u64,

@@ -48,8 +48,7 @@ const CONTROL: u32 = 50;
 pub(crate) struct Layout(u64);
 
 impl Layout {
-    /// Number of bytes at the start of a control block: all its words lie in them. The whole control block has at most
-    /// 512 bytes.
+    /// All words of a control block lie within its first 128 bytes; the whole control block has at most 512 bytes.
     pub(super) const REACH: usize = 128;
 
     /// The layout of the first protocol version. It also holds for a peer that announces no layout in the handshake.

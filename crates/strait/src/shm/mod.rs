@@ -64,8 +64,7 @@ struct RetainedFd {
 /// memory, a descriptor costs more than the copy.
 pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 
-/// Range of the sizes in bytes, both bounds included, that received memory for one purpose can have if the peer is
-/// correct.
+/// The permitted sizes in bytes, both bounds included, of the memory that a peer sends for one purpose.
 pub(crate) type Sizes = RangeInclusive<usize>;
 
 /// Checks memory that a peer sent for both sides to write, before it is mapped: that its size is sealed and one of

@@ -220,8 +220,8 @@ impl RingMemory {
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(self.layout.offset64(word) + bytes).cast()) }
     }
 
-    /// Returns the word *quota*: the number of messages after which the consumer must give credit, as the producer
-    /// demands; 0 if the producer demands no number.
+    /// Returns the word *quota*, written by the producer: the number of messages after which the consumer must give
+    /// credit, whatever their size; 0 if the producer demands no such number.
     pub(crate) fn quota(&self) -> &AtomicU64 {
         self.word64(QUOTA)
     }

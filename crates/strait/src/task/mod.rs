@@ -99,8 +99,9 @@ impl Reactor {
         })
     }
 
-    /// Wakes the tasks whose channels are ready; returns the number of events handled. Call this when the reactor's
-    /// descriptor is readable, until it returns 0. Does not block. Wakers are called in this call, without locks.
+    /// Wakes the tasks whose channels, data pipes or calls are ready; returns the number of events handled. Call this
+    /// when the reactor's descriptor is readable, until it returns 0. Does not block. Wakers are called in this call,
+    /// without locks.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
