@@ -1,12 +1,12 @@
 //! The search through every state.
 
+use std::fmt::Debug;
+
 use stateright::{Checker, Model, Path};
 
-use crate::action::Action;
 use crate::configuration::Configuration;
 use crate::met::{Met, Seen};
 use crate::properties::Protocol;
-use crate::state::State;
 
 /// What a run found.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub fn explore(configuration: Configuration) -> Report {
 }
 
 /// The actions, and behind each the lines of the state that it changed.
-fn show(path: Path<State, Action>) -> String {
+pub(crate) fn show<S: Debug, A: Debug>(path: Path<S, A>) -> String {
     let (mut text, mut before) = (String::new(), String::new());
     for (state, action) in path.into_vec() {
         let now = format!("{state:?}");

@@ -6,6 +6,8 @@
 //! shortest way there is shown. The ring that ships is checked on its own, with weak memory, in `strait`'s
 //! `ring/tests/model.rs`; here every step is atomic and seen by all at once.
 //!
+//! The module [`links`] is a second model, of rules that are planned: which links two processes have, and when they close.
+//!
 //! # The protocol
 //!
 //! A **lane** is two rings, one each way, and a word, the *transfer word*. A ring ends with at most one **seal**, set by
@@ -196,6 +198,7 @@ pub mod configuration;
 pub mod end;
 pub mod explore;
 pub mod lane;
+pub mod links;
 pub mod met;
 pub mod properties;
 mod show;
