@@ -1,4 +1,4 @@
-//! A process of a scenario: what it does, how it takes errors, and what it checks before it ends.
+//! A process of a scenario: its calls, its reaction to errors, and its checks before it ends.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -14,19 +14,19 @@ use crate::ledger::{Ledger, Life};
 use crate::run::World;
 use crate::scenarios::Scenario;
 
-/// How a process ended.
+/// How a process of a scenario ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Ending {
-    /// It did not say: it was killed.
+    /// The process recorded no ending: it was killed.
     Killed = 0,
-    /// Everything went as without a fault.
+    /// The process did all that it does without a fault.
     Done = 1,
-    /// A channel was closed by whoever failed.
+    /// The process stopped because a channel was closed by the failure of another process.
     Closed = 2,
-    /// It could not go on after its own fault, and said which error that was.
+    /// The process could not continue after an error that its own fault caused, and recorded the error.
     GaveUp = 3,
-    /// Something is wrong, and it said what.
+    /// The process found a mistake, and recorded it.
     Wrong = 4,
 }
 
@@ -38,42 +38,42 @@ impl Ending {
     }
 }
 
-/// What a process has to reckon with.
+/// The failures that a process must be prepared for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Nothing fails: every call succeeds.
+    /// No failure: each call of this process succeeds.
     Success,
-    /// Others may end.
+    /// Other processes may end.
     Death,
-    /// The calls of others may be refused.
+    /// Calls of other processes may fail, so handles of their messages may be lost.
     Loss,
-    /// Its own calls may be refused.
+    /// Calls of this process may fail.
     Refusal,
 }
 
-/// Why a process does not go on.
+/// The reason why a process does not continue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stop {
     Closed,
     GaveUp(Error),
 }
 
-/// Tries of a call that was refused once.
+/// How often a failing call is made before that counts as a mistake.
 const TRIES: u32 = 4;
 
-/// How long a process may have something open after it has let go of all.
+/// How long a process may have something open after it has dropped everything.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Descriptors that a process has ready to send.
+/// The number of descriptors that a process has ready for sending.
 const FILES: usize = 16;
 
-/// One process of a scenario.
+/// A process of a scenario.
 pub(crate) struct Actor {
     number: usize,
     ledger: &'static Ledger,
     directory: PathBuf,
     expect: Expect,
-    /// Refusals since the last call that succeeded.
+    /// The number of failed calls since the last call that succeeded.
     refused: Cell<u32>,
     files: RefCell<Vec<OwnedFd>>,
     inode: u64,
@@ -86,13 +86,14 @@ impl Actor {
         &self.ledger.lives[self.number]
     }
 
-    /// Notes where the process is, so that one that hangs can be found.
+    /// Records the caller's line, so that the place is known if the process hangs.
     #[track_caller]
     fn at(&self) {
         self.life().line.store(Location::caller().line(), Ordering::Relaxed);
     }
 
-    /// What an error means. Returns if the call is to be tried again.
+    /// Judges an error. Returns `Ok` if the call is to be made again, and `Err` if the process is to stop. Panics if
+    /// nothing explains the error.
     #[track_caller]
     fn take(&self, error: Error) -> Played {
         let passes = matches!(
@@ -100,7 +101,7 @@ impl Actor {
             Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. } | Error::HandlesLost { .. }
         );
         match self.expect {
-            // A source could not take them along.
+            // The source of a moving end could not send these handles with the end.
             Expect::Loss if matches!(error, Error::HandlesLost { .. }) => Ok(()),
             Expect::Refusal if passes => {
                 fault::feed();
@@ -114,7 +115,7 @@ impl Actor {
         }
     }
 
-    /// Makes a call, and once more if it was refused.
+    /// Makes a call, and makes it again if it fails for a reason that passes.
     #[track_caller]
     pub(crate) fn call<T>(&self, call: impl FnMut() -> Result<T, Error>) -> Result<T, Stop> {
         self.at();
@@ -134,7 +135,7 @@ impl Actor {
         }
     }
 
-    /// The same with a call that never waits.
+    /// Makes a call that never waits, and makes it again as long as it would block or fails for a reason that passes.
     #[track_caller]
     pub(crate) fn until_it_does_not_block(&self, mut call: impl FnMut() -> Result<(), Error>) -> Played {
         self.call(|| {
@@ -147,13 +148,13 @@ impl Actor {
         })
     }
 
-    /// Makes a call that takes what it is given, so that it cannot be made twice.
+    /// Makes a call that consumes its arguments, so that it cannot be made twice. If it fails, the process stops.
     #[track_caller]
     pub(crate) fn once<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Stop> {
         self.at();
         match call() {
             Ok(done) => Ok(done),
-            // A socket that was refused a packet once.
+            // The socket was refused a packet once.
             Err(error @ (Error::WouldBlock | Error::NotASocket)) if self.expect == Expect::Refusal => {
                 Err(Stop::GaveUp(error))
             }
@@ -164,7 +165,7 @@ impl Actor {
         }
     }
 
-    /// The channel over a socket.
+    /// Makes a channel over a socket, with the usual options.
     #[track_caller]
     pub(crate) fn open(&self, socket: OwnedFd) -> Result<Channel, Stop> {
         self.open_with(socket, &options())
@@ -175,7 +176,7 @@ impl Actor {
         self.once(|| Channel::over(socket, options))
     }
 
-    /// Descriptors to send.
+    /// Takes `count` of the descriptors that are ready for sending.
     pub(crate) fn files(&self, count: usize) -> Vec<Handle> {
         let mut files = self.files.borrow_mut();
         let rest = files.len().checked_sub(count).expect("enough files");
@@ -194,13 +195,13 @@ impl Actor {
         self.ledger.streams[stream].accepted.load(Ordering::SeqCst)
     }
 
-    /// Sends the next message of a stream.
+    /// Sends the next message of a stream, with `len` bytes.
     #[track_caller]
     pub(crate) fn send(&self, stream: usize, channel: &Channel, len: usize) -> Played {
         self.send_with(stream, channel, len, Vec::new())
     }
 
-    /// The same with handles.
+    /// Sends the next message of a stream, with `len` bytes and these handles.
     #[track_caller]
     pub(crate) fn send_with(&self, stream: usize, channel: &Channel, len: usize, handles: Vec<Handle>) -> Played {
         let count = handles.len();
@@ -218,7 +219,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Sends the next message of a stream, which `send` makes, given its number.
+    /// Sends the next message of a stream by `send`, which is called with the number of the message.
     #[track_caller]
     pub(crate) fn send_made(&self, stream: usize, mut send: impl FnMut(u32) -> Result<(), Error>) -> Played {
         let number = self.attempt(stream, 1);
@@ -227,7 +228,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Sends so many messages of a stream as a row.
+    /// Sends the next messages of a stream as a batch; `lens` are their lengths in bytes.
     #[track_caller]
     pub(crate) fn send_row(&self, stream: usize, channel: &Channel, lens: &[usize]) -> Played {
         let first = self.attempt(stream, lens.len() as u32);
@@ -235,7 +236,7 @@ impl Actor {
         let mut row = row.iter().map(Outgoing::from).peekable();
         let mut refused = None;
         self.call(|| {
-            // The one that failed was taken out of the row.
+            // The iterator no longer has the message that failed, so it is sent alone.
             if let Some(failed) = refused.take() {
                 let failed: usize = failed;
                 channel.send(&content(stream, first + failed as u32, lens[failed])).map_err(|again| {
@@ -262,7 +263,7 @@ impl Actor {
         })
     }
 
-    /// Writes the next so many bytes of a stream, each of which counts as a message.
+    /// Writes the next `len` bytes of a stream to a data pipe. Each byte counts as a message.
     #[track_caller]
     pub(crate) fn write(&self, stream: usize, producer: &DataProducer, len: usize) -> Played {
         let first = self.attempt(stream, len as u32) as usize;
@@ -276,7 +277,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Reads the next bytes of a stream, so many at most. Returns how many came: 0 at its end, by when all must have come.
+    /// Reads at most `most` of the next bytes of a stream from a data pipe. Returns their number: 0 at the end of the
+    /// stream, by which all bytes must have arrived.
     #[track_caller]
     pub(crate) fn read(&self, stream: usize, consumer: &DataConsumer, most: usize) -> Result<usize, Stop> {
         let mut out = vec![0; most];
@@ -291,7 +293,7 @@ impl Actor {
         Ok(read)
     }
 
-    /// Checks a message that came: it must be the next of its stream.
+    /// Checks that a received message is the next of its stream.
     #[track_caller]
     pub(crate) fn check(&self, stream: usize, bytes: &[u8]) {
         let number = self.ledger.streams[stream].received.fetch_add(1, Ordering::SeqCst);
@@ -300,7 +302,8 @@ impl Actor {
         assert!(number < attempted, "a message of stream {stream} that nobody sent");
     }
 
-    /// Receives the next message of a stream, with its handles; `None` for handles that found no free descriptor.
+    /// Receives the next message of a stream, which must have `len` bytes. Returns its handles; `None` if they were
+    /// lost for lack of descriptors.
     #[track_caller]
     pub(crate) fn recv_with(&self, stream: usize, channel: &Channel, len: usize) -> Result<Option<Vec<Handle>>, Stop> {
         let mut message = self.recv_by(stream, |message| channel.recv_to(message, Deadline::NEVER))?;
@@ -308,14 +311,14 @@ impl Actor {
         self.handles(message.take_handles())
     }
 
-    /// A message has come, which must be the next of its stream.
+    /// Checks that a received message has `len` bytes and is the next of its stream.
     #[track_caller]
     pub(crate) fn taken(&self, stream: usize, bytes: &[u8], len: usize) {
         assert_eq!(bytes.len(), len, "the length of a message of stream {stream}");
         self.check(stream, bytes);
     }
 
-    /// The handles that came with a message; `None` for those that found no free descriptor.
+    /// Returns the handles of a message; `None` if they were lost for lack of descriptors.
     #[track_caller]
     pub(crate) fn handles(&self, taken: Result<Vec<Handle>, Error>) -> Result<Option<Vec<Handle>>, Stop> {
         match taken {
@@ -329,7 +332,8 @@ impl Actor {
         }
     }
 
-    /// Receives a message; if that says that the stream has ended, all that was accepted before must have come.
+    /// Receives a message by `recv`. If `recv` says that the other end is closed, all messages accepted before this
+    /// call must have arrived.
     #[track_caller]
     pub(crate) fn recv_by(
         &self,
@@ -353,7 +357,7 @@ impl Actor {
         received
     }
 
-    /// Receives the next message of a stream, which has no handles.
+    /// Receives the next message of a stream, which must have `len` bytes and no handles.
     #[track_caller]
     pub(crate) fn recv(&self, stream: usize, channel: &Channel, len: usize) -> Played {
         let handles = self.recv_with(stream, channel, len)?;
@@ -361,7 +365,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Receives the next message of a stream, which has so many descriptors.
+    /// Receives the next message of a stream, which must have `len` bytes and `count` descriptors.
     #[track_caller]
     pub(crate) fn recv_files(&self, stream: usize, channel: &Channel, len: usize, count: usize) -> Played {
         if let Some(handles) = self.recv_with(stream, channel, len)? {
@@ -379,7 +383,7 @@ impl Actor {
         }
     }
 
-    /// Receives the next message of a stream, which has an end of a channel.
+    /// Receives the next message of a stream, which must have `len` bytes and one channel end. Returns the end.
     #[track_caller]
     pub(crate) fn recv_end(&self, stream: usize, channel: &Channel, len: usize) -> Result<Channel, Stop> {
         match self.recv_with(stream, channel, len)? {
@@ -391,7 +395,8 @@ impl Actor {
         }
     }
 
-    /// Receives that a stream has ended because the other side closed it.
+    /// Waits until the other end of the channel is closed. No message may arrive before, and all accepted ones must
+    /// have arrived.
     #[track_caller]
     pub(crate) fn recv_end_of(&self, stream: usize, channel: &Channel) -> Played {
         self.ended(stream, |actor| {
@@ -407,37 +412,37 @@ impl Actor {
         Ok(())
     }
 
-    /// Where there may be names.
+    /// Returns the directory in which listeners have their names.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Whether another process has ended.
+    /// Returns whether the process with this number has ended.
     pub(crate) fn is_gone(&self, process: usize) -> bool {
         self.ledger.lives[process].gone.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the calls of others may be refused.
+    /// Returns whether calls of other processes may fail.
     pub(crate) fn others_may_be_refused(&self) -> bool {
         self.expect == Expect::Loss
     }
 
-    /// Which process of the scenario this is.
+    /// Returns the number of this process in its scenario.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
 
-    /// Whether its calls may fail.
+    /// Returns whether calls of this process may fail.
     pub(crate) fn may_be_refused(&self) -> bool {
         self.expect == Expect::Refusal
     }
 
-    /// Opens a gate.
+    /// Opens a gate, at which another process waits.
     pub(crate) fn open_gate(&self, gate: usize) {
         self.ledger.gates[gate].store(1, Ordering::SeqCst);
     }
 
-    /// Waits at a gate that another process opens; or until that has ended.
+    /// Waits until another process, `opener`, has opened a gate or has ended.
     #[track_caller]
     pub(crate) fn wait_at_gate(&self, gate: usize, opener: usize) {
         self.at();
@@ -447,21 +452,21 @@ impl Actor {
         }
     }
 
-    /// Writes down something that the judge of the scenario looks at.
+    /// Sets a bit in the mark of this process, for the judge of the scenario.
     pub(crate) fn mark(&self, bit: u32) {
         self.life().mark.fetch_or(bit, Ordering::SeqCst);
     }
 }
 
-/// In a process's mark: handles of a message found no free descriptor.
+/// Bit of a process's mark: handles of a message were lost for lack of descriptors.
 pub(crate) const LOST: u32 = 1 << 31;
 
-/// What processes use if nothing else is said: a thread that waits sleeps at once, so that runs resemble each other.
+/// Returns the usual options. A thread that waits sleeps at once, so that runs resemble each other.
 pub(crate) fn options() -> Options {
     Options::new().wait(Wait::Block)
 }
 
-/// The bytes of a message of a stream.
+/// Returns the bytes of message `number` of a stream, if it is `len` bytes long.
 pub(crate) fn content(stream: usize, number: u32, len: usize) -> Vec<u8> {
     let seed = (number as usize * 31 + stream * 7) as u64;
     let word = |index: u64| (seed + index).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
@@ -470,7 +475,7 @@ pub(crate) fn content(stream: usize, number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A byte of a stream of bytes.
+/// Returns byte `at` of a stream of bytes.
 fn byte(at: usize) -> u8 {
     (at * 7 + at / 251) as u8
 }
@@ -484,19 +489,19 @@ fn mappings() -> Vec<String> {
     maps.lines().filter(|line| line.contains("memfd:strait")).map(str::to_owned).collect()
 }
 
-/// What is done to a process.
+/// What is done to one process of a scenario.
 pub(crate) enum Fate {
-    /// Nothing, or it is somebody else's.
+    /// Nothing is done to the process.
     None,
-    /// Its steps are written down.
+    /// The steps of the process are recorded.
     Record,
-    /// It follows a plan.
+    /// The process follows a plan, such as `kill:mmap:1`.
     Plan(String),
-    /// It is interrupted by a signal all the time.
+    /// A signal interrupts the process all the time.
     Interrupted,
 }
 
-/// Plays a part of a scenario, in a process of its own, which ends with it.
+/// Plays one role of a scenario in this process, checks what is left, and ends the process.
 pub(crate) fn play(
     scenario: &Scenario,
     number: usize,
@@ -548,7 +553,7 @@ pub(crate) fn play(
                 }
             };
             life.ending.store(ending as u32, Ordering::SeqCst);
-            // An end for whose closing something lacked is closed soon after there is some.
+            // An end that could not be closed for lack of descriptors or memory is closed soon after there are some.
             let begin = Instant::now();
             while (descriptors() != before || !mappings().is_empty()) && begin.elapsed() < SETTLED {
                 std::thread::sleep(Duration::from_millis(5));
@@ -563,7 +568,7 @@ pub(crate) fn play(
             }
         }
     }
-    // SAFETY: it only ends this process, whose parent has state that is not ours to tidy up.
+    // SAFETY: the call only ends this process; exit handlers would act on state of its parent.
     unsafe { libc::_exit(0) }
 }
 

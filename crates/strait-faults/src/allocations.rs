@@ -1,15 +1,15 @@
-//! Counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
+//! An allocator that counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator with a counter in front.
+/// The system's allocator with a counter of allocated bytes.
 #[derive(Debug)]
 pub(crate) struct Counting;
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that this process has allocated and not freed.
+/// Returns the number of bytes that this process has allocated and not freed.
 pub(crate) fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }

@@ -1,6 +1,7 @@
-//! The errors that each system call of the library can give, as its manual page and sandboxes have them.
+//! The errors that each system call of the library can give, by its manual page or because of a sandbox.
 
-/// The calls, by the names that the library gives them, and their errors. Those without any are not to be refused.
+/// The system calls, by the names that the library gives them, and the errors that the matrix makes them return. A
+/// call without an entry is never made to fail.
 const ERRORS: &[(&str, &[&str])] = &[
     ("accept", &["ECONNABORTED", "EINTR", "EMFILE", "ENFILE", "ENOMEM", "EPERM"]),
     ("bind", &["EACCES", "ENOMEM", "ENOSPC", "EPERM"]),
@@ -43,7 +44,8 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("read", &["EAGAIN", "EINTR"]),
     ("recvfrom", &["ECONNRESET", "EINTR", "ENOBUFS", "ENOMEM"]),
     ("recvmsg(MSG_PEEK)", &["ECONNRESET", "EINTR", "ENOBUFS", "ENOMEM"]),
-    // That the peer has gone is so when the kernel says it, and that the socket is full as well: scenarios have both.
+    // EPIPE and EAGAIN are missing: the kernel gives them when the peer is gone or the socket is full; scenarios have
+    // both.
     ("sendmsg", &["EINTR", "EMSGSIZE", "ENOBUFS", "ENOMEM", "EPERM", "ETOOMANYREFS"]),
     ("rt_sigprocmask", &["ENOSYS", "EPERM"]),
     ("rt_sigtimedwait", &["EAGAIN", "EINTR"]),
@@ -59,7 +61,8 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("write", &["EAGAIN", "EINTR"]),
 ];
 
-/// Calls that nobody else can see, besides those that have a point of their own right before them.
+/// System calls that no other process can see. Killing a process before such a call tests nothing new. Calls with a
+/// fault point of their own right before them are listed too.
 const INVISIBLE: &[&str] = &[
     "epoll_create1",
     "epoll_ctl",
@@ -95,12 +98,12 @@ const INVISIBLE: &[&str] = &[
     "write",
 ];
 
-/// The errors that a call can give; `None` if the point is no call that can fail.
+/// Returns the errors that the system call `point` can give; `None` if `point` is no call that can fail.
 pub(crate) fn errors(point: &str) -> Option<&'static [&'static str]> {
     ERRORS.iter().find(|(call, _)| *call == point).map(|(_, errors)| *errors)
 }
 
-/// Whether others can see the step.
+/// Returns whether other processes can see the step `point`.
 pub(crate) fn is_visible(point: &str) -> bool {
     !INVISIBLE.contains(&point)
 }

@@ -1,15 +1,15 @@
-//! A signal that comes all the time, whose handler does nothing: every call that sleeps fails with `EINTR`.
+//! A periodic signal whose handler does nothing, so that each system call that sleeps fails with `EINTR`.
 
 use std::time::Duration;
 
-/// Has this process interrupted every so often.
+/// Starts to interrupt this process with a signal every `interval` (less than one second).
 pub(crate) fn every(interval: Duration) {
     extern "C" fn nothing(_: libc::c_int) {}
     let micros = libc::suseconds_t::from(interval.subsec_micros());
     set(micros, Some(nothing));
 }
 
-/// Has it interrupted no more.
+/// Stops interrupting this process.
 pub(crate) fn no_more() {
     set(0, None);
 }
@@ -20,7 +20,7 @@ fn set(micros: libc::suseconds_t, handler: Option<extern "C" fn(libc::c_int)>) {
     unsafe {
         if let Some(handler) = handler {
             let mut action: libc::sigaction = std::mem::zeroed();
-            // Without SA_RESTART.
+            // SA_RESTART is not set, so system calls are not restarted.
             action.sa_sigaction = handler as *const () as usize;
             libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
         }

@@ -1,51 +1,52 @@
-//! What the processes of a scenario and whoever watches them write down, in memory that outlives each of them.
+//! The record of a scenario, in shared memory that outlives each process. The scenario's processes and the watching
+//! process write it.
 //!
-//! A **stream** is a row of messages from the holder of one end to the holder of the other, whoever that is at the time.
-//! The sender writes down that it tries to send one, and then that it was accepted; the receiver what it received. So
-//! when any of them dies it is known what must arrive.
+//! A **stream** is the sequence of messages from the holder of one end to the holder of the other, even if the ends
+//! move. The sender records that it tries to send a message, and then that the message was accepted; the receiver
+//! records what it received. So if any of the processes dies, the record shows which messages must arrive.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// Most processes in a scenario.
+/// The largest number of processes in a scenario.
 pub(crate) const PROCESSES: usize = 4;
-/// Streams of a scenario.
+/// The number of streams that a scenario can use.
 pub(crate) const STREAMS: usize = 16;
-/// Bytes that a process can write of itself.
+/// The number of bytes of text that a process can write into its [`Life`].
 const TEXT: usize = 64 << 10;
 
-/// How far a stream is.
+/// How far a stream (the messages sent by one end of a channel, wherever the end moves) has come.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Messages that somebody tried to send.
+    /// The number of messages that a sender tried to send, counted before each call.
     pub(crate) attempted: AtomicU32,
-    /// Messages of which sending said that they were accepted.
+    /// The number of messages whose send call returned success.
     pub(crate) accepted: AtomicU32,
-    /// Messages received.
+    /// The number of messages received.
     pub(crate) received: AtomicU32,
 }
 
-/// What is known of a process.
+/// The record of one process of a scenario.
 #[derive(Debug)]
 pub(crate) struct Life {
-    /// Whether it has ended; the watcher says so.
+    /// 1 once the process has ended; set by the watching process.
     pub(crate) gone: AtomicU32,
-    /// The line that it is at.
+    /// The line of source code that the process has come to.
     pub(crate) line: AtomicU32,
-    /// How it ended, as in [`crate::actor::Ending`]; 0 if it did not say.
+    /// How the process ended, as a number of [`crate::actor::Ending`]; 0 if it recorded nothing.
     pub(crate) ending: AtomicU32,
-    /// Whether it came to its fault.
+    /// 1 if the process has come to its fault.
     pub(crate) is_past: AtomicU32,
-    /// What it has to show, by scenario.
+    /// Bits that the scenario's judge evaluates; their meaning depends on the scenario.
     pub(crate) mark: AtomicU32,
-    /// Bytes that it had allocated at its end more than at its begin.
+    /// How many more bytes the process had allocated at its end than at its start.
     pub(crate) bytes: AtomicU64,
     length: AtomicU32,
     text: [AtomicU8; TEXT],
 }
 
-/// All of it.
+/// The record of a scenario: its streams, gates and processes.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) streams: [Stream; STREAMS],
@@ -54,17 +55,17 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger that the processes started from now on share with this one.
+    /// Creates a ledger that this process shares with the processes that it forks from now on.
     pub(crate) fn new() -> &'static Self {
         let (len, access) = (size_of::<Self>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a null hint makes the kernel choose fresh address space.
         let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::SHARED) };
-        // SAFETY: fresh zeroed memory of the right size, aligned to a page, never unmapped; all zeroes are a ledger, and
-        // every process that has it uses it as atomics only.
+        // SAFETY: the memory is fresh, zeroed, of the right size, aligned to a page and never unmapped. All zeroes
+        // are a valid ledger, and every process accesses it by atomics only.
         unsafe { &*memory.expect("memory for a ledger").cast::<Self>() }
     }
 
-    /// Forgets everything.
+    /// Resets the ledger for the next run, except for the texts' bytes and the counts of allocated bytes.
     pub(crate) fn clear(&self) {
         for stream in &self.streams {
             for count in [&stream.attempted, &stream.accepted, &stream.received] {
@@ -83,7 +84,7 @@ impl Ledger {
 }
 
 impl Life {
-    /// Writes down what there is to say. What is too long is cut off.
+    /// Appends `text` to the text of the process. Text that does not fit is cut off.
     pub(crate) fn say(&self, text: &str) {
         let begin = self.length.load(Ordering::SeqCst) as usize;
         let free = &self.text[begin..];
@@ -93,7 +94,7 @@ impl Life {
         self.length.store((begin + text.len().min(free.len())) as u32, Ordering::SeqCst);
     }
 
-    /// What was said.
+    /// Returns the text that the process has written.
     pub(crate) fn said(&self) -> String {
         let length = self.length.load(Ordering::SeqCst) as usize;
         let bytes: Vec<u8> = self.text[..length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();

@@ -1,10 +1,11 @@
-//! The kill matrix: what becomes of Strait's channels when a process fails at any step.
+//! The kill matrix: tests what becomes of Strait's channels when a process fails at any step.
 //!
-//! A **scenario** is what two to four processes do with each other. It is run once in recording, which finds every
-//! [step](strait::fault) that each process comes to; then once for each process, step and **action**: at that step the
-//! process is killed, stopped for a while, forked and killed, or starved of descriptors, or the system call there fails.
-//! The processes check what they see themselves: nothing accepted is lost, everything comes in order and once, the right
-//! errors, and nothing left open, mapped or allocated. Whoever watches them sees that none hangs.
+//! A **scenario** is a short program for up to four processes. It first runs without a fault, which finds every
+//! [step](strait::fault) that each process comes to. Then it runs once for each process, step and **action**: at that
+//! step the process is killed, stopped for a while, forked and killed, or starved of descriptors, or the system call
+//! there fails. The processes themselves check that no accepted message is lost, that messages arrive in order and
+//! once, that errors are the right ones, and that nothing is left open, mapped or allocated. The watching process
+//! checks that none hangs.
 
 mod actor;
 mod allocations;
@@ -23,64 +24,64 @@ use clap::{Parser, ValueEnum};
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
-/// What is done to a process.
+/// What is done to a process at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Killed.
+    /// The process is killed.
     Kill,
-    /// Stopped for a while.
+    /// The process is stopped for a while (`--pause`).
     Stop,
-    /// Forked, and killed: the child holds its descriptors.
+    /// The process forks and is killed; its child keeps copies of its descriptors.
     Fork,
-    /// Denied any more descriptors, until it has an error from that.
+    /// The process gets no more descriptors until a call has failed for that reason.
     Starve,
-    /// Each system call fails once with each error.
+    /// Each system call fails once with each error that it can give.
     Fail,
-    /// A signal every 100 microseconds, in all processes.
+    /// A signal interrupts all processes every 100 microseconds.
     Interrupt,
 }
 
-/// Fails processes at every step, and looks what becomes of the others.
+/// Makes processes fail at every step, and checks how the others fare.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// What is done to them.
+    /// The actions to run.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["kill", "stop", "fork", "starve", "fail", "interrupt"])]
     actions: Vec<Action>,
-    /// Only these scenarios.
+    /// Run only these scenarios.
     #[arg(long, value_delimiter = ',')]
     scenarios: Vec<String>,
-    /// Runs one pair of so many.
+    /// Run only every Nth pair of step and action.
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Runs only so many of those pairs, drawn by the seed.
+    /// Run only this many of those pairs, drawn by the seed.
     #[arg(long)]
     draw: Option<usize>,
-    /// What the pairs are drawn by.
+    /// Random seed for the drawn pairs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Of a step that a process comes to more often than this, only the first, the last, and some between.
+    /// For a step that a process comes to more often than this, use the first time, the last, and some between.
     #[arg(long, default_value_t = 1000)]
     times: u32,
-    /// Pairs run at the same time.
+    /// Number of pairs run at the same time.
     #[arg(long, default_value_t = 6)]
     jobs: usize,
-    /// Seconds after which a process hangs.
+    /// Seconds after which a process counts as hanging.
     #[arg(long, default_value_t = 20)]
     deadline: u64,
     /// Milliseconds for which a process is stopped.
     #[arg(long, default_value_t = 4)]
     pause: u64,
-    /// Runs of each scenario under interrupts.
+    /// Number of runs of each scenario under interrupts.
     #[arg(long, default_value_t = 40)]
     interrupted: usize,
-    /// Runs this only: the number of the process, and what happens to it, such as 0:kill:mmap:1.
+    /// Run only this fault: the number of the process, and its plan, such as 0:kill:mmap:1.
     #[arg(long)]
     only: Option<String>,
-    /// Runs each pair so often.
+    /// Number of runs of each pair.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Lists the steps of each scenario, and runs nothing else.
+    /// List the steps of each scenario, and run nothing else.
     #[arg(long)]
     list: bool,
 }

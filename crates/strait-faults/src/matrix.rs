@@ -1,4 +1,4 @@
-//! All pairs of scenario and fault, and running them.
+//! The matrix: all pairs of a scenario and a fault, and the worker processes that run them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,16 +9,17 @@ use crate::run::{Fault, Limits, Outcome, World, run as run_once};
 use crate::scenarios::{SCENARIOS, Scenario};
 use crate::{Action, Arguments, calls};
 
-/// Runs of each scenario that find its steps. Those that depend on who was faster are not in every run.
+/// The number of runs that find the steps of each scenario. Steps that depend on which process is faster do not occur
+/// in every run.
 const RECORDINGS: usize = 4;
 
-/// Failures after which there is no point in going on.
+/// The number of mistakes after which the matrix stops.
 const ENOUGH: u32 = 30;
 
-/// The steps that each process of a scenario comes to, and what it keeps allocated.
+/// The steps that each process of a scenario comes to, each with how often, and how many bytes it keeps allocated.
 struct Recording {
     steps: Vec<BTreeMap<String, u32>>,
-    /// How often it came to each before it had said who it is.
+    /// For each process, how often it came to each step before it had sent its handshake.
     unknown: Vec<BTreeMap<String, u32>>,
     bytes: Vec<u64>,
 }
@@ -36,7 +37,7 @@ fn record(scenario: &Scenario, world: &World) -> Result<Recording, String> {
             let mut is_known = false;
             for step in life.said().lines() {
                 *times.entry(step.to_owned()).or_default() += 1;
-                // The greeting is the first packet; its point is before it.
+                // The handshake is the first packet; its fault point is before the packet is sent.
                 if step == "sendmsg" && !std::mem::replace(&mut is_known, true) {
                     recording.unknown[number] = times.clone();
                 }
@@ -52,12 +53,12 @@ fn record(scenario: &Scenario, world: &World) -> Result<Recording, String> {
     Ok(recording)
 }
 
-/// Which of the many times that a process comes to a step are tried.
+/// Returns which of the `all` times that a process comes to a step are tried, at most `most` of them.
 fn times(all: u32, most: u32) -> Vec<u32> {
     if all <= most {
         return (1..=all).collect();
     }
-    // The first and the last, and evenly between.
+    // The first and the last, and others evenly between them.
     let mut times: Vec<_> = (0..most).map(|index| 1 + index * (all - 1) / (most - 1).max(1)).collect();
     times.dedup();
     times
@@ -78,14 +79,14 @@ fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec
                             plan(format!("fail:{step}:{error}:{time}"));
                         }
                     }
-                    // What a process lacks shows at calls that nobody sees, too.
+                    // A lack of descriptors also shows at calls that no other process can see.
                     Action::Starve => plan(format!("starve:{step}:{time}")),
                     _ if !calls::is_visible(step) => {}
                     Action::Kill => plan(format!("kill:{step}:{time}")),
                     Action::Stop => plan(format!("stop:{step}:{time}")),
                     Action::Fork => {
-                        // Whose process it is that has an end nobody can know before it says so; and of one that moves to a
-                        // process that nobody met, not even then.
+                        // Other processes can notice the death if they know which process has the end: once it has
+                        // sent its handshake, but never if the end moves to a process that they never met.
                         let known = recording.steps.len() <= 2
                             && time > recording.unknown[victim].get(step).copied().unwrap_or(0);
                         plan(format!("{}:{step}:{time}", if known { "fork" } else { "fork?" }));
@@ -98,7 +99,7 @@ fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec
     faults
 }
 
-/// What the workers share.
+/// The counters that the worker processes share.
 struct Tally {
     next: AtomicU32,
     right: AtomicU32,
@@ -107,17 +108,18 @@ struct Tally {
     late: AtomicU32,
 }
 
-/// Memory shared with the processes that are started from now on.
+/// Creates the counters in memory that this process shares with the processes that it forks from now on.
 fn shared_tally() -> &'static Tally {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a null hint makes the kernel choose fresh address space.
     let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), size_of::<Tally>(), access, MapFlags::SHARED) };
-    // SAFETY: fresh zeroed memory of the right size, aligned to a page, never unmapped, used as atomics only.
+    // SAFETY: the memory is fresh, zeroed, of the right size, aligned to a page, never unmapped, and accessed by
+    // atomics only.
     unsafe { &*memory.expect("memory for a tally").cast::<Tally>() }
 }
 
-/// Runs what is asked for. Whether all is right.
+/// Runs the part of the matrix that the arguments select. Returns whether all runs were correct.
 pub(crate) fn run(arguments: &Arguments, limits: Limits) -> bool {
     crate::run::prepare();
     let world = World::new(limits);
@@ -193,7 +195,7 @@ fn run_in(world: &World, arguments: &Arguments, limits: Limits) -> bool {
     right
 }
 
-/// As many of them as are asked for, which the seed draws.
+/// Returns the elements that the seed draws, or all if the arguments ask for no draw.
 fn drawn<T>(mut all: Vec<T>, arguments: &Arguments) -> Vec<T> {
     let Some(count) = arguments.draw else { return all };
     let mut state = arguments.seed;
@@ -220,16 +222,16 @@ fn run_pairs(
     let tally = shared_tally();
     let mut workers = Vec::new();
     for _ in 0..arguments.jobs.max(1) {
-        // SAFETY: this process has one thread, so its child can do whatever it could.
+        // SAFETY: this process has one thread, so its child may do everything that this process may.
         match unsafe { libc::fork() } {
             0 => {
-                // SAFETY: it has this process killed when its parent ends.
+                // SAFETY: the call only has this process killed when its parent ends.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 crate::run::prepare();
                 let world = World::new(limits);
                 work(tally, pairs, &world);
                 world.end();
-                // SAFETY: it only ends this process.
+                // SAFETY: the call only ends this process.
                 unsafe { libc::_exit(0) }
             }
             pid => workers.push(rustix::process::Pid::from_raw(pid).expect("a process")),
@@ -256,7 +258,7 @@ fn work(tally: &Tally, pairs: &[(&Scenario, &Recording, Fault)], world: &World) 
         }
         let bytes = Some(&recording.bytes[..]);
         let mut outcome = run_once(scenario, fault, world, bytes);
-        // Whoever is faster comes to other steps.
+        // Which steps a process comes to can depend on which process is faster, so such a run is repeated.
         for _ in 0..3 {
             if outcome != Outcome::NotReached {
                 break;

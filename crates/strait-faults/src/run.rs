@@ -1,4 +1,4 @@
-//! Runs a scenario once, with one fault, and judges what became of it.
+//! Runs a scenario once with one fault, and judges the result.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ use crate::actor::{self, Ending, Expect, Fate, LOST};
 use crate::ledger::Ledger;
 use crate::scenarios::Scenario;
 
-/// A fault: what is done to which process.
+/// A fault: what is done to which process of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// Nothing. Every process writes down its steps.
+    /// No fault; each process records its steps.
     Record,
-    /// One follows a plan.
+    /// The process `victim` follows `plan`, such as `kill:mmap:1`; the others have no fault.
     Plan { victim: usize, plan: String },
-    /// All are interrupted all the time.
+    /// A signal interrupts all processes all the time.
     Interrupts,
 }
 
@@ -41,7 +41,7 @@ impl Fault {
         }
     }
 
-    /// Whether the error is one that says that the peer has gone.
+    /// Returns whether the plan makes a system call fail with an error that says that the peer is gone.
     fn is_hang_up(&self) -> bool {
         match self {
             Self::Plan { plan, .. } => ["EPIPE", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "ENOTCONN", "ESRCH"]
@@ -70,33 +70,33 @@ impl Fault {
     }
 }
 
-/// What came of it.
+/// The result of one run of a scenario.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All is as it should be.
+    /// The run was correct.
     Right,
-    /// The same, once those who have a dead process's descriptors let go of them.
+    /// The run was correct, but only after the child that held a dead process's descriptors had been ended.
     Late,
-    /// The process never came to the point of its fault.
+    /// The process never came to the step of its fault.
     NotReached,
-    /// What is not as it should be.
+    /// The run showed a mistake, which the text describes.
     Wrong(String),
 }
 
-/// Where scenarios are run.
+/// The surroundings of the scenarios that one process runs one after the other.
 #[derive(Debug)]
 pub(crate) struct World {
-    /// What its processes write down.
+    /// The record that the processes of a scenario write.
     pub(crate) ledger: &'static Ledger,
-    /// The file that they send each other.
+    /// The file that the processes send to each other.
     pub(crate) content: OwnedFd,
-    /// Where they have their names.
+    /// The directory in which listeners have their names.
     pub(crate) directory: PathBuf,
     pub(crate) limits: Limits,
 }
 
 impl World {
-    /// A new one, for the calling process.
+    /// Creates the surroundings: the ledger, the file and the directory.
     pub(crate) fn new(limits: Limits) -> Self {
         let directory = std::env::temp_dir().join(format!("strait-faults-{}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&directory).expect("a directory for names");
@@ -104,27 +104,29 @@ impl World {
         Self { ledger: Ledger::new(), content, directory, limits }
     }
 
-    /// Takes away what it left on disk.
+    /// Removes the directory.
     pub(crate) fn end(self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// How scenarios are run.
+/// Times that hold for each run of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// After which a process that still runs hangs.
+    /// How long a scenario may run; a process that still runs then hangs.
     pub(crate) deadline: Duration,
-    /// How long a stopped process stays so.
+    /// How long a stopped process stays stopped.
     pub(crate) pause: Duration,
 }
 
-/// Bytes that a process may keep beyond what it keeps without a fault: tables of the process that only grow.
+/// How many bytes a process may keep allocated beyond what it keeps without a fault, for tables of the process that
+/// only grow.
 const SLACK: u64 = 16 << 10;
 
-/// Lets a watcher wait for its children with a deadline, and take those of children that have died.
+/// Lets this process wait for its children with a deadline, and makes it the parent of orphaned descendants.
 pub(crate) fn prepare() {
-    // SAFETY: plain data; the calls change nothing but what signals this thread takes, and whose children are ours.
+    // SAFETY: the set is plain data; the calls only change this thread's signal mask and which orphans become its
+    // children.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -145,20 +147,24 @@ fn wait_for_a_child(limit: Duration) {
     }
 }
 
-/// How long others may take to see that a process has died which has left a child behind, if they can see it.
+/// How long the other processes may take to notice the death of a process whose child is still alive, if they can
+/// notice it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The same where they may not: then the child is ended before long.
+/// How long the child of a dead process may live if the other processes may be unable to notice the death; then the
+/// child is ended.
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Ends what the processes of a scenario have left behind, if there is anything.
+/// Kills all children of this process except `known`: those that the processes of a scenario left behind. Returns
+/// whether there were any.
 fn end_children_but(known: &[Pid]) -> bool {
     let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
     let others = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
     others.filter(|pid| !known.contains(pid)).filter(|pid| kill_process(*pid, Signal::KILL).is_ok()).count() > 0
 }
 
-/// Runs a scenario. `bytes` is what each process keeps allocated without a fault, if that is known.
+/// Runs a scenario once with a fault, and judges the result. `bytes` is how much each process keeps allocated without
+/// a fault, if that is known.
 pub(crate) fn run(scenario: &Scenario, fault: &Fault, world: &World, bytes: Option<&[u64]>) -> Outcome {
     world.ledger.clear();
     let mut watched = start(scenario, fault, world);
@@ -171,7 +177,7 @@ struct Watched {
     pids: Vec<Pid>,
     killed: Vec<bool>,
     stopped: bool,
-    /// What a dead process had left behind had to be ended, or others would have waited on.
+    /// Whether a child of a dead process had to be ended, because the other processes still waited.
     late: bool,
 }
 
@@ -180,7 +186,7 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     for (one, other) in scenario.sockets {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = pair.expect("socketpair");
-        // As who starts a process does: before anybody can say hello.
+        // As in the library, this is set before any process can send its handshake.
         for socket in [&ours, &theirs] {
             rustix::net::sockopt::set_socket_passcred(socket, true).expect("setsockopt");
         }
@@ -189,10 +195,10 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     }
     let mut pids = Vec::new();
     for number in 0..scenario.roles.len() {
-        // SAFETY: this process has one thread, so its child can do whatever it could.
+        // SAFETY: this process has one thread, so its child may do everything that this process may.
         match unsafe { libc::fork() } {
             0 => {
-                // SAFETY: it has this process killed when its parent ends.
+                // SAFETY: the call only has this process killed when its parent ends.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 let _ = setpgid(None, pids.first().copied());
                 let own = sockets.remove(&number).unwrap_or_default();
@@ -210,7 +216,8 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     Watched { pids, killed: vec![false; count], stopped: false, late: false }
 }
 
-/// Waits until all have ended; says what is known of those that have not when the time is up.
+/// Waits until all processes have ended. Returns a description of those that have not ended within the deadline, if
+/// there are any, and kills them.
 fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits, patience: Duration) -> Option<String> {
     let begin = Instant::now();
     let mut death: Option<Instant> = None;
@@ -255,7 +262,7 @@ fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits, patience: Durat
             }
         }
     }
-    // Those that hang, and what a process that forked has left behind.
+    // Kills processes that hang, and children that a forked process has left behind.
     let _ = kill_process_group(watched.pids[0], Signal::KILL);
     while wait(WaitOptions::empty()).is_ok() {}
     hang

@@ -1,14 +1,14 @@
-//! Processes that meet through names and invitations, or that have nobody to meet.
+//! Scenarios of processes that meet by name or by invitation, and of a process alone.
 
 use super::*;
 
-/// A process connects to another one by its name.
+/// A process connects to another one by name.
 pub(super) mod named {
     use super::*;
     use std::time::Duration;
     use strait::{Connector, Listener};
 
-    /// How often whoever waits for a visitor looks whether there can be one.
+    /// How long a server waits for a pending connection before it checks whether the client is gone.
     const LOOK: Duration = Duration::from_millis(5);
 
     pub(in crate::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
@@ -18,13 +18,13 @@ pub(super) mod named {
         greet(actor, |limit| listener.accept_by(limit))
     }
 
-    /// Lets in who comes, and talks to it.
+    /// Accepts the client by `accept`, and exchanges messages with it.
     pub(in crate::scenarios) fn greet(
         actor: &Actor,
         mut accept: impl FnMut(Duration) -> Result<Channel, Error>,
     ) -> Played {
         if actor.may_be_refused() {
-            // Whom it cannot let in it sends away.
+            // A client that the server cannot accept is refused.
             actor.mark(LOST);
         }
         loop {
@@ -35,10 +35,10 @@ pub(super) mod named {
                 Err(error) => Err(error),
             })?;
             match accepted.map(|channel| talk(actor, &channel)) {
-                // Nobody will come.
+                // The client is gone, so no process will connect.
                 None if gone => return Err(Stop::Closed),
                 None => {}
-                // It tries again.
+                // The client tries again.
                 Some(Err(Stop::Closed)) if actor.others_may_be_refused() && !gone => {}
                 Some(talked) => return talked,
             }
@@ -56,12 +56,12 @@ pub(super) mod named {
         visit(actor, &actor.call(|| connector.connect_by(Deadline::NEVER).map_err(nobody_is_closed))?)
     }
 
-    /// That nobody listens any more.
+    /// Turns the error that no process listens into *peer closed*: the server has ended.
     pub(in crate::scenarios) fn nobody_is_closed(error: Error) -> Error {
         if error == Error::NobodyThere { Error::PeerClosed } else { error }
     }
 
-    /// Talks to the server.
+    /// Exchanges messages with the server.
     pub(in crate::scenarios) fn visit(actor: &Actor, channel: &Channel) -> Played {
         actor.send_with(0, channel, 40, actor.files(1))?;
         actor.recv(1, channel, 50)
@@ -88,7 +88,7 @@ pub(super) mod invited {
 
     pub(in crate::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
-        // A server that was killed may have told nobody.
+        // A server that was killed may not have written the invitation.
         let line = actor.directory().join("line");
         let Some(file) = std::fs::File::open(line).ok().filter(|file| file.metadata().is_ok_and(|file| file.len() > 0))
         else {
@@ -96,13 +96,13 @@ pub(super) mod invited {
         };
         rustix::stdio::dup2_stdin(&file).expect("dup2");
         drop(file);
-        // Once, since an invitation is read once.
+        // An invitation can be read only once.
         let invited = || strait::invited(&options(), Deadline::NEVER).map_err(named::nobody_is_closed);
         named::visit(actor, &actor.once(invited)?)
     }
 }
 
-/// Channels within a process.
+/// A process uses channels whose two ends it has both.
 pub(super) mod within {
     use super::*;
 

@@ -1,7 +1,7 @@
-//! The scenarios: what two to four processes do with each other. Each is short, and does one thing.
+//! The scenarios: short programs for up to four processes, each of which tests one thing.
 //!
-//! A process that finds a channel closed by another's fault drops all that it has and ends; what it must have received
-//! before that, [`Actor`] checks.
+//! A process that finds a channel closed because of another process's fault drops everything and ends. [`Actor`]
+//! checks what the process must have received before that.
 
 mod meeting;
 mod moves;
@@ -21,16 +21,16 @@ use objects::{calls, pipe, regions};
 use outside::{descriptors, full_socket, grow, large, sealed};
 use ring::{call, close, connect, full, idle, row, small, spin, wait_set};
 
-/// What a process does with its sockets.
+/// A role of a scenario: a function that a process runs with its sockets.
 pub(crate) type Role = fn(&Actor, Vec<OwnedFd>) -> Played;
 
-/// Processes, the sockets between them, and what each does.
+/// A scenario: its processes, the sockets between them, and the role of each.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Which processes have a socket to each other.
+    /// The pairs of processes that have a socket to each other.
     pub(crate) sockets: &'static [(usize, usize)],
     pub(crate) roles: &'static [Role],
-    /// What must be so at the end besides what holds everywhere, given who was killed.
+    /// An additional check after the run. It gets the number of the process that was killed, if one was.
     pub(crate) judge: fn(&Ledger, Option<usize>) -> Result<(), String>,
 }
 
@@ -38,7 +38,7 @@ fn no_more(_: &Ledger, _: Option<usize>) -> Result<(), String> {
     Ok(())
 }
 
-/// All of them.
+/// All scenarios.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "connect", sockets: &[(0, 1)], roles: &[connect::one, connect::other], judge: no_more },
     Scenario { name: "small", sockets: &[(0, 1)], roles: &[small::one, small::other], judge: no_more },
@@ -103,7 +103,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "within", sockets: &[], roles: &[within::alone], judge: no_more },
 ];
 
-/// The only socket of a process.
+/// Returns the only socket of a process.
 pub(crate) fn only(mut sockets: Vec<OwnedFd>) -> OwnedFd {
     assert_eq!(sockets.len(), 1);
     sockets.remove(0)
@@ -113,7 +113,7 @@ pub(crate) fn two(sockets: Vec<OwnedFd>) -> [OwnedFd; 2] {
     sockets.try_into().expect("two sockets")
 }
 
-/// Ends that many processes can hold, each with a channel to nobody else.
+/// Returns the two ends of a new channel within this process.
 fn pair(actor: &Actor) -> Result<(Channel, Channel), Stop> {
     actor.call(|| Channel::pair_with(&options()))
 }

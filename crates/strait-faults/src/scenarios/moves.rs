@@ -1,8 +1,8 @@
-//! Ends that travel, and channels that become one.
+//! Scenarios of ends that move, and of channels that are fused.
 
 use super::*;
 
-/// Several ends in one message, and all of them used, and closed while the processes go on.
+/// A process sends several ends in one message; all are used, and closed while the processes go on.
 pub(super) mod ends {
     use super::*;
 
@@ -14,7 +14,7 @@ pub(super) mod ends {
         let mut theirs = actor.files(1);
         for index in 0..ENDS {
             let (x, y) = pair(actor)?;
-            // What is unread goes along, descriptors as well.
+            // Unread messages move with the end, with their descriptors.
             actor.send_with(2 + index, &x, 40, actor.files(usize::from(index == 1)))?;
             theirs.push(y.into());
             ours.push(x);
@@ -48,18 +48,19 @@ pub(super) mod ends {
     }
 }
 
-/// What was said over a channel whose ends moved: it went through, or was closed.
+/// Bit of a process's mark: it exchanged all messages over the channel whose ends moved.
 const THROUGH: u32 = 1;
-/// It got its end.
+/// Bit of a process's mark: it received the end that was sent to it.
 const HAS: u32 = 2;
-/// It sent the end away.
+/// Bit of a process's mark: it sent the end away, or fused the channels, and the call returned.
 const AWAY: u32 = 4;
 
 fn marks(ledger: &Ledger) -> [u32; PROCESSES] {
     std::array::from_fn(|number| ledger.lives[number].mark.load(std::sync::atomic::Ordering::SeqCst))
 }
 
-/// Two that live both come through, or neither; and they do if all those between them who died had done their part.
+/// Checks the two processes of `pair`, which talk in the end. If both live, both got through or neither. They got
+/// through if the process that was killed is one of `movers` and had done its part.
 fn agree(marks: &[u32], pair: [usize; 2], killed: Option<usize>, movers: &[usize]) -> Result<(), String> {
     let through = pair.map(|number| marks[number] & THROUGH != 0);
     let lost = marks.iter().any(|mark| mark & LOST != 0);
@@ -74,7 +75,7 @@ fn agree(marks: &[u32], pair: [usize; 2], killed: Option<usize>, movers: &[usize
     }
 }
 
-/// An end moves from the process that holds it to another one, and the two that are left talk.
+/// An end moves from one process to another; its new and its other holder exchange messages.
 pub(super) mod moved {
     use super::*;
 
@@ -120,7 +121,7 @@ pub(super) mod moved {
         actor.send_with(2, &x, 65, actor.files(1))?;
         actor.recv_files(5, &x, 66, 1)?;
         actor.send(2, &x, 5)?;
-        // The other one has it, and has closed its end or soon will.
+        // The other process has received the last message, and has closed its end or soon will.
         actor.recv_end_of(5, &x)?;
         actor.mark(THROUGH);
         actor.send(4, &c, 1)
@@ -131,7 +132,7 @@ pub(super) mod moved {
     }
 }
 
-/// Both ends of a channel move at once.
+/// Both ends of a channel move at the same time.
 pub(super) mod both {
     use super::*;
 
@@ -160,7 +161,7 @@ pub(super) mod both {
         actor.recv(4, &d, 1)
     }
 
-    /// The two differ in what they send first.
+    /// Receives one of the two ends. The two receivers differ in their streams.
     pub(in crate::scenarios) fn receiver(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let (carrying, answer, out, back) = if actor.number() == 2 { (1, 3, 6, 7) } else { (2, 4, 7, 6) };
         let channel = actor.open(only(sockets))?;
@@ -179,7 +180,7 @@ pub(super) mod both {
 
     pub(in crate::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         let marks = marks(ledger);
-        // If one of the two never got its end it is nobody's fault but the source's.
+        // If one of the two never received its end, the killed source is the cause.
         match marks[2] & marks[3] & HAS {
             0 => Ok(()),
             _ => agree(&marks, [2, 3], killed, &[0, 1]),
@@ -187,14 +188,14 @@ pub(super) mod both {
     }
 }
 
-/// Two channels are fused by the process between, and the two that are left talk.
+/// The process between two others fuses its two channels; the other two exchange messages.
 pub(super) mod fused {
     use super::*;
 
     pub(in crate::scenarios) fn fuser(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);
         let mut ends = Some((actor.open(b)?, actor.open(c)?));
-        // What both have sent is there.
+        // By now the messages that both have sent are there.
         actor.wait_at_gate(1, 1);
         actor.wait_at_gate(2, 2);
         actor.call(|| {
@@ -208,7 +209,7 @@ pub(super) mod fused {
         Ok(())
     }
 
-    /// Receives a message of one who may have sent it to a process that died with it.
+    /// Receives a message whose sender is no longer known: handles may be lost with a process that died.
     fn hear(actor: &Actor, stream: usize, channel: &Channel, len: usize, files: usize) -> Played {
         let mut message = actor.call(|| channel.recv())?;
         assert_eq!(message.bytes().len(), len, "the length of a message of stream {stream}");
@@ -232,7 +233,7 @@ pub(super) mod fused {
         hear(actor, back, &channel, 61, 1)?;
         hear(actor, back, &channel, 70_000, 0)?;
         hear(actor, back, &channel, 62, 0)?;
-        // Whoever hears this has the other one, and nobody between.
+        // A process that receives this message is directly connected to the other one.
         actor.send_with(out, &channel, 63, actor.files(1))?;
         hear(actor, back, &channel, 63, 1)?;
         actor.mark(THROUGH);
@@ -246,7 +247,7 @@ pub(super) mod fused {
     }
 }
 
-/// An end moves on before anybody has looked at it.
+/// An end moves on to a third process before the second one has received from it.
 pub(super) mod on {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Scenarios of what is built on channels: regions, data pipes, and calls.
+//! Scenarios of objects that are built on channels: regions, data pipes and calls.
 
 use std::os::fd::OwnedFd;
 
@@ -10,21 +10,23 @@ use strait::{
 use crate::actor::{Actor, Played, Stop, content};
 use crate::scenarios::{only, two};
 
-/// The handles of a message that carries so many, none of which is a descriptor of the process's own.
+/// Returns the `N` handles of a message; stops the process if they were lost.
 fn received<const N: usize>(handles: Option<Vec<Handle>>) -> Result<[Handle; N], Stop> {
     let lost = Stop::GaveUp(Error::HandlesLost { sent: N, arrived: 0 });
     let handles = handles.ok_or(lost)?;
     Ok(handles.try_into().expect("as many handles as were sent"))
 }
 
-/// Regions of each kind: one that never changes, one that both write to, one that only its maker writes to.
+/// Two processes use regions of each kind: one that never changes, one that both write, and one that only its maker
+/// writes.
 pub(crate) mod regions {
     use super::*;
 
     const SEALED: usize = 20_000;
     const SHARED: usize = 8192;
 
-    /// A mapping that is refused once for another reason than that the region is only to be read.
+    /// Turns *read-only*, the error of a `mmap` that was made to fail, into the error of a system call, which may be
+    /// tried again.
     fn refused(error: Error) -> Error {
         if error == Error::ReadOnly { Error::System { call: "mmap", code: 1 } } else { error }
     }
@@ -68,7 +70,7 @@ pub(crate) mod regions {
     }
 }
 
-/// A pipe that is smaller than what goes through it: both sides wait, and each end may travel.
+/// Processes use a data pipe that is smaller than the stream, so both sides wait; each end moves.
 pub(crate) mod pipe {
     use super::*;
 
@@ -115,7 +117,7 @@ pub(crate) mod pipe {
         actor.send(1, &channel, 5)
     }
 
-    /// The end that reads moves on in the middle of the stream.
+    /// Reads the beginning of the stream, then sends the consumer on to another process.
     pub(crate) fn mover(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);
         let (b, c) = (actor.open(b)?, actor.open(c)?);
@@ -140,13 +142,14 @@ pub(crate) mod pipe {
     }
 }
 
-/// Several calls at a time, answered in another order, one of them not at all; and one the other way.
+/// Several calls are in flight at a time; they are answered in another order, one of them not at all. One call goes
+/// the other way.
 pub(crate) mod calls {
     use super::*;
 
-    /// Bytes of each request and its answer, and their descriptors.
+    /// For each call, the length of its request and of its reply in bytes, and the number of descriptors in each.
     const CALLS: [(usize, usize); 3] = [(8, 0), (300, 1), (70_000, 1)];
-    /// The call that is not answered.
+    /// The index of the call that is not answered.
     const DROPPED: usize = 0;
 
     fn begin(actor: &Actor, end: &CallEnd, stream: usize, len: usize, files: usize) -> Result<PendingCall, Stop> {
@@ -167,7 +170,7 @@ pub(crate) mod calls {
         Ok(begun.expect("it was begun"))
     }
 
-    /// Waits for an answer, or that there will be none.
+    /// Waits for the reply of a call and checks it. Returns false if the call will have no reply.
     fn wait(actor: &Actor, call: PendingCall, stream: usize, len: usize, files: usize) -> Result<bool, Stop> {
         let wait = || match call.wait(Deadline::NEVER) {
             Ok(answer) => Ok(Some(answer)),

@@ -1,8 +1,9 @@
-//! What goes beside the ring: descriptors over the socket, large messages in memory of their own, and a ring that grows.
+//! Scenarios of messages that need more than the ring: descriptors over the socket, large messages in memory of their
+//! own, and a ring that grows.
 
 use super::*;
 
-/// Descriptors in messages small and large.
+/// A process sends descriptors with small and large messages.
 pub(super) mod descriptors {
     use super::*;
 
@@ -25,7 +26,7 @@ pub(super) mod descriptors {
     }
 }
 
-/// The same over a socket that is soon full.
+/// A process sends descriptors over a socket that is soon full.
 pub(super) mod full_socket {
     use super::*;
 
@@ -33,7 +34,7 @@ pub(super) mod full_socket {
 
     fn narrow(sockets: Vec<OwnedFd>) -> OwnedFd {
         let socket = only(sockets);
-        // The kernel makes the least it can of this, about six packets.
+        // The kernel uses its minimum instead, about six packets.
         rustix::net::sockopt::set_socket_send_buffer_size(&socket, 1).expect("setsockopt");
         socket
     }
@@ -48,7 +49,7 @@ pub(super) mod full_socket {
 
     pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(narrow(sockets))?;
-        // Not before the socket is full.
+        // Receiving begins when the socket is likely to be full.
         std::thread::sleep(std::time::Duration::from_millis(2));
         for _ in 0..COUNT {
             actor.recv_files(0, &channel, 30, 1)?;
@@ -57,14 +58,14 @@ pub(super) mod full_socket {
     }
 }
 
-/// Messages outside of the ring, and blocks that are used again.
+/// A process sends messages in blocks, which are used again.
 pub(super) mod large {
     use super::*;
 
     const LENS: [usize; 4] = [100_000, 80_000, 200_000, 100_000];
 
     pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
-        // Two may not be in flight at once, so the sender waits for what the receiver gives back.
+        // No two of the messages may be in flight at once, so the sender waits until the receiver returns a block.
         let channel = actor.open_with(only(sockets), &options().queue_bytes(150_000))?;
         for len in LENS {
             actor.send(0, &channel, len)?;
@@ -81,7 +82,7 @@ pub(super) mod large {
     }
 }
 
-/// Messages in sealed memory, read in place.
+/// A process sends messages in sealed memory, which are read in place.
 pub(super) mod sealed {
     use super::*;
     use crate::actor::content;
@@ -125,14 +126,14 @@ pub(super) mod sealed {
     }
 }
 
-/// A ring that grows under a receiver that does not come to it.
+/// A ring grows while its reader does not read.
 pub(super) mod grow {
     use super::*;
 
     pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &options().ring(512))?;
         if actor.may_be_refused() {
-            // A ring that cannot grow has to be emptied.
+            // If the ring cannot grow, the reader has to empty it.
             actor.open_gate(0);
         }
         for _ in 0..12 {

@@ -1,8 +1,8 @@
-//! Messages in the ring: written, waited for, answered, and left unread.
+//! Scenarios of messages in the ring: sent, waited for, answered and left unread.
 
 use super::*;
 
-/// Two processes open their sides, and say a word each.
+/// Two processes make a channel over a socket and send one message each.
 pub(super) mod connect {
     use super::*;
 
@@ -19,7 +19,7 @@ pub(super) mod connect {
     }
 }
 
-/// Small messages of all lengths up to some cells, there and back.
+/// Two processes exchange small messages of lengths up to some cells.
 pub(super) mod small {
     use super::*;
 
@@ -42,7 +42,7 @@ pub(super) mod small {
     }
 }
 
-/// Messages in rows, and received in rows.
+/// A process sends batches of messages; another receives several messages at a time.
 pub(super) mod row {
     use super::*;
 
@@ -69,7 +69,7 @@ pub(super) mod row {
     }
 }
 
-/// A sender that waits for room, since the ring may not grow.
+/// A sender waits for room, because its ring may not grow.
 pub(super) mod full {
     use super::*;
 
@@ -96,7 +96,7 @@ pub(super) mod full {
     }
 }
 
-/// The same with waiters that spin.
+/// A sender waits for room in a ring that may not grow, and all waits spin.
 pub(super) mod spin {
     use super::*;
 
@@ -121,12 +121,12 @@ pub(super) mod spin {
     }
 }
 
-/// Waits so long that who waits sleeps on the socket, and then a message, and then the end of a channel whose processes go
-/// on.
+/// A process waits so long that it sleeps on the socket; then a message arrives, and later the other end is closed
+/// while both processes go on.
 pub(super) mod idle {
     use super::*;
 
-    /// Longer than a sleep on a word.
+    /// Longer than a waiting thread sleeps on a word before it sleeps on the socket.
     const LONG: std::time::Duration = std::time::Duration::from_millis(40);
 
     pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
@@ -149,7 +149,7 @@ pub(super) mod idle {
     }
 }
 
-/// Questions and answers.
+/// Two processes exchange requests and replies, some large and some with descriptors.
 pub(super) mod call {
     use super::*;
 
@@ -174,7 +174,7 @@ pub(super) mod call {
     }
 }
 
-/// Both sides close with something unread.
+/// Both processes close their ends while messages and handles are unread.
 pub(super) mod close {
     use super::*;
 
@@ -184,7 +184,7 @@ pub(super) mod close {
         actor.send(0, &channel, 70_000)?;
         actor.send(0, &channel, 5)?;
         actor.wait_at_gate(0, 1);
-        // With all that the other has sent unread.
+        // The end is dropped with everything unread that the other process has sent.
         Ok(())
     }
 
@@ -203,7 +203,7 @@ pub(super) mod close {
     }
 }
 
-/// Many channels waited for at once, by an end that is woken through a wait set.
+/// A process waits for several channels in a wait set, through which the other process wakes it.
 pub(super) mod wait_set {
     use super::*;
 
@@ -232,7 +232,7 @@ pub(super) mod wait_set {
         let mut theirs = Vec::new();
         for key in 0..CHANNELS {
             let end = actor.recv_end(0, &channel, 1)?;
-            // The socket may be full, as it is said.
+            // Adding may fail with *would block* because the socket is full.
             actor.until_it_does_not_block(|| set.add(&end, key as u64, Interest::Readable, Mode::Level))?;
             theirs.push(end);
         }
@@ -242,7 +242,8 @@ pub(super) mod wait_set {
             actor.call(|| set.wait(&mut events, Deadline::NEVER))?;
             for event in &events {
                 let index = event.key() as usize;
-                // A set reports trouble of a link as an event of its channels. The trouble may be over by now.
+                // A wait set reports a failure of a link as an event of its channels. The failure may have passed by
+                // now.
                 let mut is_spurious = false;
                 let received =
                     actor.recv_by(2 + index, |message| match theirs[index].recv_to(message, Deadline::NOW) {
