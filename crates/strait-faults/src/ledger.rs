@@ -65,7 +65,7 @@ impl Ledger {
         unsafe { &*memory.expect("memory for a ledger").cast::<Self>() }
     }
 
-    /// Resets the ledger for the next run, except for the texts' bytes and the counts of allocated bytes.
+    /// Resets the ledger for the next run.
     pub(crate) fn clear(&self) {
         for stream in &self.streams {
             for count in [&stream.attempted, &stream.accepted, &stream.received] {

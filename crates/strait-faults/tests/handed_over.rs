@@ -1,4 +1,4 @@
-//! Moments that the matrix comes to by luck alone, since two processes have to be stopped for them.
+//! Situations that the matrix reaches only by chance, because two processes have to stop for them.
 
 use std::os::fd::AsFd;
 use std::process::{Child, Command};
@@ -12,7 +12,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_FAULTS_ROLE";
 
-/// This program once more, as one who stops at a step, and ends with its parent's test.
+/// A child process that runs this program, stops at a step, and is killed when the value is dropped.
 struct Actor(Child);
 
 impl Drop for Actor {
@@ -82,8 +82,9 @@ fn actor() {
     }
 }
 
-/// A process sends a descriptor, and sees that its other end is still on its way; before it looks again that one has come
-/// to where it goes, and whoever passed it on is gone.
+/// Shows that a sender notices that its peer has changed: it sends a descriptor while its other end is still in
+/// transit. Before the sender looks again, the end arrives at its destination, and the process that passed it on is
+/// gone.
 #[test]
 fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is_gone() {
     let (sender, to_sender) = Actor::start("sender", "between two looks at an end that is on its way");
@@ -107,7 +108,7 @@ fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is
     assert!(sender.0.wait().unwrap().success());
 }
 
-/// Receives everything that the parent sends over the socket that is the standard input, while this process is stopped.
+/// Receives everything that the parent sends, while this process is stopped, over the socket on standard input.
 fn read_late() {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a socket");
     let parent = Channel::over(socket, &Options::new()).expect("a channel");
@@ -117,14 +118,14 @@ fn read_late() {
     assert_eq!(parent.recv_by(DEADLINE).expect_err("nothing more was sent"), strait::Error::PeerClosed);
 }
 
-/// A process looks for the first packet of a link and finds none; before it looks whether the peer is there, the peer has sent all
-/// that it had, and has ended.
+/// Shows that the last messages of a peer are received: a process looks for the first packet of a link and finds
+/// none. Before it checks whether the peer is alive, the peer sends everything and ends.
 #[test]
 fn what_a_peer_sent_just_before_it_ended_is_received_by_who_had_found_nothing() {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let mut command = Actor::command("late reader", "ppoll");
     let mut reader = Actor(command.stdin(theirs).spawn().expect("a process"));
-    // It holds a copy of the other socket.
+    // The command holds a copy of the other socket.
     drop(command);
     reader.wait_until_stopped();
     let channel = Channel::over(ours, &Options::new()).unwrap();

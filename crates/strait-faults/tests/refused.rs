@@ -1,4 +1,4 @@
-//! A wake-up for which the kernel has no memory, in a process that only drives a reactor.
+//! A wake-up that the kernel refuses for lack of memory, in a process that only drives a reactor.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +13,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_FAULTS_ECHO";
 
-/// Sends back what it receives, and sleeps while there is nothing.
+/// The child process: sends back what it receives, and sleeps while there is nothing.
 #[test]
 fn actor() {
     if std::env::var_os(ROLE).is_none() {
@@ -33,7 +33,7 @@ fn is_asleep(pid: u32) -> bool {
     states.into_iter().all(|asleep| asleep)
 }
 
-/// Polls the future whenever the reactor's descriptor says that there is something, and never otherwise.
+/// Polls a future whenever the reactor's descriptor is readable, and never otherwise.
 fn drive<T>(reactor: &Reactor, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let begin = Instant::now();
@@ -59,7 +59,7 @@ fn a_refused_wake_up_is_sent_by_whoever_drives_a_reactor() {
     assert_eq!(drive(&reactor, channel.recv()).unwrap().bytes(), b"first");
     let begin = Instant::now();
     loop {
-        // It sleeps on a word for 20 ms at most, and on the socket after that.
+        // The child sleeps on a word for at most 20 ms, and on the socket after that.
         let mut asleep = 0;
         while asleep < 40 {
             asleep = if is_asleep(child.id()) { asleep + 1 } else { 0 };

@@ -1,18 +1,18 @@
-//! Counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
+//! An allocator that counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator with a counter in front.
+/// The system's allocator with a counter of allocated bytes.
 #[derive(Debug)]
 pub struct Counting;
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Blocks that are allocated, by the number of bits of their size.
+/// The numbers of allocated blocks, by the number of bits of their sizes.
 static BLOCKS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Bytes that this process has allocated and not freed.
+/// Returns the number of bytes that this process has allocated and not freed.
 pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }

@@ -1,10 +1,10 @@
-//! Time, and how much of it the machine kept from a thread.
+//! The time, and how much of it the scheduler kept a thread from running.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Nanoseconds of the clock that all processes share.
+/// Returns the nanoseconds of `CLOCK_MONOTONIC`, the same clock in all processes.
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -14,27 +14,29 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a thread could have run, but was not let. Kept open, since it is asked for also while no descriptor is free.
+/// The time for which a thread could have run but had no processor. The file stays open, because it is also read
+/// while no descriptor is free.
 #[derive(Debug)]
 pub(crate) struct Delay(File);
 
 impl Delay {
-    /// That of the calling thread.
+    /// Opens the file of the calling thread.
     pub(crate) fn own() -> Self {
         Self(File::open("/proc/thread-self/schedstat").expect("/proc"))
     }
 
-    /// That of a thread of a process; `None` if it is gone.
+    /// Opens the file of a thread of another process; `None` if the thread is gone.
     pub(crate) fn of(pid: u32, thread: u32) -> Option<Self> {
         Some(Self(File::open(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?))
     }
 
-    /// Nanoseconds so far; 0 if the thread is gone.
+    /// Returns the nanoseconds for which the thread has waited for a processor so far; 0 if the thread is gone.
     pub(crate) fn nanos(&self) -> u64 {
         self.ran_and_waited().1
     }
 
-    /// Nanoseconds for which the thread ran, and for which it could have run.
+    /// Returns the nanoseconds for which the thread has run, and those for which it has waited for a processor; 0 if
+    /// it is gone.
     pub(crate) fn ran_and_waited(&self) -> (u64, u64) {
         let mut text = [0; 80];
         let len = self.0.read_at(&mut text, 0).unwrap_or(0);

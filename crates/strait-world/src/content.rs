@@ -1,4 +1,4 @@
-//! What messages hold: bytes and files that show when they are not what was sent.
+//! The content of messages: bytes and files from which the receiver can tell that they are those that were sent.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use strait::{DataPipe, Deadline, Handle, Region};
 use crate::judge::is_shortage;
 use crate::random::mix;
 
-/// Bytes that depend on their place and on a seed.
+/// Returns `len` bytes that depend on their positions and on a seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let words = (0..len.div_ceil(8) as u64).map(|at| (seed ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23));
     let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
@@ -17,7 +17,7 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A checksum of bytes (FNV-1a over words).
+/// Returns a checksum of the bytes (FNV-1a over words).
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let step = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3);
     let mut words = bytes.chunks_exact(8);
@@ -27,13 +27,13 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     rest ^ bytes.len() as u64
 }
 
-/// What the file at a place in a message holds.
+/// Returns the bytes in the file that is handle `at` of message `number` of a stream.
 fn secret(stream: u32, number: u64, at: usize) -> [u8; 8] {
     mix(u64::from(stream) ^ mix(number ^ mix(at as u64))).to_le_bytes()
 }
 
-/// What lies at a place in a message: memory, a pipe, a region, or an end of a data pipe. `None` if there is no descriptor or no
-/// memory for it.
+/// Makes handle `at` of message `number` of a stream, with the bytes that [`secret`] returns. It is a memfd, a pipe,
+/// a region or an end of a data pipe. `None` if there is no descriptor or no memory for it.
 pub(crate) fn file(stream: u32, number: u64, at: usize) -> Option<Handle> {
     let secret = secret(stream, number, at);
     match at % 4 {
@@ -56,10 +56,11 @@ pub(crate) fn file(stream: u32, number: u64, at: usize) -> Option<Handle> {
     }
 }
 
-/// How long what lies in a data pipe that arrived may take to show.
+/// How long the bytes in a received data pipe may take to arrive.
 const SHOWS: Duration = Duration::from_secs(10);
 
-/// What is wrong with a file that arrived. The process `may_lack` something, which may keep it from being read.
+/// Checks the bytes in handle `at` of a received message. Returns `Err` with a description of a mistake. If this
+/// process `may_lack` descriptors or memory, a data pipe may fail to be read.
 pub(crate) fn check_file(handle: Handle, stream: u32, number: u64, at: usize, may_lack: bool) -> Result<(), String> {
     let mut found = [0; 8];
     let read = match at % 4 {

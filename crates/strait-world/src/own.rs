@@ -1,31 +1,31 @@
-//! What this process has, and what it may have.
+//! The resources that this process has, and their limits.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Open descriptors.
+/// Returns the number of open descriptors.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
 }
 
-/// What each open descriptor is.
+/// Returns the path of each open descriptor, as `/proc` shows it.
 pub(crate) fn open_files() -> String {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     links.map(|link| format!("{} ", link.display())).collect()
 }
 
-/// Mappings of memory that Strait made.
+/// Returns the mappings of memory that Strait made, as lines of `/proc/self/maps`.
 pub(crate) fn mappings() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines().filter(|line| line.contains("memfd:strait")).map(str::to_owned).collect()
 }
 
-/// Threads.
+/// Returns the number of threads.
 pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// The number that the next descriptor would have, if any is free.
+/// Returns the number that the next descriptor would have; `None` if none is free.
 pub(crate) fn lowest_free_descriptor() -> Option<u64> {
     use std::os::fd::AsRawFd;
     let probe = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()?;
@@ -38,25 +38,26 @@ pub(crate) fn limit_descriptors(most: u64) {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: old.maximum });
 }
 
-/// Descriptors that a process may have when it does not lack any: as many as it may, up to this. Processes that introduce each
-/// other again and again have a socket for each introduction.
+/// The largest limit of descriptors of a process outside of shortages. Processes that introduce each other again and
+/// again have a socket for each introduction.
 const DESCRIPTORS: u64 = 1 << 16;
 
-/// So many as it may have.
+/// Returns the limit of descriptors outside of shortages: the hard limit, at most [`DESCRIPTORS`].
 pub(crate) fn descriptors_in_plenty() -> u64 {
     getrlimit(Resource::Nofile).maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS))
 }
 
-/// Takes so much memory in advance that no allocation of this process asks the kernel for any, also while it may not have more.
+/// Takes 1 GiB of memory for the allocator in advance. Then no allocation asks the kernel for memory, even while this
+/// process may not have more.
 pub(crate) fn take_memory_in_advance() {
     const HEAP: usize = 1 << 30;
-    // SAFETY: the calls change where the allocator has its memory from; the block is freed by who allocated it, and stays the
-    // allocator's, since it was told never to give memory back.
+    // SAFETY: the calls change from where the allocator takes its memory. The block is freed by the same allocator,
+    // which retains it, because it never returns memory.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_MAX, 0);
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
-        // The compiler would leave out a block that nobody uses.
+        // Without this, the compiler would leave out the block, which is not used.
         let block = std::hint::black_box(libc::malloc(HEAP));
         assert!(!block.is_null(), "memory in advance");
         libc::free(block);

@@ -1,6 +1,6 @@
-//! Random choices that a seed repeats.
+//! Random choices that can be repeated by their seed.
 
-/// SplitMix64.
+/// A generator of random numbers (SplitMix64).
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -14,7 +14,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number less than `bound`; 0 if that is 0.
+    /// Returns a number less than `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// A number that looks unlike its argument.
+/// Returns a number that is a hash of its argument.
 pub(crate) fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
