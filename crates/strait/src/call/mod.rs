@@ -140,8 +140,8 @@ pub enum CallError {
     /// The request was sent, and there will be no reply: the deadline has passed, or the peer has closed. Whether the
     /// request was carried out is unknown. A reply that comes after the deadline is dropped.
     OutcomeUnknown(Error),
-    /// The server dropped the request without a reply. Whether the server has acted on the request before depends on
-    /// the server.
+    /// The server dropped the request without a reply. Whether the server had acted on the request before that depends
+    /// on the server.
     NotAnswered,
 }
 

@@ -51,7 +51,7 @@ impl Side for Reading {
     }
 }
 
-/// What one side remembers between its waits; the other side does not see it.
+/// The private state of one side of a data pipe between its waits: doorbells in flight, and the CPU last published.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
     /// Number of doorbells (empty messages that wake this side) that are in flight although this side has not slept,
