@@ -25,7 +25,7 @@ thread_local! {
     static OWN: Arc<CallWaiter> = Arc::default();
 }
 
-/// What a thread waits for on a call end.
+/// The event for which a thread or a task waits on a call end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     /// `Reply`: the thread waits for the answer to the call with this number. The arrival of the answer wakes this

@@ -126,9 +126,9 @@ impl DataConsumer {
         }))
     }
 
-    /// Returns the bytes that are there, at least one element, to be read in place; waits for them until the deadline.
-    /// They are contiguous in memory: bytes beyond the end of the buffer come with the next call. No bytes mean that
-    /// the stream has ended.
+    /// Returns the unread bytes, at least one element, to be read in place; waits for an element until `deadline`. The
+    /// bytes are contiguous in memory: those beyond the end of the buffer are returned by the next call. If the result
+    /// is empty, the stream has ended.
     ///
     /// Other threads cannot read while the returned value exists.
     ///
@@ -138,7 +138,7 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.begin(deadline.into()))
     }
 
-    /// Returns an interrupter, by which another thread can end the waits of this end, as [that of a
+    /// Returns an interrupter, with which another thread can end the waits of this end, as with [that of a
     /// channel](Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a `splice_to` that
     /// waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {

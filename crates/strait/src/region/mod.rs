@@ -61,7 +61,8 @@ struct Memory {
     charge: Option<Arc<Charge>>,
 }
 
-/// What a handle of a region permits: writing, reading, or reading of what never changes. The kernel enforces this.
+/// The access that a handle of a region permits: writing, reading, or reading of memory that never changes. The kernel
+/// enforces this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// `Writable`: this handle permits reading and writing.

@@ -11,7 +11,7 @@ use std::ptr;
 
 use super::signals::Blocked;
 
-/// What a new thread needs to begin: its name and its closure.
+/// The parts that a new thread needs to begin: its name and its closure.
 struct Thread {
     name: &'static CStr,
     run: Box<dyn FnOnce() + Send>,

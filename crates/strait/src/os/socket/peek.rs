@@ -25,7 +25,7 @@ pub(super) enum Looked {
     HungUp,
 }
 
-/// What a look at the packet at the head of a socket's queue has shown; the packet stays there.
+/// The properties of the packet at the head of a socket's queue, as a look has shown them. The packet stays there.
 pub(super) struct Head {
     /// Number of the packet's bytes that were copied to the caller's buffer; 0 if the packet has no bytes.
     pub(in crate::os) len: usize,

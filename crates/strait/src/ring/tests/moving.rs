@@ -225,7 +225,7 @@ fn growing_and_freezing_agree() {
     assert_eq!(outcomes, BTreeSet::from([(false, 0), (false, 1), (true, 1), (true, 2), (true, 3)]));
 }
 
-/// What one side of a lane did and learned when it moved away from the lane.
+/// The record of what one side of a lane did and learned when it moved away from the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
     /// Whether this side put its mark into the ring that it writes. If `false`, the other side had frozen that ring

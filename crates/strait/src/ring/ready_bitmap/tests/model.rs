@@ -25,8 +25,8 @@ fn member(number: u32) -> MemberId {
     MemberId::new(number).unwrap()
 }
 
-/// What the members have in a model. For each notifier there is one number, which the notifier raises before each of
-/// its notifications.
+/// The things that members have in a model: for each notifier one number, which the notifier raises before each of its
+/// notifications.
 type Things = Arc<Vec<AtomicU64>>;
 
 fn things(count: usize) -> Things {
