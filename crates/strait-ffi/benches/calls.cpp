@@ -1,4 +1,5 @@
-// Messages of 64 bytes through a channel in one process, by C calls and by the C++ objects. Loaded by calls.rs.
+// Sends messages of 64 bytes through a channel in one process, with the C functions and with the C++ objects. calls.rs
+// loads this library.
 
 #include <strait/strait.hpp>
 

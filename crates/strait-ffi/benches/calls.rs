@@ -1,7 +1,8 @@
-//! What a call costs from C and from C++, beside the same from Rust: `cargo bench -p strait-ffi --bench calls`.
+//! Measures what a function call costs from C and from C++, compared with Rust: `cargo bench -p strait-ffi --bench
+//! calls`.
 //!
-//! Messages of 64 bytes are sent and received in one thread, so that nothing but the calls is measured. The ways take turns, in
-//! another order each time, and medians are told, with the quartiles.
+//! Messages of 64 bytes are sent and received in one thread, so that only the function calls are measured. The ways
+//! take turns, in another order each time; the program prints medians and quartiles.
 
 use std::ffi::{CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,7 @@ use strait::{Channel, Deadline, Message};
 const ROUNDS: i64 = 20_000;
 const TURNS: usize = 201;
 
-/// The compiler knows how long the messages are.
+/// Sends and receives messages whose length the compiler knows.
 fn rust(rounds: i64) -> i64 {
     let (a, b) = Channel::pair().expect("a channel");
     let mut message = Message::new();
@@ -27,7 +28,7 @@ fn rust(rounds: i64) -> i64 {
     i64::try_from(begin.elapsed().as_nanos()).expect("a short time")
 }
 
-/// It does not, as that of a library does not that is given a length.
+/// Sends and receives messages whose length the compiler does not know, as in a library that is given a length.
 fn rust_unknown(rounds: i64) -> i64 {
     let (a, b) = Channel::pair().expect("a channel");
     let mut message = Message::new();
@@ -40,16 +41,16 @@ fn rust_unknown(rounds: i64) -> i64 {
     i64::try_from(begin.elapsed().as_nanos()).expect("a short time")
 }
 
-/// Makes so many rounds: the nanoseconds that they took.
+/// Runs this number of rounds, and returns the time they took in nanoseconds.
 type Way = Box<dyn Fn(i64) -> i64>;
 
 type Measure = unsafe extern "C" fn(i64) -> i64;
 
-/// A function of the library at `path`, which stays loaded.
+/// Returns a function of the library at `path`, which stays loaded.
 fn load(path: &Path, name: &str) -> Measure {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
     let name = CString::new(name).expect("a name");
-    // SAFETY: both are texts. The library was built just now from calls.cpp, whose functions have this type.
+    // SAFETY: both arguments are texts. The library was built just now from calls.cpp, whose functions have this type.
     unsafe {
         let library = libc::dlopen(path.as_ptr().cast::<c_char>(), libc::RTLD_NOW);
         assert!(!library.is_null(), "{path:?} cannot be loaded");
@@ -77,7 +78,7 @@ fn main() {
 
     let foreign = |name| {
         let measure = load(&calls, name);
-        // SAFETY: as loaded.
+        // SAFETY: `load` has loaded the function, which has this type.
         move |rounds| unsafe { measure(rounds) }
     };
     let ways: [(&str, Way); 5] = [

@@ -1,4 +1,5 @@
-/* Two processes talk: this program starts itself once more, sends lines to it, and prints what comes back.
+/* Two processes talk: this program starts itself once more, sends lines to the second process, and prints what comes
+   back.
 
    cc -o echo echo.c $(pkg-config --cflags --libs strait) && ./echo hello */
 
@@ -12,7 +13,7 @@
 
 #define SECOND 1000000000ll
 
-/* Ends the program with what happened and what to do, unless the call was a success. */
+/* Ends the program with a message that says what to do, unless the function has succeeded. */
 static void must(strait_status status, const char *what) {
     char text[256];
     if (status == STRAIT_OK) {
@@ -56,7 +57,7 @@ int main(int argc, char **argv) {
         printf("%.*s\n", (int)strait_message_len(message), (const char *)strait_message_bytes(message));
     }
     strait_message_free(message);
-    /* Closes the end: the other process sees that, and ends. */
+    /* Closes the end. The other process sees this, and exits. */
     strait_channel_close(channel);
     if (waitpid(pid, &ended, 0) != pid || !WIFEXITED(ended)) {
         return 1;

@@ -1,13 +1,14 @@
-/* One thread waits for channels and sockets at once, in an event loop that knows nothing of channels: libuv. The wait set's descriptor is
-   one more that the loop polls.
+/* One thread waits for channels and sockets at once, in an event loop that does not know channels: libuv. The loop also
+   polls the
+   descriptor of a wait set.
 
-   The usual way out, where channels have no descriptor, is a thread that blocks in receiving and hands each message to the loop. It is
-   here too, to be measured against:
+   If channels have no descriptor, the usual solution is a thread that blocks in receiving and hands each message to the
+   loop. This program has such a thread too, for comparison:
 
        cc -pthread -o event_loop event_loop.c $(pkg-config --cflags --libs strait libuv) && ./event_loop 5000 21
 
-   Another process sends a message of 64 bytes to this one, which answers, so many times in a row by each way in turn; so many turns.
-   The medians of the turns are told. */
+   Another process sends messages of 64 bytes to this one, which answers: 5000 times in a row by each way in turn, for 21
+   turns. The program prints the medians of the turns. */
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -38,7 +39,7 @@ static void must(strait_status status, const char *what) {
     }
 }
 
-/* A step that is no call of Strait's. */
+/* Ends the program unless a step that is no function of Strait has succeeded. */
 static void check(bool done, const char *what) {
     if (!done) {
         perror(what);
@@ -48,7 +49,7 @@ static void check(bool done, const char *what) {
 
 /* ---- The loop ---- */
 
-/* All that the loop serves. */
+/* The state of the loop. */
 static struct {
     uv_loop_t loop;
     strait_wait_set *set;
@@ -60,15 +61,15 @@ static struct {
     long by_channel, by_socket, by_thread;
 } server;
 
-/* The wait set may have something: so many events and messages at a time that the loop gets to everything else in between. What is left
-   makes the descriptor readable again. */
+/* The wait set may have events. Handles only a number of events and messages at a time, so that the loop gets to
+   everything else in between. The descriptor stays readable while something is left. */
 static void on_channels(uv_poll_t *poll, int status, int events) {
     strait_event ready[16];
     size_t count;
     (void)poll, (void)status, (void)events;
     must(strait_wait_set_wait(server.set, ready, 16, &count, STRAIT_NOW), "waiting");
     for (size_t i = 0; i < count; i++) {
-        /* The key says which channel; there is one here. */
+        /* The key says which channel is ready; there is only one here. */
         strait_status received = STRAIT_OK;
         for (int taken = 0; taken < AT_A_TIME; taken++) {
             received = strait_recv(server.direct, server.message, STRAIT_NOW);
@@ -87,7 +88,7 @@ static void on_channels(uv_poll_t *poll, int status, int events) {
     }
 }
 
-/* The socket may have something. */
+/* The socket may be readable. */
 static void on_socket(uv_poll_t *poll, int status, int events) {
     char bytes[BYTES];
     ssize_t size = -1;
@@ -107,7 +108,7 @@ static struct {
     strait_channel *channel;
     uv_async_t wake;
     pthread_mutex_t lock;
-    /* What was handed over and is not answered yet. */
+    /* Messages that were handed over and are not answered yet. */
     char bytes[1024][BYTES];
     size_t first, count;
 } bridge;
@@ -234,7 +235,7 @@ int main(int argc, char **argv) {
     server.fd = sockets[0];
     server.message = strait_message_new();
 
-    /* The three lines that put channels into the loop: a set, its members, its descriptor. */
+    /* These three lines put channels into the loop: a set, its members, its descriptor. */
     must(strait_wait_set_new(&server.set), "a wait set");
     must(strait_wait_set_add(server.set, server.direct, 0, STRAIT_READABLE, STRAIT_LEVEL), "adding a channel");
     check(uv_loop_init(&server.loop) == 0 && uv_poll_init(&server.loop, &server.channels, strait_wait_set_fd(server.set)) == 0, "a loop");
@@ -243,7 +244,7 @@ int main(int argc, char **argv) {
     check(uv_poll_init(&server.loop, &server.socket, server.fd) == 0, "a socket in the loop");
     uv_poll_start(&server.socket, UV_READABLE, on_socket);
 
-    /* And all that a bridge takes. */
+    /* And this is all that a bridge takes. */
     pthread_mutex_init(&bridge.lock, NULL);
     check(uv_async_init(&server.loop, &bridge.wake, on_bridge) == 0, "a bridge");
     check(pthread_create(&thread, NULL, bridge_thread, strait_channel_ref(bridge.channel)) == 0, "a thread");

@@ -1,10 +1,10 @@
-//! The C header that is checked in is the one that the sources say.
+//! Checks that the C header in the repository is the one that the sources make.
 //!
 //! `STRAIT_WRITE_HEADER=1 cargo test -p strait-ffi --test header` writes it.
 
 use std::path::Path;
 
-/// The order in which the header tells things.
+/// The modules in the order in which the header lists them.
 const MODULES: [&str; 15] = [
     "status", "deadline", "options", "channel", "pipe", "handle", "region", "send", "receive", "in_place", "calls",
     "wait_set", "spawn", "meeting", "peer",
@@ -36,8 +36,9 @@ fn the_header_is_up_to_date() {
     );
 }
 
-/// A function that is in the header and not in the map is not in the shared library; one that is in the map and nowhere else
-/// would keep it from being linked, or promise what is not there.
+/// Shows that the header and the version script list the same functions. A function that is missing in the script is
+/// not in the shared library. A function that is only in the script keeps the library from being linked, or promises
+/// what is not there.
 #[test]
 fn the_shared_library_has_what_the_header_says() {
     let map = include_str!("../strait.map");

@@ -1,5 +1,5 @@
-//! What Rust and C take for the layout of every public structure, and for every constant, is the same: with each compiler, as C and
-//! as C++.
+//! Checks that Rust and C agree on the layout of every public structure and on every constant: with each compiler, as C
+//! and as C++.
 
 mod common;
 
@@ -13,7 +13,7 @@ use strait_ffi::{
     deadline::*, handle::*, meeting::*, options::*, peer::*, receive::*, region::*, send::*, status::*, wait_set::*,
 };
 
-/// Assertions in C of what Rust says of structures; they name each field, or this does not compile.
+/// Returns assertions in C of the layout that Rust gives structures. They name each field, or this does not compile.
 macro_rules! structures {
     ($($name:ident { $($field:ident),* $(,)? })*) => {{
         let mut out = String::new();
@@ -30,7 +30,7 @@ macro_rules! structures {
     }};
 }
 
-/// The same of numbers.
+/// Returns assertions in C of the values that Rust gives constants.
 macro_rules! numbers {
     ($($name:ident)*) => {{
         let mut out = String::new();
@@ -94,7 +94,7 @@ fn assertions() -> String {
     all
 }
 
-/// Whatever is added to the header has to be added here.
+/// Everything that is added to the header has to be added here.
 #[test]
 fn every_structure_and_number_is_looked_at() {
     let assertions = assertions();

@@ -1,4 +1,5 @@
-//! Programs in C and C++ that use the library as it is installed: the examples, with each compiler, shared and static.
+//! Tests of programs in C and C++ that use the installed library: the examples, with each compiler, linked shared and
+//! static.
 
 mod common;
 
@@ -20,25 +21,25 @@ fn echo_in_c() {
     }
 }
 
-/// Bad arguments, with every compiler, and with the address sanitizer where it is.
+/// Shows that bad arguments give a status, with every compiler, and with the address sanitizer where it is available.
 #[test]
 fn bad_input_is_a_status() {
     everywhere("tests/c/bad_input.c", &["-D_GNU_SOURCE"]);
 }
 
-/// Ends that are closed and sent by one thread while others use them.
+/// Shows that one thread can close and send ends while others use them.
 #[test]
 fn ends_may_be_closed_and_sent_by_other_threads() {
     everywhere("tests/c/threads.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
-/// Data pipes.
+/// Shows that data pipes work from C.
 #[test]
 fn streams_go_through_data_pipes() {
     everywhere("tests/c/pipes.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
-/// Requests, and replies in another order.
+/// Shows that calls work from C, with replies in another order than the requests.
 #[test]
 fn calls_have_replies() {
     everywhere("tests/c/calls.c", &["-D_GNU_SOURCE", "-pthread"]);
@@ -56,7 +57,7 @@ fn everywhere(source: &str, more: &[&str]) {
     }
 }
 
-/// Everything in C++, without exceptions and run-time types; and, for the address sanitizer, with them.
+/// Shows that the C++ interface works without exceptions and run-time types; and, for the address sanitizer, with them.
 #[test]
 fn results_in_cxx() {
     for compiler in cxx_compilers() {
@@ -79,11 +80,11 @@ fn exceptions_in_cxx() {
     }
 }
 
-/// A host and a plug-in that locks itself up: it does its work with a region and a file, and does not get out.
+/// Shows that a plug-in in a sandbox does its work with a region and a file, and does not get out.
 #[test]
 fn a_plug_in_in_a_sandbox() {
     for compiler in cxx_compilers() {
-        // A path as for any other program: it is started by it.
+        // The host starts the plug-in by its path, as any other program.
         let example = |name| compiler.build(&root().join("examples/plugin").join(name), Linkage::Shared, &[]);
         let (host, plugin) = (example("host.cpp"), example("plugin.cpp"));
         let output = run(Command::new(&host).arg(&plugin));
@@ -92,13 +93,13 @@ fn a_plug_in_in_a_sandbox() {
             "the plug-in says: done, and the picture is read-only\nit wrote 38397276, which is right\n"
         );
         let output = Command::new(&host).arg(&plugin).arg("evil").output().expect("the host");
-        // Killed by SIGSYS, which the host survives.
+        // The plug-in is killed by SIGSYS, and the host goes on.
         assert_eq!(String::from_utf8_lossy(&output.stdout), "no answer: peer closed (ended with 31)\n");
         assert_eq!(output.status.code(), Some(3));
     }
 }
 
-/// Channels and sockets in one thread of an event loop that knows nothing of channels.
+/// Shows that one thread serves channels and sockets in an event loop that does not know channels.
 #[test]
 fn channels_in_libuv() {
     let has_libuv =
@@ -117,7 +118,8 @@ fn channels_in_libuv() {
     }
 }
 
-/// The CMake package, also after everything was moved elsewhere; and one for a version that is not there.
+/// Shows that the CMake package works, also after everything was moved elsewhere; and that one for another version is
+/// not found.
 #[test]
 fn a_project_of_cmake() {
     if !has("cmake") {
@@ -156,7 +158,7 @@ fn a_project_of_cmake() {
     assert!(fits("0.1") && fits("0.1.0") && !fits("0.2") && !fits("0.0.9") && !fits("1.0"));
 }
 
-/// The shared library is known by a name with its version, and so is each of its functions; nothing else can be seen of it.
+/// Shows that the shared library and each of its functions have a version, and that nothing else is visible.
 #[test]
 fn symbols_have_versions() {
     let library = installed().join("lib/libstrait.so");
@@ -171,7 +173,7 @@ fn symbols_have_versions() {
     }
 }
 
-/// What the documents show compiles, without a warning, and runs.
+/// Shows that the examples in the documents compile without a warning, and run.
 #[test]
 fn examples_in_the_documents() {
     let repository = root().join("../..");

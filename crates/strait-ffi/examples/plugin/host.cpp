@@ -1,8 +1,8 @@
-// A program that has a plug-in do its work, and does not trust it.
+// A program that uses a plug-in which it does not trust.
 //
-// The host starts the plug-in, gives it a picture as a sealed region (which the plug-in cannot change), a file to write its answer to, and
-// a request. The plug-in has locked itself up before it looks at any of that: see plugin.cpp. Whatever it does, it can answer, be silent
-// or die, and the host goes on.
+// The host starts the plug-in. It gives the plug-in a picture as a sealed region (which the plug-in cannot change), a
+// file for the answer, and a request. The plug-in enters a sandbox before it looks at any of these: see plugin.cpp.
+// Whatever the plug-in does, it can only answer, be silent or die, and the host goes on.
 //
 //   ./host ./plugin        adds up a picture
 //   ./host ./plugin evil   the plug-in tries to get out first
@@ -20,7 +20,7 @@ using namespace std::literals;
 
 namespace {
 
-// The value of what must succeed.
+// Returns the value of a result; ends the program if there is none.
 template <class T> T must(strait::result<T> result, const char *what) {
     if (!result) {
         std::fprintf(stderr, "%s: %.*s\n", what, static_cast<int>(result.error().text().size()), result.error().text().data());
@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
         return 2;
     }
 
-    // Nothing that comes from a plug-in is kept without bound, or longer than it should be.
+    // The host limits what a plug-in can make it keep, and for how long.
     auto plugin = must(strait::spawn({argv[1], {argv[1]}}, strait::Options().refuse_descriptors().max_message(4096)), "the plug-in");
 
     std::vector<std::byte> picture(640 * 480);
@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
                     WIFSIGNALED(ended) ? WTERMSIG(ended) : -WEXITSTATUS(ended));
         return 3;
     }
-    // What it said, and what it wrote, are claims: their sizes are looked at, and copies.
+    // The host trusts neither what the plug-in said nor what it wrote: it checks the sizes, and works on copies.
     std::printf("the plug-in says: %.*s\n", static_cast<int>(said->size()), said->text().data());
     unsigned long long sum = 0;
     if (pread(answer.get(), &sum, sizeof sum, 0) != static_cast<ssize_t>(sizeof sum)) {

@@ -1,7 +1,8 @@
-// A plug-in that locks itself up: it takes its channel, gives up everything else, and only then looks at what the host sends.
+// A plug-in that enters a sandbox: it takes its channel, gives up everything else, and only then looks at what the host
+// sends.
 //
-// What is left to it are the system calls that Strait makes to wait, receive and map memory, and those to read and write descriptors that
-// it was given. It cannot open, connect, start, or signal anything, and is killed if it tries.
+// It keeps the system calls that Strait makes to wait, receive and map memory, and those that read and write
+// descriptors that it was given. It cannot open, connect, start or signal anything, and is killed if it tries.
 
 #include <strait/strait.hpp>
 
@@ -29,27 +30,27 @@ using namespace std::literals;
 
 namespace {
 
-// Only these from now on; anything else ends the process.
+// Permits only these system calls from now on; any other one kills the process.
 constexpr unsigned allowed[] = {
-    // To wait, wake, talk to the host, and see that it lives: docs/system-calls.md says for what each is.
+    // System calls to wait, wake, talk to the host and watch that it is alive: docs/system-calls.md explains each.
     __NR_futex, __NR_ppoll, __NR_sendmsg, __NR_recvmsg, __NR_recvfrom, __NR_getsockopt, __NR_setsockopt, __NR_getpeername,
     __NR_shutdown, __NR_pidfd_open, __NR_prlimit64, __NR_getrandom, __NR_clock_gettime, __NR_sched_yield, __NR_getpid, __NR_gettid,
 #ifdef __NR_poll
     __NR_poll,
 #endif
-    // For memory, its own and what the host sends. It must not become executable: see below.
+    // System calls for memory, its own and that of the host. Memory must not become executable: see below.
     __NR_mmap, __NR_munmap, __NR_mremap, __NR_madvise, __NR_brk,
-    // For descriptors that it has.
+    // System calls for descriptors that the plug-in has.
     __NR_read, __NR_write, __NR_pread64, __NR_pwrite64, __NR_close, __NR_fcntl, __NR_fstat, __NR_statx, __NR_fstatfs, __NR_lseek,
 #ifdef __NR_newfstatat
     __NR_newfstatat,
 #endif
-    // To end.
+    // System calls to exit.
     __NR_exit, __NR_exit_group, __NR_rt_sigreturn, __NR_rt_sigprocmask, __NR_sigaltstack,
 };
 
 bool lock_up() {
-    // No more files, no core, bounded memory and time; nothing that is executed has more rights than this process.
+    // No new files, no core dump, limited memory and time; an executed program gets no more rights than this process.
     const rlimit none{0, 0}, memory{512 << 20, 512 << 20}, descriptors{32, 32}, seconds{10, 10};
     if (setrlimit(RLIMIT_CORE, &none) != 0 || setrlimit(RLIMIT_AS, &memory) != 0 || setrlimit(RLIMIT_NOFILE, &descriptors) != 0 ||
         setrlimit(RLIMIT_CPU, &seconds) != 0 || setrlimit(RLIMIT_NPROC, &none) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
@@ -93,7 +94,7 @@ int main() {
         return 1;
     }
     if (request->text() == "evil") {
-        // The filter ends the process here.
+        // The filter kills the process here.
         std::FILE *file = std::fopen("/etc/passwd", "r");
         return channel->send(file == nullptr ? "there is no file" : "I am out") ? 0 : 1;
     }
@@ -107,7 +108,7 @@ int main() {
     for (const auto byte : view->bytes()) {
         sum += std::to_integer<unsigned>(byte);
     }
-    // Not even the holder of the handle can change a sealed region.
+    // No process can change a sealed region, not even one that has its handle.
     const bool tried = picture.map_writable().error() == STRAIT_READ_ONLY;
     if (pwrite(answer.get(), &sum, sizeof sum, 0) != static_cast<ssize_t>(sizeof sum)) {
         return 1;

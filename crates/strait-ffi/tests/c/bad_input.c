@@ -1,5 +1,5 @@
-/* Whatever a call is given, it answers with a status, and nothing is left behind: no memory (the address sanitizer looks), no
-   descriptor (they are counted), and what was not sent is the caller's as before. */
+/* Tests that every function returns a status for bad arguments, and leaves nothing behind: no memory (the address
+   sanitizer checks this), no descriptor (they are counted). The caller still owns what was not sent. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -164,7 +164,7 @@ static void zero_lengths(void) {
         OK(strait_recv_into(b, NULL, 0, &len, NULL, STRAIT_NOW));
         CHECK(len == 0);
     }
-    /* Among others. */
+    /* The error is among the others. */
     memcpy(three, parts, sizeof three);
     three[0].iov_base = (char[]){'x', 'y'};
     three[0].iov_len = 2;
@@ -203,20 +203,20 @@ static void absurd_counts(void) {
     IS(STRAIT_MESSAGE_TOO_LARGE, strait_reserve(a, SIZE_MAX, &room, STRAIT_NOW));
     IS(STRAIT_MESSAGE_TOO_LARGE, strait_reserve_sealed(a, SIZE_MAX, &room, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_recv_many(b, &message, SIZE_MAX, &len, STRAIT_NOW));
-    /* A buffer of "any size" is one of any size. */
+    /* A capacity of SIZE_MAX is permitted. */
     OK(strait_send(a, "12345678", 8, STRAIT_NOW));
     IS(STRAIT_BUFFER_TOO_SMALL, strait_recv_into(b, buffer, 7, &len, NULL, STRAIT_NOW));
     CHECK(len == 8);
     OK(strait_recv_into(b, buffer, 8, &len, NULL, STRAIT_NOW));
     CHECK(len == 8 && memcmp(buffer, "12345678", 8) == 0);
-    /* The length may be in the buffer. */
+    /* The length may lie in the buffer. */
     {
         size_t places[3];
         OK(strait_send(a, "12345678abcdefgh", 16, STRAIT_NOW));
         OK(strait_recv_into(b, places, sizeof places, &places[1], NULL, STRAIT_NOW));
         CHECK(places[1] == 16 && memcmp(places, "12345678", 8) == 0);
     }
-    /* What was taken apart is not sent on as if it was whole. */
+    /* A message whose handles were partly taken is not forwarded. */
     {
         strait_handle two[2], got[2];
         strait_message *parts = strait_message_new();
@@ -236,7 +236,8 @@ static void absurd_counts(void) {
         strait_handle_close(&got[0]);
         strait_message_free(parts);
     }
-    /* More than was reserved, and less of what is sent whole: the room is gone, and nothing was sent. */
+    /* A commit of more bytes than were reserved, or of fewer for a sealed message, frees the reservation and sends
+       nothing. */
     OK(strait_reserve(a, 4, &room, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_reservation_commit(room, 5, NULL, 0));
     OK(strait_reserve_sealed(a, 4, &room, STRAIT_NOW));
@@ -262,7 +263,7 @@ static void deadlines(void) {
         IS(STRAIT_TIMED_OUT, strait_recv(b, message, passed[i]));
         OK(strait_wait_set_wait(set, &event, 1, &count, passed[i]));
         CHECK(count == 0);
-        /* What can be done at once is done. */
+        /* A function whose deadline has passed still does what it can do without waiting. */
         OK(strait_send(a, "now", 3, passed[i]));
         OK(strait_recv(b, message, passed[i]));
     }
@@ -297,7 +298,7 @@ static void options(void) {
         strait_handle handle = strait_handle_from_fd(0);
         strait_last_error(&error);
         CHECK(error.asked == 4 && error.limit == 3);
-        /* Cut off, but not one byte too far. */
+        /* The text is cut off at the end of the buffer. */
         CHECK(strait_last_error_text(text, sizeof text) > sizeof text && strcmp(text, "message") == 0);
         CHECK(strait_last_error_text(NULL, 100) > 20);
         IS(STRAIT_TOO_MANY_HANDLES, strait_sendv(x, NULL, 0, &handle, 1, STRAIT_NOW));
@@ -316,7 +317,7 @@ static void options(void) {
     }
 }
 
-/* Handles of messages that are not sent stay what they were, whichever of them is wrong. */
+/* Handles of messages that are not sent stay as they were, whichever of them is wrong. */
 static void handles(void) {
     strait_channel *x, *y, *spare, *other;
     strait_handle given[3], got[4];
@@ -346,7 +347,7 @@ static void handles(void) {
         CHECK(given[1].kind == STRAIT_HANDLE_CHANNEL && given[1].object == spare);
         OK(strait_send(spare, "still here", 10, STRAIT_NOW));
         OK(strait_recv(other, message, STRAIT_NOW));
-        /* The other end can be used as before too. */
+        /* The other end can be used as before, too. */
         OK(strait_send(y, "x", 1, STRAIT_NOW));
         OK(strait_recv(x, message, STRAIT_NOW));
     }
@@ -364,7 +365,7 @@ static void handles(void) {
         strait_reservation_cancel(room);
     }
 
-    /* Nor one through a channel whose peer has gone; then it is sent all the same, by another one. */
+    /* An end is not sent through a channel whose peer is gone; then it can still be sent through another one. */
     {
         strait_channel *dead, *gone;
         strait_reservation *room;
@@ -394,7 +395,7 @@ static void handles(void) {
     strait_channel_close(spare);
     strait_channel_close(other);
 
-    /* What nobody takes is closed with its message. */
+    /* Handles that are not taken are closed with their message. */
     given[0] = strait_handle_from_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
     OK(strait_sendv(x, NULL, 0, given, 1, STRAIT_NOW));
     {
@@ -405,7 +406,7 @@ static void handles(void) {
     strait_channel_close(y);
 }
 
-/* What a row of messages did before it failed is said. */
+/* A batch reports how many messages were sent before it failed. */
 static void rows(void) {
     strait_channel *x, *y;
     struct iovec part, wrong;
@@ -486,7 +487,7 @@ static void regions(void) {
     OK(strait_region_access(region, &access));
     CHECK(access == STRAIT_SEALED_REGION);
 
-    /* Not sent, sent, and received. */
+    /* A handle that is not sent, one that is sent, and one that is received. */
     handle = strait_handle_from_region(strait_region_duplicate(region));
     IS(STRAIT_INVALID_ARGUMENT, strait_sendv(NULL, NULL, 0, &handle, 1, STRAIT_NOW));
     CHECK(handle.kind == STRAIT_HANDLE_REGION && strait_region_len(handle.object) == 8);
@@ -522,7 +523,7 @@ static void sockets(void) {
     IS(STRAIT_NOT_A_SOCKET, strait_channel_over(stream[0], NULL, &x));
     IS(STRAIT_NOT_A_SOCKET, strait_channel_over(-1, NULL, &x));
     IS(STRAIT_NOT_A_SOCKET, strait_channel_over(INT_MAX, NULL, &x));
-    /* It is the caller's as before. */
+    /* The caller still owns it. */
     CHECK(close(stream[0]) == 0 && close(stream[1]) == 0);
     OK(strait_channel_over(pair[0], NULL, &x));
     CHECK(fcntl(pair[0], F_GETFD) == -1);
@@ -533,8 +534,8 @@ static void sockets(void) {
     strait_channel_close(y);
 }
 
-/* What is nowhere above: null pointers in calls that were added later, offsets whose sums overflow, handles of nothing, and parts
-   that lie over each other. */
+/* Further bad arguments: null pointers in functions that were added later, offsets whose sums overflow, empty
+   handles, and parts of messages that overlap. */
 static void the_rest(void) {
     char text[] = "abcdef";
     struct iovec parts[4];
@@ -596,7 +597,7 @@ int main(void) {
     int before;
     message = strait_message_new();
     OK(strait_channel_pair(NULL, &a, &b));
-    /* The first round opens what the library keeps. */
+    /* The first round opens descriptors that the library keeps. */
     before = 0;
     for (int round = 0; round < 3; round++) {
         null_pointers();

@@ -1,4 +1,5 @@
-/* Calls from C: replies in another order than the requests, handles both ways, what is known when there is no reply, and bad input. */
+/* Tests of calls from C: replies in another order than the requests, handles in both directions, what is known when
+   there is no reply, and bad input. */
 
 #include "check.h"
 
@@ -35,7 +36,7 @@ static void ends(strait_call_end **a, strait_call_end **b) {
     OK(strait_call_end_over(y, b));
 }
 
-/* Says each number back, with one bit more; of two that are there, the later one first. */
+/* Replies to each number with one more bit set; of two requests, to the later one first. */
 static void *serve(void *end) {
     strait_message *requests[2] = {strait_message_new(), strait_message_new()};
     for (int left = CALLERS * CALLS; left > 0;) {
@@ -108,7 +109,7 @@ static void *drop_one_and_close(void *end) {
     strait_replier_free(replier);
     OK(strait_call_next(end, request, &replier, soon()));
     if (says(request, "keep it")) {
-        /* The deadline of its caller passes meanwhile, as one that has come next sees. */
+        /* The deadline of the caller passes meanwhile; receiving the next request shows this. */
         strait_replier *next;
         OK(strait_call_next(end, request, &next, soon()));
         CHECK(says(request, "the last") && strait_replier_is_cancelled(replier));
@@ -116,7 +117,7 @@ static void *drop_one_and_close(void *end) {
         strait_call_end_free(end);
         strait_replier_free(next);
     } else {
-        /* It had passed before this thread came to it. */
+        /* The deadline had passed before this thread received the request. */
         CHECK(says(request, "the last"));
         strait_call_end_free(end);
         strait_replier_free(replier);
@@ -125,7 +126,7 @@ static void *drop_one_and_close(void *end) {
     return NULL;
 }
 
-/* What is known of a call that has no reply. */
+/* What a caller knows of a call that has no reply. */
 static void without_a_reply(void) {
     strait_call_end *a, *b;
     strait_handle handle;
@@ -140,7 +141,7 @@ static void without_a_reply(void) {
     request = part("the last", 8);
     IS(STRAIT_NOT_ANSWERED, strait_call(a, &request, 1, NULL, 0, reply, soon()));
     CHECK(pthread_join(server, NULL) == 0);
-    /* Never sent, so the handle is here still. */
+    /* The request was not sent, so the caller still owns the handle. */
     handle = strait_handle_from_fd(open("/dev/null", O_RDONLY));
     IS(STRAIT_PEER_CLOSED, strait_call(a, NULL, 0, &handle, 1, reply, soon()));
     CHECK(handle.kind == STRAIT_HANDLE_FD && fcntl(handle.fd, F_GETFD) != -1);
@@ -158,7 +159,7 @@ static void bad_input(void) {
     CHECK(a == NULL);
     OK(strait_channel_pair(NULL, &x, &y));
     IS(STRAIT_INVALID_ARGUMENT, strait_call_end_over(x, NULL));
-    /* It is the caller's still. */
+    /* The caller still owns it. */
     OK(strait_send(x, NULL, 0, STRAIT_NOW));
     strait_channel_close(x);
     strait_channel_close(y);
@@ -182,7 +183,7 @@ static void bad_input(void) {
     strait_message_free(message);
 }
 
-/* Another process, which sends back the descriptor that it got. */
+/* Another process, which sends the received descriptor back. */
 static void to_another_process(const char *self) {
     const char *const arguments[] = {self, "child", NULL};
     strait_channel *channel;
@@ -239,7 +240,7 @@ int main(int argc, char **argv) {
         to_another_process(argv[0]);
         before = round == 1 ? descriptors() : before;
     }
-    /* As of c/pipes.c: one for all long waits, which may come as late as the last round. */
+    /* As in c/pipes.c: one descriptor for all long waits, which may be opened as late as in the last round. */
     CHECK(descriptors() <= before + 1);
     return 0;
 }

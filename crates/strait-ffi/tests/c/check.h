@@ -1,4 +1,4 @@
-/* What the C tests share: checks that say where they fail, and how many descriptors are open. */
+/* Helpers of the C tests: checks that print where they fail, and the number of open descriptors. */
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -19,7 +19,7 @@
         } \
     } while (0)
 
-/* A call has to end with this status. */
+/* Checks that a function returns this status. */
 #define IS(status, call) \
     do { \
         strait_status is_ = (call); \
@@ -34,7 +34,7 @@
 
 #define OK(call) IS(STRAIT_OK, call)
 
-/* Descriptors that are open now. */
+/* Returns the number of open descriptors. */
 static inline int descriptors(void) {
     int count = 0;
     DIR *here = opendir("/proc/self/fd");

@@ -1,4 +1,5 @@
-/* Data pipes from C: streams within one process and to another, in place and copied, their ends as handles, waits, and bad input. */
+/* Tests of data pipes from C: streams within one process and to another, in place and copied, their ends as handles,
+   waits, and bad input. */
 
 #include "check.h"
 
@@ -44,7 +45,7 @@ static void some_and_whole(void) {
     IS(STRAIT_OUT_OF_RANGE, strait_consumer_read_whole(consumer, out, 4, STRAIT_NOW));
     OK(strait_consumer_read(consumer, out, sizeof out, &count, STRAIT_NOW));
     CHECK(count == 3 && memcmp(out, "bcd", 3) == 0);
-    /* The end of the stream, as often as one asks. */
+    /* The end of the stream is returned at every read. */
     OK(strait_consumer_read(consumer, out, sizeof out, &count, STRAIT_NEVER));
     CHECK(count == 0);
     OK(strait_consumer_read(consumer, out, sizeof out, &count, STRAIT_NEVER));
@@ -84,7 +85,7 @@ static void elements(void) {
     strait_consumer_free(consumer);
 }
 
-/* What is begun with keeps others out, cannot be sent, and may be left. */
+/* Held room or bytes keep other calls out and cannot be sent, and may be left without a commit. */
 static void in_place(void) {
     strait_channel *a, *b;
     strait_producer *producer, *other;
@@ -119,7 +120,7 @@ static void in_place(void) {
     OK(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NOW));
     CHECK(count == 2 && memcmp(bytes, "ef", 2) == 0);
     OK(strait_consumer_consume(consumer, 0));
-    /* Sent with what is unread; the pointer was taken with it. */
+    /* The consumer is sent with its unread bytes; the message has taken the pointer. */
     OK(strait_sendv(a, NULL, 0, &handle, 1, soon()));
     CHECK(handle.kind == STRAIT_HANDLE_NONE);
     {
@@ -134,14 +135,14 @@ static void in_place(void) {
     }
     OK(strait_producer_begin(other, &room, &count, STRAIT_NOW));
     memset(room, 'x', count);
-    /* Freed with room in hand: nothing of it was written. */
+    /* The producer is freed while room is held: nothing of it was written. */
     strait_producer_free(other);
     OK(strait_consumer_read_whole(consumer, out, 2, STRAIT_NOW));
     OK(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NEVER));
     CHECK(count == 0);
     strait_consumer_free(consumer);
     strait_channel_close(b);
-    /* Ends that could not be sent are the caller's as before, and do. */
+    /* The caller still owns ends that could not be sent, and they work. */
     OK(strait_pipe_new(8, 1, &producer, &consumer));
     {
         strait_handle both[2] = {strait_handle_from_producer(producer), strait_handle_from_consumer(consumer)};
@@ -255,8 +256,8 @@ static void null_pointers(void) {
     strait_wait_set_free(set);
 }
 
-/* At the end of a stream nothing is held: the end may be read from, begun with, and sent, and the 0 bytes that there are may be
-   consumed. */
+/* At the end of a stream nothing is held: functions may read from the end, begin to read in place, and send the end.
+   The 0 bytes that are there may be consumed any number of times. */
 static void the_end_of_a_stream_is_not_held(void) {
     strait_channel *a, *b;
     strait_producer *producer;
@@ -293,7 +294,7 @@ static void the_end_of_a_stream_is_not_held(void) {
 static strait_consumer *shared;
 static strait_producer *filled;
 
-/* Waits for bytes as long as it takes. */
+/* Waits for bytes without a time limit. */
 static void *reader(void *status) {
     char out[4];
     size_t count;
@@ -301,7 +302,7 @@ static void *reader(void *status) {
     return NULL;
 }
 
-/* The same in place. */
+/* Waits for bytes in place without a time limit. */
 static void *beginner(void *status) {
     const void *bytes;
     size_t count;
@@ -309,14 +310,14 @@ static void *beginner(void *status) {
     return NULL;
 }
 
-/* Waits for room as long as it takes. */
+/* Waits for room without a time limit. */
 static void *writer(void *status) {
     size_t count;
     *(strait_status *)status = strait_producer_write(filled, "more", 4, &count, STRAIT_NEVER);
     return NULL;
 }
 
-/* An end on which another thread waits is sent: that one's wait ends, and no later one; whether or not sending succeeds. */
+/* An end on which another thread waits is sent: that wait ends, and no later one, whether or not sending succeeds. */
 static void an_end_is_sent_that_another_waits_on(void *(*call)(void *), int fails) {
     strait_channel *a, *b;
     strait_message *message = strait_message_new();
@@ -334,7 +335,7 @@ static void an_end_is_sent_that_another_waits_on(void *(*call)(void *), int fail
         handle = strait_handle_from_consumer(shared);
     }
     CHECK(pthread_create(&thread, NULL, call, &status) == 0);
-    /* Until it waits. */
+    /* Waits until the thread sleeps. */
     while ((call == writer ? strait_producer_room(filled, &count) : strait_consumer_available(shared, &count)) == STRAIT_OK) {
         sched_yield();
     }
@@ -344,7 +345,7 @@ static void an_end_is_sent_that_another_waits_on(void *(*call)(void *), int fail
     IS(fails ? STRAIT_PEER_CLOSED : STRAIT_OK, strait_sendv(a, NULL, 0, &handle, 1, soon()));
     CHECK(pthread_join(thread, NULL) == 0);
     if (!fails) {
-        /* The pointer was taken with it. */
+        /* The message has taken the pointer. */
         OK(strait_recv(b, message, soon()));
         OK(strait_message_take_handles(message, &handle, 1, &count));
         if (call == writer) {
@@ -387,7 +388,7 @@ static void *fill(void *producer) {
     return NULL;
 }
 
-/* The whole stream, and whether each byte is what it should be. */
+/* Reads the whole stream, and checks each byte. */
 static size_t drain(strait_consumer *consumer) {
     unsigned char next = 0;
     size_t total = 0;
@@ -417,7 +418,7 @@ static void a_stream(void) {
     strait_consumer_free(consumer);
 }
 
-/* The consumer goes to another process, which says how much came. */
+/* The consumer is sent to another process, which reports how many bytes came. */
 static void a_stream_to_another_process(const char *self) {
     const char *const arguments[] = {self, "child", NULL};
     strait_channel *channel;
@@ -478,7 +479,7 @@ int main(int argc, char **argv) {
         a_stream_to_another_process(argv[0]);
         before = round == 1 ? descriptors() : before;
     }
-    /* The process has one for all long waits that another thread could end, from when there first is such a wait. */
+    /* The process has one descriptor for all long waits that another thread could end; the first such wait opens it. */
     CHECK(descriptors() <= before + 1);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* An end that one thread closes or sends while others are in calls on it: those get a status, and nothing is left behind. */
+/* Tests of an end that one thread closes or sends while others are in function calls on it: those return a status,
+   and nothing is left behind. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -44,7 +45,7 @@ static void *user(void *way) {
     return NULL;
 }
 
-/* Several threads use an end, and this one closes it, or sends it away. */
+/* Several threads use an end, and this one closes it or sends it away. */
 static void round_of(int number) {
     strait_channel *other, *over, *far;
     pthread_t threads[2];
@@ -67,7 +68,7 @@ static void round_of(int number) {
     if (number % 3 == 0) {
         strait_handle handle = strait_handle_from_channel(end);
         strait_status status = strait_sendv(over, NULL, 0, &handle, 1, STRAIT_NOW);
-        /* Only what is held keeps it here: then it is closed instead. */
+        /* Only a held view or reservation keeps the end from being sent; then it is closed instead. */
         CHECK(status == STRAIT_OK || (status == STRAIT_IN_USE && (ways[0] > 2 || ways[1] > 2)));
         sent = status == STRAIT_OK;
         strait_handle_close(&handle);
@@ -81,7 +82,7 @@ static void round_of(int number) {
         strait_message *message = strait_message_new();
         strait_status status = strait_recv(end, message, STRAIT_NOW);
         CHECK(status == (sent ? STRAIT_MOVED : STRAIT_CLOSED));
-        /* The last that was in a call has closed it, though there still is a reference. */
+        /* The last thread that was in a call has closed the end, although a reference is left. */
         while (!sent && (status = strait_recv(other, message, strait_after(20 * SECOND))) == STRAIT_OK) {
         }
         CHECK(sent || status == STRAIT_PEER_CLOSED);
@@ -94,7 +95,7 @@ static void round_of(int number) {
     strait_channel_close(other);
 }
 
-/* Waits for a message as long as it takes. */
+/* Waits for a message without a time limit. */
 static void *waiter(void *status) {
     strait_message *message = strait_message_new();
     *(strait_status *)status = strait_recv(end, message, STRAIT_NEVER);
@@ -103,7 +104,7 @@ static void *waiter(void *status) {
     return NULL;
 }
 
-/* An end on which another thread sleeps is sent: that one's wait ends, and no later one; whether or not sending succeeds. */
+/* An end on which another thread sleeps is sent: that wait ends, and no later one, whether or not sending succeeds. */
 static void an_end_is_sent_that_another_waits_on(int fails) {
     strait_channel *other, *over, *far;
     strait_message *message = strait_message_new();
@@ -182,14 +183,14 @@ static void ends_are_sent_over_each_other(void) {
     }
 }
 
-/* How often this thread has gone to sleep. */
+/* Returns how often this thread has gone to sleep. */
 static long sleeps(void) {
     struct rusage usage;
     CHECK(getrusage(RUSAGE_THREAD, &usage) == 0);
     return usage.ru_nvcsw;
 }
 
-/* A thread that waits on an end that others could close does not look now and then whether they did. */
+/* A thread that waits on a shared end does not wake up from time to time to look whether the end was closed. */
 static void a_wait_has_no_wake_ups(void) {
     strait_channel *other;
     strait_message *message = strait_message_new();

@@ -1,6 +1,6 @@
 //! The library as it is installed, and compilers to use it with.
 
-// Each test program uses a part of this.
+// Each test program uses a part of this module.
 #![allow(dead_code)]
 
 use std::io::Write;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// This crate.
+/// Returns the directory of this crate.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Says what is left out, even where the output of tests is kept back.
+/// Prints what is left out, even if the test harness captures output.
 pub(crate) fn skip(what: &str, missing: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing} is missing; .ci/install brings it");
 }
 
-/// Runs a command that must succeed.
+/// Runs a command that must succeed, and returns its output.
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
@@ -31,16 +31,17 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Whether there is such a program.
+/// Returns whether a program with this name can be started.
 pub(crate) fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Where the library is installed, as its users would do it. Built and installed once for each test program.
+/// Returns the directory in which the library is installed. It is built and installed once for each test program, as
+/// users do it.
 pub(crate) fn installed() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
     INSTALLED.get_or_init(|| {
-        // The directory of the profile: target/debug.
+        // The directory of the build profile, such as target/debug.
         let here = std::env::current_exe().expect("this program");
         let target = here.ancestors().nth(2).expect("target/debug/deps/this");
         let mut build = Command::new(env!("CARGO"));
@@ -49,7 +50,7 @@ pub(crate) fn installed() -> &'static Path {
             build.arg("--release");
         }
         run(build.current_dir(root()));
-        // For each test program another one: they may run at the same time.
+        // Each test program has its own directory, since several may run at the same time.
         let name = here.file_name().and_then(|name| name.to_str()).expect("a name");
         let prefix = target.join("strait-ffi-tests").join(name);
         let _ = std::fs::remove_dir_all(&prefix);
@@ -62,7 +63,7 @@ pub(crate) fn installed() -> &'static Path {
     })
 }
 
-/// How a program is linked.
+/// The way in which a program is linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Linkage {
     Shared,
@@ -76,20 +77,20 @@ pub(crate) struct Compiler {
     pub(crate) standard: &'static str,
 }
 
-/// Warnings are errors, and there are many of them.
+/// Options of all compilers: many warnings, all of them errors.
 pub(crate) const STRICT: [&str; 8] =
     ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wcast-qual", "-g"];
 
-/// And some more for C++.
+/// More options for C++.
 const STRICT_CXX: [&str; 3] = ["-Wold-style-cast", "-Wnon-virtual-dtor", "-Wextra-semi"];
 
-/// The compilers for C that are here.
+/// Returns the C compilers of this machine.
 pub(crate) fn c_compilers() -> Vec<Compiler> {
     let all = [("gcc", "-std=c99"), ("gcc", "-std=c17"), ("clang", "-std=c11")];
     present(&all)
 }
 
-/// The compilers for C++ that are here.
+/// Returns the C++ compilers of this machine.
 pub(crate) fn cxx_compilers() -> Vec<Compiler> {
     present(&[("g++", "-std=c++20"), ("clang++", "-std=c++20")])
 }
@@ -107,7 +108,7 @@ fn present(all: &[(&'static str, &'static str)]) -> Vec<Compiler> {
 }
 
 impl Compiler {
-    /// Whether programs with the address sanitizer can be linked.
+    /// Returns whether programs with the address sanitizer can be linked.
     pub(crate) fn has_sanitizers(self) -> bool {
         let source = installed().join("empty.c");
         std::fs::write(&source, "int main(void) { return 0; }\n").expect("an empty program");
@@ -120,7 +121,7 @@ impl Compiler {
         linked
     }
 
-    /// Compiles and links a program against what is installed, as pkg-config says.
+    /// Compiles and links a program with the installed library, with the options that pkg-config prints.
     pub(crate) fn build(self, source: &Path, linkage: Linkage, more: &[&str]) -> PathBuf {
         let prefix = installed();
         let stem = source.file_stem().and_then(|stem| stem.to_str()).expect("a name");
@@ -137,7 +138,7 @@ impl Compiler {
     }
 }
 
-/// What a compiler is told to find the library.
+/// Returns the compiler options to find the library.
 pub(crate) fn flags(linkage: Linkage) -> Vec<String> {
     let prefix = installed();
     let mut ask = Command::new("pkg-config");
@@ -153,7 +154,7 @@ pub(crate) fn flags(linkage: Linkage) -> Vec<String> {
             let at = format!("-Wl,-rpath,{}", prefix.join("lib").display());
             flags.map(str::to_owned).chain([at]).collect()
         }
-        // The rest of the system stays shared.
+        // The other libraries of the system stay shared.
         Linkage::Static => flags
             .flat_map(|flag| match flag {
                 "-lstrait" => vec!["-Wl,-Bstatic".to_owned(), flag.to_owned(), "-Wl,-Bdynamic".to_owned()],

@@ -1,4 +1,4 @@
-// What the C++ tests share.
+// Helpers of the C++ tests.
 
 #ifndef CHECK_HPP
 #define CHECK_HPP

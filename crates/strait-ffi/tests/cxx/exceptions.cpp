@@ -1,4 +1,4 @@
-// The second layer of the C++ interface: calls return what they are for, and throw what goes wrong.
+// Tests of the C++ interface with exceptions: functions return their value, and throw their errors.
 
 #include "check.hpp"
 
@@ -45,7 +45,7 @@ static void pipes() {
     set.remove(consumer);
     set.remove(producer);
     CHECK(thrown([&, &p = producer] { set.remove(p); }) == STRAIT_NOT_IN_SET);
-    // Ends travel, and come out as those of this layer.
+    // Ends are sent, and are received as objects of the interface with exceptions.
     auto [a, b] = Channel::pair();
     a.send("", strait::Handle(std::move(consumer)));
     Consumer there = strait::or_throw(b.recv().take_handles()).at(0).into_consumer();
@@ -126,7 +126,7 @@ int main() {
 
     a.close();
     CHECK(thrown([&, &b = b] { b.recv(); }) == STRAIT_PEER_CLOSED);
-    // Unwinding closes what was held.
+    // Unwinding the stack closes held objects.
     const auto before = descriptors();
     CHECK(thrown([] {
               WaitSet lost;

@@ -1,4 +1,5 @@
-// Every call of the C++ interface, without exceptions and without run-time types: what it returns, and that nothing is left behind.
+// Tests of every function of the C++ interface, without exceptions and without run-time types: what it returns, and
+// that nothing is left behind.
 
 #include "check.hpp"
 
@@ -66,14 +67,14 @@ void handles() {
     given.emplace_back(std::move(x));
     given.emplace_back();
     CHECK(!x && given[1].is_channel() && !given[2]);
-    // The last one is nothing: no message, and the others stay.
+    // The last handle is empty: no message is sent, and the other handles stay.
     CHECK(a.send("three", given).error() == STRAIT_BAD_HANDLE && given[0].is_fd() && given[1].is_channel());
     CHECK(a.send("two", std::span(given).first(2)) && !given[0] && !given[1]);
     auto message = b.recv().value();
     auto got = message.take_handles().value();
     CHECK(got.size() == 2 && message.take_handles()->empty() && !got[0].into_channel() && fcntl(got[0].into_fd().get(), F_GETFD) >= 0);
     CHECK(y.send("through") && got[1].into_channel().recv()->text() == "through");
-    // Received beside a buffer, and not taken.
+    // The handles are received beside a buffer, and not taken.
     CHECK(a.send("five!", Handle(null())));
     std::array<std::byte, 8> buffer;
     CHECK(b.recv_into(std::span(buffer).first(4)).error().asked() == 5);
@@ -115,7 +116,7 @@ void in_place() {
     CHECK(std::move(*a.reserve(10)).commit_first(3) && b.recv()->size() == 3);
 }
 
-// Messages are sent on: one that is sealed with its memory, and one that is looked at where it lies.
+// Messages are forwarded: a sealed one with its memory, and one in a view.
 void forwarding() {
     auto [a, in] = Channel::pair().value();
     auto [out, b] = Channel::pair().value();
@@ -134,7 +135,7 @@ void forwarding() {
     CHECK(in.recv_in_place()->forward(out));
     CHECK(b.recv_to(message) && message.text() == "passed on" && message.take_handles()->size() == 1);
 
-    // To nobody: it stays.
+    // The peer is gone: the message stays.
     b = Channel();
     CHECK(a.send("kept"));
     CHECK(in.recv_to(message));
@@ -175,7 +176,7 @@ void pipes() {
         std::memcpy(room.bytes().data(), "ab", 2);
         CHECK(room.commit(2));
     }
-    // One that is left has written, or read, nothing.
+    // An object that is destroyed without a commit has written, or read, nothing.
     CHECK(producer.begin_write()->size() == 6 && consumer.begin_read()->size() == 2);
     CHECK(producer.write_whole("c"));
     {
@@ -286,7 +287,7 @@ void processes(const char *self) {
     int ended;
     CHECK(waitpid(child.pid, &ended, 0) == child.pid && ended == 0);
 
-    // In an environment of its own it does not find its parent's other variables, but its channel.
+    // With an environment of its own, the program does not have its parent's other variables, but it has its channel.
     child = strait::spawn({self, {self, "--child"}, {"A=B"}}).value();
     CHECK(child.channel.send("x") && child.channel.recv(20s)->text() == "x");
     child.channel.close();
@@ -300,13 +301,13 @@ void processes(const char *self) {
     channel.close();
     CHECK(waitpid(pid, &ended, 0) == pid && ended == 0);
 
-    // By means of one's own: fork, exec, and a socket whose number is an argument.
+    // The test starts the program itself: fork, exec, and a socket whose number is an argument.
     int sockets[2];
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) == 0);
     Fd ours(sockets[0]), theirs(sockets[1]);
     const auto forked = fork();
     if (forked == 0) {
-        // Channels of before are the parent's.
+        // Channels made before the fork belong to the parent.
         if (listener.accept(0s).error() != STRAIT_FORKED) {
             _exit(3);
         }

@@ -1,5 +1,5 @@
-// A program as one would write it against Fuchsia's headers: two processes that call each other. Started without an argument
-// it starts itself, with one it is the child. Ends with 0 if all went well.
+// A program for Fuchsia's headers: two processes that call each other. Without an argument the program starts itself;
+// with one it is the child. The exit code is 0 if everything worked.
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ static int child(void) {
   return 0;
 }
 
-// What can be asked of handles, and what comes of a port.
+// Tests the information about handles, and ports.
 static void handles_and_ports(void) {
   zx_handle_t port, event, other;
   CHECK(zx_port_create(0, &port), ZX_OK);
@@ -92,7 +92,7 @@ static void handles_and_ports(void) {
   CHECK(zx_object_get_info(event, ZX_INFO_HANDLE_COUNT, &count, sizeof(count), NULL, NULL), ZX_OK);
   EXPECT(count.handle_count == 1);
 
-  // Packets of programs go with their key, and waits for one signal come newest first.
+  // Packets of programs are cancelled by their key, and waits for one signal end newest first.
   zx_port_packet_t packet = {.key = 7, .type = ZX_PKT_TYPE_USER};
   CHECK(zx_port_queue(port, &packet), ZX_OK);
   CHECK(zx_port_queue(port, &packet), ZX_OK);
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
   pid_t pid;
   CHECK(strait_zx_spawn(command, &pid, &channel), ZX_OK);
 
-  // A call from two regions, with memory that goes there and back.
+  // A call from two regions, with memory that is sent to the child and back.
   zx_handle_t vmo;
   CHECK(zx_vmo_create(4096, 0, &vmo), ZX_OK);
   CHECK(zx_vmo_write(vmo, "there and back", 14, 14), ZX_OK);
@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
   CHECK(strait_zx_handle_from_fd(fd, &back), ZX_OK);
   CHECK(zx_handle_close(back), ZX_OK);
 
-  // A port hears when the child is gone.
+  // A port gets a packet when the child is gone.
   zx_handle_t port;
   CHECK(zx_port_create(0, &port), ZX_OK);
   CHECK(zx_object_wait_async(channel, port, 7, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
   EXPECT(waitpid(pid, NULL, 0) == pid);
   CHECK(zx_channel_write(channel, 0, &number, sizeof(number), NULL, 0), ZX_ERR_PEER_CLOSED);
 
-  // A child that ends by itself.
+  // A child that exits by itself.
   CHECK(zx_handle_close(channel), ZX_OK);
   CHECK(strait_zx_spawn(command, &pid, &channel), ZX_OK);
   CHECK(zx_handle_close(channel), ZX_OK);

@@ -1,5 +1,6 @@
-// A process in which the kernel refuses the barrier by which uses of a handle are not counted: from the start ("early"), or only once
-// handles are in steady use ("late"). Either way they are closed while another thread uses them. Ends with 0 if all went well.
+// A process in which the kernel refuses `membarrier`, which uses of a handle need to be uncounted: from the start
+// ("early"), or only once handles are in steady use ("late"). In both cases the handles are closed while another thread
+// uses them. The exit code is 0 if everything worked.
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
