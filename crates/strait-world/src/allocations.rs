@@ -17,7 +17,7 @@ pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }
 
-/// Blocks that this process has allocated and not freed, by the number of bits of their size.
+/// Returns the numbers of blocks that this process has allocated and not freed, by the number of bits of their sizes.
 pub(crate) fn blocks() -> Vec<u64> {
     BLOCKS.iter().map(|count| count.load(Ordering::Relaxed)).collect()
 }

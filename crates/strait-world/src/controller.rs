@@ -1,4 +1,4 @@
-//! Makes worlds, does to their processes what their faults are, watches over them, and judges what is left.
+//! The controller: makes worlds, causes their faults, watches their processes, and judges what is left.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,33 +18,35 @@ use crate::random::{Random, mix};
 use crate::trail::{self, Call};
 use crate::worker::directory;
 
-/// Kinds of faults that a world may have: bits.
+/// The kinds of faults that a world can have, as bits.
 mod faults {
-    /// Processes that lack descriptors; also by themselves.
+    /// Processes may open few or no more descriptors. The controller causes such shortages, and the processes
+    /// themselves do.
     pub(super) const DESCRIPTORS: u32 = 1;
-    /// Processes that lack address space.
+    /// Processes may map little or no more memory (`RLIMIT_AS`).
     pub(super) const MEMORY: u32 = 2;
     pub(super) const KILLS: u32 = 4;
     pub(super) const STOPS: u32 = 8;
     pub(super) const SIGNALS: u32 = 16;
 }
 
-/// How long something may be there for a thread that waits for it, until the thread must have noticed.
+/// Nanoseconds after which a waiting thread must have noticed that there is a message or an event for it.
 const NOTICED: u64 = 1_000_000_000;
 
-/// How long a call may run on past its deadline, until it hangs.
+/// Nanoseconds past its deadline after which a call counts as hanging.
 const HANGS: u64 = 8_000_000_000;
 
-/// How long it may take until all that was sent has been received, when nobody sends any more.
+/// Nanoseconds for which no message may arrive while sent messages are missing, once no process sends any more.
 const DRAINED: u64 = 20_000_000_000;
 
 /// How long the processes may take to end.
 const ENDED: Duration = Duration::from_secs(60);
 
-/// Longest stop and shortage: longer than the library waits for anything by itself.
+/// The length of the longest stops and shortages in milliseconds: longer than the library waits for anything by
+/// itself.
 const LONG: u64 = 2500;
 
-/// Runs worlds until the time is up.
+/// Runs worlds until the time is up, at least one.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let begin = Instant::now();
     let first = arguments.seed.unwrap_or_else(|| mix(now()) >> 32);
@@ -64,23 +66,25 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the controller knows of a process.
+/// The controller's record of a process.
 struct Worker {
     life: usize,
     child: Child,
-    /// What is done to it, and until when.
+    /// If the process is stopped: since when and until when, in nanoseconds of the shared clock.
     stopped: Option<(u64, u64)>,
     short: Option<(Resource, u64)>,
     watches: [Watch; WALKERS],
 }
 
-/// What the controller knows of a thread that is in a call.
+/// The controller's record of a thread that may be in a call.
 #[derive(Default)]
 struct Watch {
     delay: Option<Delay>,
-    /// The call in which it was seen first, and how long it was held up by then.
+    /// The last call in which the thread was seen, and for how many nanoseconds the thread had been held up when it
+    /// was first seen in that call.
     seen: (u64, u64),
-    /// Since when something has been there for it, in which call, and how long it was held up by then.
+    /// If a message or an event is there for the waiting thread: since when, in which call, and for how many
+    /// nanoseconds the thread had been held up by then.
     overlooked: Option<(u64, u64, u64)>,
 }
 
@@ -95,11 +99,11 @@ struct World {
     lives: usize,
     workers: Vec<Worker>,
     counts: [u32; 4],
-    /// What was done to whom, and when.
+    /// The time of each fault, and a text that says what was done to which process.
     log: Vec<(u64, String)>,
 }
 
-/// Wrong is what is said of it, and about which end.
+/// A mistake: a description, and the end that it is about, if it is about one.
 struct Wrong(String, Option<u32>);
 
 impl From<String> for Wrong {
@@ -132,7 +136,8 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
     summary
 }
 
-/// Adds up for how long the machine as a whole stands still: a thread that sleeps for a moment sleeps for longer.
+/// Adds up the time for which the machine as a whole stands still: how much longer short sleeps last than they
+/// should.
 fn notice_pauses(ledger: &Ledger, over: &AtomicBool) {
     const NAP: Duration = Duration::from_millis(10);
     let delay = Delay::own();
@@ -152,7 +157,7 @@ impl World {
         let ledger = Ledger::map(memory.as_fd());
         let mut random = Random::new(seed);
         let slots = 5 + random.index(4);
-        // Some worlds lack nothing, so that every loss shows; and some have every fault there is.
+        // Some worlds have no faults, so that every loss counts as a mistake; some have all kinds of faults.
         let faults = match random.below(4) {
             0 => 0,
             1 => 31,
@@ -185,7 +190,7 @@ impl World {
         Ok(world)
     }
 
-    /// Starts a process.
+    /// Starts a process in this slot.
     fn start(&mut self, slot: usize) -> Worker {
         let number = self.lives;
         self.lives += 1;
@@ -224,7 +229,8 @@ impl World {
         self.settle()
     }
 
-    /// Watches until all is settled, and everything is closed.
+    /// Has the processes receive everything, check their lone ends, close everything and end, and watches them
+    /// meanwhile.
     fn settle(&mut self) -> Result<(), Wrong> {
         self.ledger.set_phase(Phase::Drain);
         self.all_come_to(Phase::Drain)?;
@@ -243,12 +249,12 @@ impl World {
         Ok(())
     }
 
-    /// Waits until every thread has come to a phase.
+    /// Waits until every thread has reached the end of a phase.
     fn all_come_to(&mut self, phase: Phase) -> Result<(), Wrong> {
         loop {
             self.watch()?;
             let has_come = |walk: &Walk| walk.thread.load(SeqCst) == 0 || walk.done.load(SeqCst) >= phase as u32;
-            // A process that has just been started knows not yet how many threads it has.
+            // A process that has just been started has not yet recorded how many threads it has.
             let all = |life: &Life| life.is_ready.load(SeqCst) != 0 && life.walks.iter().all(has_come);
             if (0..self.workers.len()).all(|at| all(self.life(at))) {
                 return Ok(());
@@ -257,7 +263,7 @@ impl World {
         }
     }
 
-    /// Waits until everything that was sent to somebody who is there has been received.
+    /// Waits until all messages and ends have arrived that were sent to processes that are alive.
     fn drain(&mut self) -> Result<(), Wrong> {
         let mut since = now();
         let mut known = 0;
@@ -265,7 +271,7 @@ impl World {
             let (missing, received) = self.missing();
             let Some((end, what)) = missing else { return Ok(()) };
             self.watch()?;
-            // As long as anything comes it goes on.
+            // The wait goes on as long as messages arrive.
             if received != known {
                 (since, known) = (now(), received);
             }
@@ -277,7 +283,8 @@ impl World {
         }
     }
 
-    /// Something that was sent and should still come; and how much has come.
+    /// Returns an end at which a message or which itself should still arrive, with a description, if there is one;
+    /// and the number of messages received so far in all.
     fn missing(&self) -> (Option<(u32, String)>, u64) {
         let mut missing = None;
         let mut all = 0;
@@ -302,11 +309,11 @@ impl World {
 impl World {
     fn signal(&self, at: usize, signal: Signal) {
         let pid = Pid::from_child(&self.workers[at].child);
-        // One that was killed is still there until it is waited for.
+        // A process that was killed keeps its number until it is waited for.
         let _ = kill_process(pid, signal);
     }
 
-    /// Does something to one of the processes.
+    /// Does a random fault of this world to a random process.
     fn do_something(&mut self) {
         let at = self.random.index(self.workers.len());
         if self.life(at).is_ready.load(SeqCst) == 0 {
@@ -362,7 +369,7 @@ impl World {
         }
     }
 
-    /// Lets a process have no more than it has, or a little.
+    /// Limits a process for a while to the descriptors or the address space that it has, or a little more.
     fn starve(&mut self, at: usize, resource: Resource) {
         let millis = self.millis();
         let spare = if self.random.one_in(2) { 0 } else { self.random.below(8) };
@@ -386,7 +393,7 @@ impl World {
         let _ = prlimit(Some(Pid::from_child(&self.workers[at].child)), resource, limit);
     }
 
-    /// Ends what has lasted long enough, or all.
+    /// Ends the stops and shortages whose time is over; all of them if `all`.
     fn relent(&mut self, all: bool) {
         for at in 0..self.workers.len() {
             if let Some((since, until)) = self.workers[at].stopped
@@ -422,9 +429,9 @@ fn address_space(pid: u32) -> Option<u64> {
     Some(text.split_whitespace().next()?.parse::<u64>().ok()? * rustix::param::page_size() as u64)
 }
 
-/// Watching.
+/// Watching the processes.
 impl World {
-    /// Looks whether anything is wrong just now.
+    /// Checks all processes for mistakes: of their own findings, of their end, and of threads that hang.
     fn watch(&mut self) -> Result<(), Wrong> {
         for at in 0..self.workers.len() {
             let (life, number) = (self.life(at), self.workers[at].life);
@@ -436,7 +443,7 @@ impl World {
                 continue;
             }
             if let Ok(Some(status)) = self.workers[at].child.try_wait() {
-                // It may have said something in between.
+                // The process may have recorded a mistake in between.
                 let said = life.said();
                 return Err(Wrong(format!("process {number} ended by itself: {status} {said}"), None));
             }
@@ -493,7 +500,7 @@ impl World {
         Ok(())
     }
 
-    /// Where a thread is, as the kernel sees it.
+    /// Returns where a thread is in the kernel, by `/proc`.
     fn whereabouts(&self, at: usize, walker: usize) -> String {
         let life = self.life(at);
         let (pid, thread) = (life.pid.load(SeqCst), life.walks[walker].thread.load(SeqCst));
@@ -501,14 +508,14 @@ impl World {
         format!("\n  in {} {}", file("wchan"), file("syscall").trim())
     }
 
-    /// Whether there is something at this end for who waits there.
+    /// Returns whether a message, or the close of the other end, is there for a thread that waits at this end.
     fn is_there(&self, end: u32) -> bool {
         let stream = self.ledger.end(other(end));
         stream.accepted.load(SeqCst) > stream.received.load(SeqCst) || is_gone_for_good(self.ledger, other(end))
     }
 }
 
-/// Whether an end is closed, or its process dead, so that who waits at the other one is to be told.
+/// Returns whether an end is closed, or its process dead, so that a thread that waits at the other end must notice.
 fn is_gone_for_good(ledger: &Ledger, end: u32) -> bool {
     match ledger.end(end).place() {
         Place::Closed | Place::Lost => true,
@@ -522,7 +529,7 @@ fn awaited(walk: &Walk) -> impl Iterator<Item = u32> {
     walk.awaited[..count.min(walk.awaited.len())].iter().map(|end| end.load(SeqCst))
 }
 
-/// What there is to say.
+/// Reports.
 impl World {
     fn summary(&self) -> String {
         let mut sums: HashMap<&str, u64> = HashMap::new();
@@ -546,7 +553,8 @@ impl World {
         )
     }
 
-    /// All that is known of what is wrong.
+    /// Stops the processes, and returns all that is known of a mistake: the description `what`, the places of the
+    /// ends concerned, and the trail.
     fn tell(&mut self, what: &str, about: Option<u32>) -> String {
         for at in 0..self.workers.len() {
             self.signal(at, Signal::STOP);
@@ -563,7 +571,7 @@ impl World {
         )
     }
 
-    /// The channel of this end, and those in whose messages its ends lie, and so on.
+    /// Returns the channel of this end, the channels in whose messages its ends are, and so on.
     fn chain(&self, about: u32) -> Vec<u32> {
         let mut chain = vec![about / 2];
         let mut at = 0;
@@ -580,7 +588,7 @@ impl World {
         chain
     }
 
-    /// Where the ends of a channel are, and what was sent.
+    /// Returns where the ends of a channel are, and how many messages each has sent.
     fn whereabouts_of(&self, channel: u32) -> String {
         let line = |end: u32| {
             let book = self.ledger.end(end);
@@ -593,14 +601,14 @@ impl World {
         line(2 * channel) + &line(2 * channel + 1)
     }
 
-    /// The numbers of the processes at the kernel.
+    /// Returns the process number in the kernel of each process, as text.
     fn processes(&self) -> String {
         self.workers.iter().map(|worker| format!("process {} is {}\n", worker.life, worker.child.id())).collect()
     }
 
     fn end(mut self) {
         for worker in &mut self.workers {
-            // One that has ended by itself is waited for only.
+            // A process that has ended by itself is only waited for.
             let done = self.ledger.lives[worker.life].ending() == Ending::Done;
             if !done {
                 let _ = worker.child.kill();

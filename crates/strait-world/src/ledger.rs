@@ -1,7 +1,8 @@
-//! What all processes of a world write down, in memory that outlives each of them.
+//! The record of a world, in shared memory that outlives each process; all processes write it.
 //!
-//! A channel has two ends with the numbers 2n and 2n + 1. What an end sends is a **stream** of the same number: its sender writes down
-//! how many messages it tries to send, and how many were accepted; its receiver how many came. Both are wherever the ends are.
+//! A channel has two ends with the numbers 2n and 2n + 1. The messages that an end sends are the **stream** of the
+//! same number. The process that has the end records how many messages it tries to send and how many were accepted.
+//! The process that has the other end records how many it received.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -11,30 +12,30 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use crate::trail::Event;
 
-/// Most processes that a world can have, one after the other.
+/// The largest number of processes that a world can have, one after the other.
 pub(crate) const LIVES: usize = 1 << 10;
-/// Most threads of a process that use channels.
+/// The largest number of threads of a process that use channels.
 pub(crate) const WALKERS: usize = 2;
-/// Most ends of channels.
+/// The largest number of ends of channels in a world.
 pub(crate) const ENDS: usize = 1 << 17;
-/// Most ends that one call waits for.
+/// The largest number of ends for which one call waits.
 pub(crate) const AWAITED: usize = 64;
-/// Results of calls that are known of a thread.
+/// The number of a thread's last calls whose results are stored.
 pub(crate) const EVENTS: usize = 512;
-/// Bytes that a process can write of what is wrong.
+/// The number of bytes that a process can write about a mistake.
 const TEXT: usize = 8 << 10;
 
-/// What the processes are to do.
+/// A phase of a world, which says what the processes are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Phase {
-    /// Anything.
+    /// The processes do anything.
     Run,
-    /// Receive what there is, and send nothing.
+    /// The processes receive what is there, and send nothing.
     Drain,
-    /// See that ends whose other ends are gone say so.
+    /// The processes check that each end whose other end is gone says so.
     Lone,
-    /// Drop everything and end.
+    /// The processes drop everything and end.
     Close,
 }
 
@@ -44,20 +45,20 @@ impl Phase {
     }
 }
 
-/// Where an end is.
+/// The place of a channel end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The channel is not made yet, or could not be.
+    /// The channel was not made yet, or could not be made.
     Nowhere,
-    /// A thread has it: the number of its process's life, and its own.
+    /// A thread has the end: the thread `walker` of the process `life`.
     Held { life: usize, walker: usize },
-    /// It rides in a message: of which stream, and which message of that.
+    /// The end is in a message: message `number` of the stream `stream`.
     Riding { stream: u32, number: u64 },
-    /// A process connects, and another one has to accept.
+    /// A process connects, and the other process has not received from the accepted channel yet.
     Offered,
-    /// It was dropped by who had it.
+    /// The process that had the end dropped it.
     Closed,
-    /// It was in a message whose handles were lost.
+    /// The end was in a message whose handles were lost.
     Lost,
 }
 
@@ -85,20 +86,22 @@ impl Place {
     }
 }
 
-/// An end, and the stream of what it sends.
+/// The record of an end, and of the stream of messages that it sends.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// Messages that somebody tried to send.
+    /// The number of messages that a sender tried to send, counted before each call.
     pub(crate) tried: AtomicU64,
-    /// Messages of which a call said that they were accepted.
+    /// The number of messages whose send call returned success.
     pub(crate) accepted: AtomicU64,
-    /// Messages that were received, and were right.
+    /// The number of messages that were received and were correct.
     pub(crate) received: AtomicU64,
-    /// Ends ride in messages of channels of a lower class only, so that none lies in a message to itself.
+    /// The class of the channel. An end moves only in messages of channels of a lower class, so no end is in a
+    /// message to itself.
     pub(crate) class: AtomicU64,
-    /// Whether a process that lacked something had to do with it: then handles in its messages may be lost.
+    /// 1 if a process that had a shortage has used the end: then handles in its messages may be lost.
     pub(crate) hardship: AtomicU64,
-    /// Whether its other end was told that it is gone while it rides in a message that nobody has received. Then it must never arrive.
+    /// 1 if a call on the other end said that this end is gone, while this end was in a message that was not
+    /// received. This end must then never arrive.
     pub(crate) is_presumed_lost: AtomicU64,
     place: AtomicU64,
 }
@@ -113,30 +116,30 @@ impl End {
     }
 }
 
-/// The other end of the same channel.
+/// Returns the number of the other end of the same channel.
 pub(crate) fn other(end: u32) -> u32 {
     end ^ 1
 }
 
-/// What a thread does right now, and what it did.
+/// The record of a thread: its present call, and its last calls.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// Its number at the kernel.
+    /// The thread's number in the kernel; 0 if the process has no such thread.
     pub(crate) thread: AtomicU32,
-    /// Odd while it is in a call.
+    /// A counter that is odd while the thread is in a call.
     pub(crate) calls: AtomicU64,
     pub(crate) call: AtomicU32,
     /// The end that the call is about.
     pub(crate) end: AtomicU32,
-    /// When the call began, and how long it may take, in nanoseconds.
+    /// The time at which the call began, in nanoseconds of the shared clock.
     pub(crate) begin: AtomicU64,
     pub(crate) patience: AtomicU64,
-    /// For a message at one of how many ends it waits, and which.
+    /// The number of ends for whose messages the call waits: the first so many of `awaited`.
     pub(crate) awaits: AtomicU64,
     pub(crate) awaited: [AtomicU32; AWAITED],
-    /// The phase that it has come to the end of.
+    /// The last phase that the thread has finished.
     pub(crate) done: AtomicU32,
-    /// Passes over all its ends in which nothing came.
+    /// The number of passes over all ends of the thread in which no message arrived.
     pub(crate) quiet: AtomicU64,
     pub(crate) next_event: AtomicU64,
     pub(crate) events: [Event; EVENTS],
@@ -146,34 +149,34 @@ pub(crate) struct Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Ending {
-    /// It did not say.
+    /// The process recorded no ending.
     None = 0,
-    /// It has closed all and has nothing left.
+    /// The process has closed everything, and nothing was left.
     Done = 1,
-    /// Something is wrong, and it said what.
+    /// The process found a mistake, and recorded it.
     Wrong = 2,
 }
 
-/// A process, from its start to its end.
+/// The record of a process, from its start to its end.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) pid: AtomicU32,
-    /// Which of the processes that there are at a time.
+    /// The index of the process among those that exist at a time.
     pub(crate) slot: AtomicU32,
     pub(crate) seed: AtomicU64,
-    /// Set before it is killed.
+    /// 1 if the controller kills the process; set before it does.
     pub(crate) doomed: AtomicU32,
     ending: AtomicU32,
-    /// Shortages that have begun, and that have ended.
+    /// The number of shortages that have begun.
     shortages: AtomicU64,
     shortages_over: AtomicU64,
-    /// Nanoseconds for which it was stopped.
+    /// Nanoseconds for which the process was stopped.
     pub(crate) stopped: AtomicU64,
-    /// Whether it has begun, so that faults may come.
+    /// 1 once the process has started its threads, so that faults may begin.
     pub(crate) is_ready: AtomicU32,
-    /// The end that is wrong, plus 1.
+    /// The end that the recorded mistake is about, plus 1; 0 for none.
     pub(crate) about: AtomicU32,
-    /// Bytes that it kept.
+    /// The bytes that the process had allocated at its end more than at its start.
     pub(crate) kept: AtomicU64,
     pub(crate) walks: [Walk; WALKERS],
     length: AtomicU32,
@@ -197,22 +200,22 @@ impl Life {
         self.ending.store(how as u32, SeqCst);
     }
 
-    /// A shortage begins. Said before it does.
+    /// Records that a shortage begins; called before it does.
     pub(crate) fn begin_shortage(&self) {
         self.shortages.fetch_add(1, SeqCst);
     }
 
-    /// A shortage is over. Said after it is.
+    /// Records that a shortage is over; called after it is.
     pub(crate) fn end_shortage(&self) {
         self.shortages_over.fetch_add(1, SeqCst);
     }
 
-    /// Shortages that are over by now.
+    /// Returns the number of shortages that are over.
     pub(crate) fn shortages_over(&self) -> u64 {
         self.shortages_over.load(SeqCst)
     }
 
-    /// Whether there was a shortage since so many were over.
+    /// Returns whether there was a shortage since the moment at which `over` shortages were over.
     pub(crate) fn is_short_since(&self, over: u64) -> bool {
         self.shortages.load(SeqCst) != over
     }
@@ -221,7 +224,7 @@ impl Life {
         self.is_short_since(0)
     }
 
-    /// Writes down what there is to say. What is too long is cut off.
+    /// Appends `text` to the text of the process. Text that does not fit is cut off.
     pub(crate) fn say(&self, text: &str) {
         let begin = (self.length.fetch_add(text.len() as u32, SeqCst) as usize).min(TEXT);
         for (place, byte) in self.text[begin..].iter().zip(text.bytes()) {
@@ -236,14 +239,14 @@ impl Life {
     }
 }
 
-/// All of it.
+/// The record of a world: its phase, its processes and its ends.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     phase: AtomicU32,
     /// Nanoseconds for which the machine as a whole stood still, as far as the controller noticed.
     pub(crate) pauses: AtomicU64,
     next_channel: AtomicU32,
-    /// Faults that the world has: bits of [`crate::controller::Faults`].
+    /// The kinds of faults that the world has: bits of `controller::faults`.
     pub(crate) faults: AtomicU32,
     pub(crate) slots: AtomicU32,
     pub(crate) seed: AtomicU64,
@@ -252,20 +255,20 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Memory for a new one.
+    /// Creates zeroed memory for a new ledger.
     pub(crate) fn memory() -> OwnedFd {
         let fd = memfd_create("ledger", MemfdFlags::empty()).expect("memory for a ledger");
         ftruncate(&fd, size_of::<Self>() as u64).expect("memory for a ledger");
         fd
     }
 
-    /// The ledger in this memory, for as long as the process lives.
+    /// Maps the ledger in this memory, until the process ends.
     pub(crate) fn map(memory: BorrowedFd<'_>) -> &'static Self {
         let (len, access) = (size_of::<Self>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a null hint makes the kernel choose fresh address space.
         let mapped = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, memory, 0) };
-        // SAFETY: a mapping of the right size, aligned to a page, never unmapped; all zeroes are a ledger, and every process
-        // that has it uses it as atomics only.
+        // SAFETY: the mapping has the right size, is aligned to a page and never unmapped. All zeroes are a valid
+        // ledger, and every process accesses it by atomics only.
         unsafe { &*mapped.expect("a mapping of the ledger").cast::<Self>() }
     }
 
@@ -281,12 +284,12 @@ impl Ledger {
         &self.ends[end as usize]
     }
 
-    /// How many ends there are.
+    /// Returns the number of ends that the world has had so far.
     pub(crate) fn ends(&self) -> u32 {
         2 * self.next_channel.load(SeqCst).min(ENDS as u32 / 2)
     }
 
-    /// The first end of a new channel; `None` if there were too many.
+    /// Returns the first of the two ends of a new channel of this class; `None` if there were too many channels.
     pub(crate) fn new_channel(&self, class: u64) -> Option<u32> {
         let channel = self.next_channel.fetch_add(1, SeqCst);
         if channel as usize >= ENDS / 2 {

@@ -1,13 +1,13 @@
-//! What threads did: the last calls of each, in shared memory, for when something is wrong.
+//! The trail: the last calls of each thread, in shared memory, to be printed after a mistake.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use crate::ledger::{EVENTS, Ledger, Walk};
 
-/// Words of text of an event.
+/// The number of words of text in an event.
 const WORDS: usize = 4;
 
-/// A call that returned.
+/// The record of a call that returned.
 #[derive(Debug)]
 pub(crate) struct Event {
     begin: AtomicU64,
@@ -17,10 +17,10 @@ pub(crate) struct Event {
     outcome: [AtomicU64; WORDS],
 }
 
-/// The end of an event that is about none.
+/// Stands for the end in an event that is about no end.
 pub(crate) const NO_END: u32 = u32::MAX;
 
-/// What threads do.
+/// Declares the kinds of calls, with their names in the trail.
 macro_rules! calls {
     ($($name:ident $text:literal)*) => {
         /// A kind of call, for the trail.
@@ -50,7 +50,7 @@ impl Call {
     }
 }
 
-/// Writes down a call that returned.
+/// Records a call that returned, with the first 32 bytes of its outcome.
 pub(crate) fn note(walk: &Walk, begin: u64, took: u64, call: Call, end: u32, number: u64, outcome: &str) {
     let event = &walk.events[walk.next_event.load(Relaxed) as usize % EVENTS];
     event.begin.store(begin, Relaxed);
@@ -66,14 +66,14 @@ pub(crate) fn note(walk: &Walk, begin: u64, took: u64, call: Call, end: u32, num
     walk.next_event.fetch_add(1, SeqCst);
 }
 
-/// Faults that the trail shows.
+/// The number of faults that the trail shows, the last ones.
 const LOGGED: usize = 40;
 
 fn seconds(time: u64, origin: u64) -> f64 {
     time.saturating_sub(origin) as f64 / 1e9
 }
 
-/// What is known of a call, in words. `origin` is the time from which is counted.
+/// Returns the begin of a call, and the line about it. `origin` is the time from which the line counts seconds.
 fn line(event: &Event, origin: u64, who: &str) -> (u64, String) {
     let begin = event.begin.load(Relaxed);
     let call = event.call.load(Relaxed);
@@ -91,7 +91,8 @@ fn line(event: &Event, origin: u64, who: &str) -> (u64, String) {
     (begin, line)
 }
 
-/// The trail: the last `last` calls of every thread, and all that are known about these channels; in order of their begin.
+/// Returns the trail: the last `last` calls of every living thread, all recorded calls about the channels `about`,
+/// and the last faults of `log`, in the order of their begin.
 pub(crate) fn trail(
     ledger: &Ledger,
     lives: usize,

@@ -1,4 +1,4 @@
-//! A thread of a world, which chooses at random what it does with the ends that it has.
+//! A thread of a world, which uses the ends that it has at random.
 
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -20,16 +20,17 @@ use crate::random::{Random, mix};
 use crate::trail::{self, Call, NO_END};
 use crate::worker::{Process, excused};
 
-/// How late a call may return, the time apart that the scheduler kept the thread from running.
+/// Nanoseconds by which a call may return after its deadline, not counting the time for which the scheduler kept the
+/// thread from running.
 const LATE: u64 = 500_000_000;
 
-/// How long an end may take to say that the other one is gone.
+/// How long a receive call may take to return *peer closed* after the other end is gone.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// How long a process may take to write down what a call has done, stopped for a while if it must be.
+/// How long a process may take to record the result of a call, even if it is stopped for a while.
 const WRITTEN_DOWN: Duration = Duration::from_secs(6);
 
-/// Ends that a thread has at most before it closes more than it makes.
+/// The number of ends of a thread above which it closes ends and makes no new ones.
 const MANY: usize = 40;
 
 /// An end that this thread has.
@@ -39,20 +40,20 @@ pub(crate) struct Held {
     is_in_set: bool,
 }
 
-/// What a thread does for a while.
+/// The kinds of steps that a thread takes for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// Anything.
+    /// The thread takes steps of all kinds.
     Mixed,
-    /// Send only, so that it never reads what its peers tell it.
+    /// The thread only sends, so that it never reads what its peers sent.
     Talking,
-    /// Receive, and wait for long.
+    /// The thread only receives, with long waits.
     Listening,
-    /// Send only, ends above all: what one who lacks something does.
+    /// The thread only sends, and mostly ends. It may do this in a shortage.
     Parting,
 }
 
-/// What a call is about.
+/// The call that a thread makes: its kind, its end, and the number of its message.
 #[derive(Clone, Copy)]
 struct About {
     call: Call,
@@ -60,10 +61,10 @@ struct About {
     number: u64,
 }
 
-/// What held the thread up so far, apart from the library.
+/// How long a thread was held up so far for reasons other than the library, in nanoseconds.
 #[derive(Clone, Copy)]
 struct HeldUp {
-    /// Time on a processor, which is not among what it is excused by.
+    /// Time on a processor; shown in reports, but not counted as a delay.
     ran: u64,
     delayed: u64,
     stopped: u64,
@@ -83,20 +84,20 @@ pub(crate) struct Walker {
     number: usize,
     random: Random,
     delay: Delay,
-    /// What held it up at a time not long ago, and when that was.
+    /// A recent time, and how long the thread had been held up by then.
     held_up: (u64, HeldUp),
     held: Vec<Held>,
-    /// Channels that came from the door; whose they are their first message says.
+    /// Accepted channels whose first message was not received yet; it says which channel each is.
     unknown: Vec<Channel>,
     set: Option<WaitSet>,
     mood: (Mood, u64),
-    /// Until when it has itself short of descriptors.
+    /// If this thread has limited the descriptors of its process: until when.
     short_until: Option<u64>,
 }
 
 const HEADER: usize = 4 * 8;
 
-/// Whether the message of this number is an empty one, unless ends ride in it.
+/// Returns whether the message of this number has no bytes. A message with ends in it always has bytes.
 fn is_empty(stream: u32, number: u64) -> bool {
     number > 0 && mix(u64::from(stream) ^ mix(number)).is_multiple_of(13)
 }
@@ -111,7 +112,7 @@ fn bytes_of(stream: u32, number: u64, riders: &[u32], files: usize, filling: usi
     bytes
 }
 
-/// What a message says of itself.
+/// The header of a message: its stream, its number, and its handles.
 struct Said {
     stream: u32,
     number: u64,
@@ -119,7 +120,7 @@ struct Said {
     files: usize,
 }
 
-/// `None` if it says nothing that makes sense.
+/// Reads the header of a message; `None` if the bytes are not those of a message of this world.
 fn parse(bytes: &[u8]) -> Option<Said> {
     let (content, sum) = bytes.split_last_chunk::<8>()?;
     let word = |at: usize| Some(u64::from_le_bytes(content.get(8 * at..8 * at + 8)?.try_into().ok()?));
@@ -201,7 +202,7 @@ impl Walker {
         }
     }
 
-    /// Makes a call that may wait this long, and sees that it does not take longer.
+    /// Makes a call that may wait up to `patience`, records it, and reports a mistake if it took longer.
     fn timed<T>(
         &mut self,
         about: About,
@@ -244,7 +245,7 @@ impl Walker {
         done
     }
 
-    /// Says for messages at which ends the next call waits.
+    /// Records the ends for whose messages the next call waits.
     fn awaits(&self, ends: impl Iterator<Item = u32>) {
         let mut count = 0;
         for (place, end) in self.walk.awaited.iter().zip(ends.take(AWAITED)) {
@@ -254,7 +255,7 @@ impl Walker {
         self.walk.awaits.store(count, SeqCst);
     }
 
-    /// Takes an error that need not say that the other end is gone. True if it means to try again some time.
+    /// Returns whether an error other than *peer closed* is allowed: a full ring, a timeout, or a shortage.
     fn passes(&self, end: u32, over: u64, patience: Duration, error: Error) -> bool {
         let excuse = excused(self.process, over, error);
         if excuse {
@@ -267,7 +268,8 @@ impl Walker {
         }
     }
 
-    /// Whether the other end is gone, as this one was told. Whoever lost it writes that down a little later, and may be stopped before.
+    /// Returns whether the other end is gone, after a call on this end said so. The process that lost the other end
+    /// records that a little later, and may be stopped before, so this waits for a while.
     fn is_other_gone(&self, end: u32) -> bool {
         let (ledger, there, begin) = (self.process.ledger, other(end), Instant::now());
         loop {
@@ -281,7 +283,7 @@ impl Walker {
         }
     }
 
-    /// Walks until the world ends.
+    /// Takes random steps until the world ends, and then receives, checks and closes everything.
     pub(crate) fn walk(&mut self) {
         self.meet_others();
         while self.process.ledger.phase() == Phase::Run {
@@ -379,7 +381,7 @@ impl Walker {
         }
     }
 
-    /// Two ends of a new channel, which travel.
+    /// Makes a channel whose two ends can be sent to other processes.
     fn pair(&mut self) {
         let class = 1 + self.random.below(3);
         let Some(end) = self.process.ledger.new_channel(class) else { return };
@@ -404,7 +406,7 @@ impl Walker {
         }
     }
 
-    /// A road to the process in this slot. Its first message says which channel it is.
+    /// Connects to the process in this slot. The channel's first message says which channel it is.
     fn connect(&mut self, slot: u64) {
         let Some(end) = self.process.ledger.new_channel(0) else { return };
         self.book(end).put(self.here());
@@ -430,14 +432,14 @@ impl Walker {
         }
     }
 
-    /// Sees to channels that others have connected.
+    /// Takes the channels that were accepted, and receives their first messages.
     fn take_from_door(&mut self) {
         let accepted = std::mem::take(&mut *self.process.accepted.lock().unwrap_or_else(PoisonError::into_inner));
         self.unknown.extend(accepted);
         self.know();
     }
 
-    /// Receives the first messages of channels that came from the door.
+    /// Receives the first messages of accepted channels.
     fn know(&mut self) {
         let mut at = 0;
         while at < self.unknown.len() {
@@ -467,7 +469,7 @@ impl Walker {
         }
     }
 
-    /// From now on this process may open few or no descriptors more, or this is over.
+    /// Limits this process for a while to the descriptors that it has, or a few more, if the world has this fault.
     fn starve(&mut self) {
         const NOFILE: u32 = 1;
         if self.process.ledger.faults.load(SeqCst) & NOFILE == 0 || self.short_until.is_some() {
@@ -498,7 +500,7 @@ impl Walker {
     }
 }
 
-/// A result in few words.
+/// Returns a result in few words.
 fn said<T>(result: &Result<T, Error>) -> String {
     match result {
         Ok(_) => "Ok".into(),
@@ -550,21 +552,21 @@ fn send_draft(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: D
     draft.send(deadline)
 }
 
-/// As a relay sends on what it got.
+/// Sends a message by forwarding it, as a relay does.
 fn send_forwarded(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
     let (near, far) = match Channel::pair() {
         Ok(pair) => pair,
         Err(error) => return Err(SendError { error, handles }),
     };
     near.try_send(Outgoing::new(bytes).handles(handles))?;
-    // Nothing is in between, and what was sent is there.
+    // The channel is within this process, so the message is there.
     let mut message = far.try_recv().map_err(|error| SendError { error, handles: Vec::new() })?;
     channel
         .forward(&mut message, deadline)
         .map_err(|error| SendError { error, handles: message.take_handles().unwrap_or_default() })
 }
 
-/// A message that stays what it is within a process.
+/// A value, which stays an object while it is sent within one process.
 struct Whole {
     bytes: Vec<u8>,
     handles: Vec<Handle>,
@@ -636,7 +638,7 @@ impl Walker {
         (0..count).map_while(|at| file(stream, number, at)).collect()
     }
 
-    /// Sends the next message of an end, in which others ride.
+    /// Sends the next message of an end, with the ends `riders` in it, by a random call.
     fn send(&mut self, at: usize, riders: Vec<Held>) {
         let stream = self.held[at].end;
         let book = self.book(stream);
@@ -665,7 +667,7 @@ impl Walker {
             names.iter().for_each(|name| self.book(*name).hardship.store(1, SeqCst));
         }
         let call = self.way_to_send(bytes.len(), names.len());
-        // Which ends ride is told by what became of them.
+        // The ends in the message are recorded before the call; its result decides what becomes of them.
         for name in &names {
             trail::note(self.walk, now(), 0, Call::SendWithEnds, *name, u64::from(stream), "rides");
         }
@@ -694,7 +696,7 @@ impl Walker {
         }
     }
 
-    /// How to send a message of so many bytes and ends.
+    /// Chooses the call that sends a message with `len` bytes and `ends` ends.
     fn way_to_send(&mut self, len: usize, ends: usize) -> Call {
         match self.random.below(12) {
             0 => Call::SendVectored,
@@ -702,14 +704,14 @@ impl Walker {
             2 if len > 100 => Call::Sealed,
             3 => Call::Draft,
             4 => Call::Forward,
-            // As long as it is none, the ends in it are in their set.
+            // Ends in a message that stays a value remain members of their wait set, so a value carries no ends.
             5 if ends == 0 => Call::Value,
             _ if ends > 0 => Call::SendWithEnds,
             _ => Call::Send,
         }
     }
 
-    /// Sends a few messages in a row, without handles.
+    /// Sends a few messages as a batch, without handles.
     fn send_row(&mut self, at: usize) {
         let stream = self.held[at].end;
         let book = self.book(stream);
@@ -745,7 +747,7 @@ impl Walker {
         }
     }
 
-    /// Takes a channel out of memory that others have made.
+    /// Moves a channel into memory that only its two processes have.
     fn rehome(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
         let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
@@ -761,7 +763,7 @@ impl Walker {
         }
     }
 
-    /// Asks an end what it knows.
+    /// Asks an end for its state, and checks whether the other end is gone if this one says so.
     fn look(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
         let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
@@ -781,7 +783,7 @@ impl Walker {
         }
     }
 
-    /// Takes the handles of a message that was not sent.
+    /// Takes back the handles of a message that was not sent: ends are held again, files are checked.
     fn take_back(&mut self, stream: u32, number: u64, names: &[u32], handles: Vec<Handle>) {
         for (at, handle) in handles.into_iter().enumerate() {
             match names.get(at) {
@@ -799,7 +801,7 @@ impl Walker {
         }
     }
 
-    /// What a call on an end may say that sent nothing.
+    /// Reports a mistake if a call that sent nothing must not have returned this error.
     fn take_error(&mut self, end: u32, over: u64, patience: Duration, error: Error) {
         if error == Error::PeerClosed {
             if !self.is_other_gone(end) {
@@ -825,7 +827,7 @@ fn copied(mut view: InPlace<'_>) -> Parts {
     (bytes, view.take_handles())
 }
 
-/// Into a buffer that may be too small, and then into one that is large enough.
+/// Receives into a buffer of `size` bytes, and if that is too small, into one that is large enough.
 fn recv_into(channel: &Channel, size: usize, deadline: Deadline) -> Result<Parts, Error> {
     let mut buffer = vec![0; size];
     let mut received = match channel.recv_into(&mut buffer, deadline) {
@@ -839,7 +841,7 @@ fn recv_into(channel: &Channel, size: usize, deadline: Deadline) -> Result<Parts
     Ok((buffer, received.take_handles()))
 }
 
-/// The shortest way, if it is one of bytes alone and not too long; otherwise another.
+/// Receives by `try_recv_bytes`; if the message is too long or has handles, by `try_recv`.
 fn try_recv_bytes(channel: &Channel) -> Result<Parts, Error> {
     let mut buffer = [0; 400];
     match channel.try_recv_bytes(&mut buffer) {
@@ -864,7 +866,8 @@ impl Walker {
         self.receive(at, patience);
     }
 
-    /// Receives from an end. False if there was nothing, or it was closed.
+    /// Receives from an end by a random call. Returns false if there was nothing to receive, or if the end was
+    /// closed.
     fn receive(&mut self, at: usize, patience: Duration) -> bool {
         let end = self.held[at].end;
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
@@ -930,12 +933,13 @@ impl Walker {
         }
     }
 
-    /// Puts a message back, which is the next one again. Returns the messages that could not be put back: they count as received.
+    /// Puts a message back, so that it is received again next. Returns the messages that could not be put back; they
+    /// count as received.
     fn put_back(&mut self, end: u32, channel: &Channel, message: Message) -> Vec<Message> {
         let over = self.life.shortages_over();
         let about = About { call: Call::PutBack, end, number: 0 };
         let mut returned = Vec::new();
-        // Nobody else has this end, so that nothing keeps the message from being put back.
+        // No other thread has this end, so nothing prevents the message from being put back.
         let put = || {
             channel.put_back([message]).map_err(|failed| {
                 returned = failed.messages;
@@ -951,7 +955,8 @@ impl Walker {
         returned
     }
 
-    /// An end says that the other one is gone. Everything that was accepted there must have come.
+    /// Handles *peer closed* at an end: checks that the other end is gone and that all accepted messages have
+    /// arrived, and closes the end.
     fn see_closed(&mut self, at: usize) {
         let end = self.held[at].end;
         let there = self.book(other(end));
@@ -966,7 +971,7 @@ impl Walker {
         self.close(at);
     }
 
-    /// A message has come to an end: it must be the next of its stream.
+    /// Checks a received message: it must be the next of its stream. Holds the ends in it.
     fn take(&mut self, end: u32, bytes: &[u8], handles: Result<Vec<Handle>, Error>) {
         let stream = other(end);
         let book = self.book(stream);
@@ -1026,7 +1031,7 @@ impl Walker {
         }
     }
 
-    /// Handles of a message did not arrive, which may only be where somebody lacked something.
+    /// Handles the loss of a message's handles, which is allowed only after a shortage.
     fn take_loss(&mut self, end: u32, number: u64, said: &Said, error: Error) {
         let hardship = self.book(end).hardship.load(SeqCst) != 0 || self.life.has_been_short();
         if !hardship || !matches!(error, Error::HandlesLost { .. }) {
@@ -1038,9 +1043,10 @@ impl Walker {
     }
 }
 
-/// Waiting for many.
+/// Waiting for many ends.
 impl Walker {
-    /// The set, in which there are some more of its ends.
+    /// Returns the wait set of this thread, or a new one, after adding some of the thread's ends to it. `None` in a
+    /// shortage.
     fn fill_set(&mut self) -> Option<WaitSet> {
         let over = self.life.shortages_over();
         let set = match self.set.take().filter(|_| !self.random.one_in(8)) {
@@ -1070,7 +1076,7 @@ impl Walker {
         let about = About { call: Call::Add, end, number: 0 };
         let add = || set.add(&channel, end.into(), Interest::Readable, Mode::Level);
         let added = self.timed(about, Duration::ZERO, add, said);
-        // One that came back from a send that failed is still in the set.
+        // An end that came back from a failed send is still in the set.
         self.held[at].is_in_set = matches!(added, Ok(()) | Err(Error::InSet));
         if let Err(error) = added
             && ![Error::PeerClosed, Error::InSet].contains(&error)
@@ -1110,7 +1116,7 @@ impl Walker {
         self.walk.done.store(phase as u32, SeqCst);
     }
 
-    /// Receives all that is there, until the controller has seen that this is all.
+    /// Receives everything that is there, until the controller ends the phase.
     fn drain_all(&mut self) {
         self.arrive_at(Phase::Drain);
         while self.process.ledger.phase() == Phase::Drain {
@@ -1128,12 +1134,12 @@ impl Walker {
         }
     }
 
-    /// Each end whose other end is gone says so, and no other end does.
+    /// Checks that each end whose other end is gone says so, and that no other end does.
     fn see_that_lone_ends_say_so(&mut self) {
         for at in (0..self.held.len()).rev() {
             let end = self.held[at].end;
             if self.book(other(end)).place() == Place::Offered {
-                // It may be at a door where it was not received from.
+                // The other end may be an accepted channel whose first message was not received.
                 continue;
             }
             let is_lone = judge::is_gone(self.process.ledger, other(end));

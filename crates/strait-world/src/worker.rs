@@ -1,4 +1,4 @@
-//! A process of a world: it opens its name, starts its threads, and when the world ends sees that nothing is left.
+//! A process of a world: it listens under its name, runs its threads, and checks at the end that nothing is left.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -12,25 +12,26 @@ use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
 use crate::walker::Walker;
 use crate::{allocations, judge, own};
 
-/// How long something may be left after all was dropped: the library closes some things in the background.
+/// How long something may be left after everything was dropped, because the library closes some things in the
+/// background.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Bytes that a process may keep: tables of the library that only grow.
+/// The number of bytes that a process may keep allocated, for tables of the library that only grow.
 const KEPT: u64 = 512 << 10;
 
-/// This process, as its threads see it.
+/// This process, as its threads share it.
 pub(crate) struct Process {
     pub(crate) ledger: &'static Ledger,
     pub(crate) life: &'static Life,
     pub(crate) number: usize,
     pub(crate) directory: String,
-    /// Whether it is to stay as it is where something is wrong.
+    /// Whether the process waits after a mistake, instead of exiting.
     hold: bool,
     /// Channels that were accepted, and that no thread has taken yet.
     pub(crate) accepted: Mutex<Vec<Channel>>,
 }
 
-/// What a process has; at its end as much as at its begin.
+/// The numbers of descriptors, mappings and threads of this process, which must be equal at its start and at its end.
 #[derive(Debug, PartialEq, Eq)]
 struct Possessions {
     descriptors: usize,
@@ -44,13 +45,14 @@ impl Possessions {
     }
 }
 
-/// The directory of names of a world.
+/// Returns the path of the directory of names of a world.
 pub(crate) fn directory(seed: u64, controller: u32) -> String {
     format!("{}/strait-world-{controller}-{seed}", std::env::temp_dir().display())
 }
 
 impl Process {
-    /// Something is not as it should be. Ends this process, or holds this thread.
+    /// Records a mistake, which is about the end `about` if that is given. Ends this process, or holds this thread
+    /// for ever.
     pub(crate) fn wrong(&self, about: Option<u32>, what: &str) -> ! {
         self.life.say(what);
         if let Some(about) = about {
@@ -62,27 +64,27 @@ impl Process {
                 std::thread::park();
             }
         }
-        // SAFETY: it only ends this process; other threads are in the middle of something, and are not to tidy up.
+        // SAFETY: the call only ends this process, without running exit handlers while other threads are in calls.
         unsafe { libc::_exit(101) }
     }
 }
 
-/// Panics are what should not be, too.
+/// Has each panic recorded as a mistake.
 fn report_panics(process: &'static Process) {
     std::panic::set_hook(Box::new(|panic| process.wrong(None, &panic.to_string())));
 }
 
-/// Plays the process of this life.
+/// Plays one process of a world: the process `number`, whose ledger is in the descriptor `ledger`.
 pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     own::take_memory_in_advance();
     own::limit_descriptors(own::descriptors_in_plenty());
-    // SAFETY: the controller left it open for this process alone, which closes it here.
+    // SAFETY: the controller left this descriptor open for this process alone, which closes it here.
     let memory = unsafe { OwnedFd::from_raw_fd(ledger) };
     let ledger = Ledger::map(memory.as_fd());
     drop(memory);
     let number = usize::try_from(number).expect("a number");
     let life = &ledger.lives[number];
-    // SAFETY: the call only says which process may trace this one, or when it is killed.
+    // SAFETY: the call only has this process killed when its parent ends.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let directory = directory(ledger.seed.load(SeqCst), std::os::unix::process::parent_id());
     let process = Process { ledger, life, number, directory, hold, accepted: Mutex::default() };
@@ -96,7 +98,7 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A handler that does nothing, so that calls which sleep are interrupted.
+/// Installs a signal handler that does nothing, so that signals interrupt calls that sleep.
 fn handle_signals() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: the structure is plain data for which all zeroes are a value; the handler does nothing, so it may run at any time.
@@ -140,7 +142,7 @@ fn live(process: &'static Process, threads: usize) {
     });
 }
 
-/// Accepts who connects, until the world ends.
+/// Accepts processes that connect, until the world ends.
 fn keep_door(process: &'static Process) {
     let name = format!("w{}", process.life.slot.load(SeqCst));
     let mut listener = None;
@@ -165,7 +167,7 @@ fn keep_door(process: &'static Process) {
     process.accepted.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// Whether a call, before which so many shortages were over, may say this.
+/// Returns whether a shortage explains the error of a call, before which `over` shortages were over.
 pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
     judge::is_shortage(error) && process.life.is_short_since(over)
 }
