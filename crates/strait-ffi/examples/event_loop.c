@@ -1,6 +1,5 @@
 /* One thread waits for channels and sockets at once, in an event loop that does not know channels: libuv. The loop also
-   polls the
-   descriptor of a wait set.
+   polls the descriptor of a wait set.
 
    If channels have no descriptor, the usual solution is a thread that blocks in receiving and hands each message to the
    loop. This program has such a thread too, for comparison:

@@ -16,7 +16,7 @@ pub const STRAIT_NOW: strait_deadline = 0;
 /// Block without a time limit.
 pub const STRAIT_NEVER: strait_deadline = 0x7fff_ffff_ffff_ffff;
 
-/// The same moment by both clocks, read once, so that converting a deadline reads no clock.
+/// One moment by both clocks, read once, so that converting a deadline reads no clock.
 struct Epoch {
     instant: Instant,
     monotonic: i64,

@@ -1,6 +1,6 @@
 //! The types and constants of the C interface, laid out as in `include/zircon/`.
 //!
-//! They have the names of the C headers, so that code written for those headers looks the same in Rust.
+//! Types and constants have the names of the C headers, so that code written for those headers looks the same in Rust.
 
 #![allow(non_camel_case_types, missing_docs)]
 

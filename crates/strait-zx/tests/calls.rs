@@ -27,7 +27,8 @@ fn called(side: &Side, b: zx_handle_t, call: impl FnOnce() -> Called + Send, ans
 }
 
 both_sides! {
-    /// ChannelTest.CallBytesFitIsOk, ChannelTest.CallHandlesFitIsOk, ChannelTest.CallConsumesHandlesOnSuccess
+    /// Covers these test cases of Fuchsia: ChannelTest.CallBytesFitIsOk, ChannelTest.CallHandlesFitIsOk,
+    /// ChannelTest.CallConsumesHandlesOnSuccess.
     fn bytes_and_handles_go_there_and_back(side: &Side) {
         let (a, b) = ends(side);
         let sent = event();
@@ -44,7 +45,7 @@ both_sides! {
         assert_eq!((close(answer.handles[0]), close(a), side.close(b)), (ZX_OK, ZX_OK, ZX_OK));
     }
 
-    /// ChannelTest.CallResponseBiggerThanRdNumHandlesReturnsBufferTooSmall
+    /// Covers Fuchsia's test case ChannelTest.CallResponseBiggerThanRdNumHandlesReturnsBufferTooSmall.
     fn an_answer_that_does_not_fit_is_lost(side: &Side) {
         let (a, b) = ends(side);
         for room in [(3, 1), (4, 0)] {
@@ -60,7 +61,8 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// ChannelTest.CallNullptrNumBytesIsInvalidArgs, ChannelTest.CallNullptrNumHandlesInvalidArgs
+    /// Covers these test cases of Fuchsia: ChannelTest.CallNullptrNumBytesIsInvalidArgs,
+    /// ChannelTest.CallNullptrNumHandlesInvalidArgs.
     fn places_for_sizes_are_needed(side: &Side) {
         let (a, b) = ends(side);
         for which in 0..2 {
@@ -87,7 +89,7 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// ChannelTest.CallPendingTransactionsUseDifferentIds
+    /// Covers Fuchsia's test case ChannelTest.CallPendingTransactionsUseDifferentIds.
     fn twenty_calls_at_once_get_their_own_answers(side: &Side) {
         let (a, b) = ends(side);
         std::thread::scope(|scope| {
@@ -117,7 +119,8 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// ChannelTest.CallNotifiedOnPeerClosed, ChannelTest.CallConsumesHandlesOnError
+    /// Covers these test cases of Fuchsia: ChannelTest.CallNotifiedOnPeerClosed,
+    /// ChannelTest.CallConsumesHandlesOnError.
     fn a_call_ends_when_the_other_end_is_closed(side: &Side) {
         let (a, b) = ends(side);
         let sent = event();
@@ -133,7 +136,8 @@ both_sides! {
         assert_eq!(close(a), ZX_OK);
     }
 
-    /// ChannelTest.CallMismatchedTxidQueuesRegularMessage, ChannelTest.WriteShortPayloadsSucceeds
+    /// Covers these test cases of Fuchsia: ChannelTest.CallMismatchedTxidQueuesRegularMessage,
+    /// ChannelTest.WriteShortPayloadsSucceeds.
     fn other_messages_are_queued_during_a_call(side: &Side) {
         let (a, b) = ends(side);
         let others: [&[u8]; 6] = [b"", b"1", b"12", b"123", &[0xff, 0xff, 0xff, 0x8f], b"four and more"];
@@ -165,7 +169,7 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// ChannelCallEtcTest.CallEtcSuccess
+    /// Covers Fuchsia's test case ChannelCallEtcTest.CallEtcSuccess.
     fn call_etc_says_what_handles_are(side: &Side) {
         let (a, b) = ends(side);
         let kept = event();
@@ -197,7 +201,8 @@ both_sides! {
         assert_eq!((close(kept), close(infos[0].handle), close(a), side.close(b)), (ZX_OK, ZX_OK, ZX_OK, ZX_OK));
     }
 
-    /// ChannelInternalTest.TransferChannelWithPendingCall: on Linux a call ends when its end is written, not when it is read.
+    /// Covers Fuchsia's test case ChannelInternalTest.TransferChannelWithPendingCall: on Linux a call ends
+    /// when its end is written, not when it is read.
     fn a_call_on_an_end_that_is_closed_or_sent_away_is_canceled(side: &Side) {
         let (carrier, receiver) = ends(side);
         for sends in [false, true] {
@@ -220,9 +225,9 @@ both_sides! {
     }
 }
 
-/// ChannelTest.CallWrittenBytesSmallerThanZxTxIdReturnsInvalidArgs, ChannelCallEtcTest.CallEtcInvalidArgs,
-/// ChannelTest.CallWithoutReadRightReturnsAccessDenied, ChannelTest.CallWithoutWriteRightReturnsAccessDenied,
-/// ChannelTest.CallFromWrongObjectTypeReturnsWrongType
+/// Covers these test cases of Fuchsia: ChannelTest.CallWrittenBytesSmallerThanZxTxIdReturnsInvalidArgs,
+/// ChannelCallEtcTest.CallEtcInvalidArgs, ChannelTest.CallWithoutReadRightReturnsAccessDenied,
+/// ChannelTest.CallWithoutWriteRightReturnsAccessDenied, ChannelTest.CallFromWrongObjectTypeReturnsWrongType.
 #[test]
 fn a_call_that_cannot_be_consumes_its_handles() {
     let (a, b) = channel();

@@ -33,7 +33,7 @@ fn is_closed_soon(witness: zx_handle_t) -> bool {
 }
 
 both_sides! {
-    /// ChannelTest.CreateIsOkAndEndpointsAreRelated
+    /// Covers Fuchsia's test case ChannelTest.CreateIsOkAndEndpointsAreRelated.
     fn create_is_ok_and_ends_are_related(side: &Side) {
         let (a, b) = ends(side);
         let (of_a, of_b) = (info(a).1, side.info(b).1);
@@ -44,14 +44,14 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelTest.IsWriteableByDefault
+    /// Covers Fuchsia's test case ChannelTest.IsWriteableByDefault.
     fn is_writable_by_default(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!((signals(a), side.signals(b)), (ZX_CHANNEL_WRITABLE, ZX_CHANNEL_WRITABLE));
         close_both(side, a, b);
     }
 
-    /// ChannelTest.WriteToEndpointCausesOtherToBecomeReadable
+    /// Covers Fuchsia's test case ChannelTest.WriteToEndpointCausesOtherToBecomeReadable.
     fn a_write_makes_the_other_end_readable(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!(write(a, b"x", &[]), ZX_OK);
@@ -62,7 +62,8 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelTest.WaitManyIsSignaledOnAnyElementWrite, ChannelTest.WaitManyIsSignaledForBothWrites
+    /// Covers these test cases of Fuchsia: ChannelTest.WaitManyIsSignaledOnAnyElementWrite,
+    /// ChannelTest.WaitManyIsSignaledForBothWrites.
     fn wait_many_tells_which_became_readable(side: &Side) {
         let ((a, b), (c, d)) = (ends(side), ends(side));
         let mut items = [a, c].map(|handle| zx_wait_item_t { handle, waitfor: ZX_CHANNEL_READABLE, pending: 0 });
@@ -79,14 +80,14 @@ both_sides! {
         close_both(side, c, d);
     }
 
-    /// ChannelTest.ReadWhenEmptyReturnsShouldWait
+    /// Covers Fuchsia's test case ChannelTest.ReadWhenEmptyReturnsShouldWait.
     fn reading_an_empty_one_should_wait(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!((read(a).status, side.read(b).status), (ZX_ERR_SHOULD_WAIT, ZX_ERR_SHOULD_WAIT));
         close_both(side, a, b);
     }
 
-    /// ChannelTest.ReadRemainingMessagesWhenPeerIsClosed
+    /// Covers Fuchsia's test case ChannelTest.ReadRemainingMessagesWhenPeerIsClosed.
     fn what_was_written_before_closing_is_read(side: &Side) {
         let (a, b) = ends(side);
         for number in 0..4u8 {
@@ -105,7 +106,7 @@ both_sides! {
         assert_eq!(close(a), ZX_OK);
     }
 
-    /// ChannelTest.CloseSignalsPeerClosed, ChannelTest.CloseClearsSignalsWriteable
+    /// Covers these test cases of Fuchsia: ChannelTest.CloseSignalsPeerClosed, ChannelTest.CloseClearsSignalsWriteable.
     fn closing_is_seen_at_the_other_end(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!(side.close(b), ZX_OK);
@@ -117,7 +118,7 @@ both_sides! {
         assert_eq!(side.close(b), ZX_OK);
     }
 
-    /// ChannelTest.OnFlightHandlesSignalledWhenPeerIsClosed
+    /// Covers Fuchsia's test case ChannelTest.OnFlightHandlesSignalledWhenPeerIsClosed.
     fn handles_in_unread_messages_are_closed_with_the_reader(side: &Side) {
         let (a, b) = ends(side);
         let (witness, sent) = eventpair();
@@ -131,9 +132,10 @@ both_sides! {
         assert_eq!((close(a), close(witness), close(inner)), (ZX_OK, ZX_OK, ZX_OK));
     }
 
-    /// ChannelTest.ReadMayDiscardWithNullBuffersReturnsBufferTooSmall, ChannelTest.ReadMayDiscardWithNullBufferDiscardsData,
-    /// ChannelTest.ReadMayDiscardWithNullBufferDiscardHandles, ChannelTest.ReadMayDiscardWithSmallerBufferReturnsBufferTooSmall,
-    /// ChannelTest.ReadEtcMayDiscardDiscardsHandlesAndClosesThemOnBufferTooSmall
+    /// Covers these test cases of Fuchsia: ChannelTest.ReadMayDiscardWithNullBuffersReturnsBufferTooSmall,
+    /// ChannelTest.ReadMayDiscardWithNullBufferDiscardsData, ChannelTest.ReadMayDiscardWithNullBufferDiscardHandles,
+    /// ChannelTest.ReadMayDiscardWithSmallerBufferReturnsBufferTooSmall,
+    /// ChannelTest.ReadEtcMayDiscardDiscardsHandlesAndClosesThemOnBufferTooSmall.
     fn what_does_not_fit_is_kept_or_discarded(side: &Side) {
         let (a, b) = ends(side);
         // Number of bytes and of handles sent, and the room for bytes and for handles.
@@ -157,8 +159,8 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelTest.WriteSelfHandleReturnsNotSupported, ChannelWriteEtcTest.TransferSelfFailure,
-    /// ChannelWriteEtcTest.ChannelHandleInTransferredHandlesShouldFail
+    /// Covers these test cases of Fuchsia: ChannelTest.WriteSelfHandleReturnsNotSupported,
+    /// ChannelWriteEtcTest.TransferSelfFailure, ChannelWriteEtcTest.ChannelHandleInTransferredHandlesShouldFail.
     fn an_end_is_not_written_into_itself(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!(write(a, b"x", &[a]), ZX_ERR_NOT_SUPPORTED);
@@ -174,8 +176,8 @@ both_sides! {
         assert_eq!(side.close(b), ZX_OK);
     }
 
-    /// ChannelTest.ReadEtcHandleInfoValidation, ChannelTest.ReadEtcPopulatesAllHandleInfoFieldsCorrectly,
-    /// HandleInfoTest.RelatedKoid
+    /// Covers these test cases of Fuchsia: ChannelTest.ReadEtcHandleInfoValidation,
+    /// ChannelTest.ReadEtcPopulatesAllHandleInfoFieldsCorrectly, HandleInfoTest.RelatedKoid.
     fn handles_of_every_kind_arrive_with_type_rights_and_number(side: &Side) {
         let (a, b) = ends(side);
         let (one, other) = channel();
@@ -213,8 +215,8 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelTest.ReadAndWriteWithMultipleSizes, message_packet.create, message_packet.create_zero,
-    /// message_packet.create_void_star
+    /// Covers these test cases of Fuchsia: ChannelTest.ReadAndWriteWithMultipleSizes, message_packet.create,
+    /// message_packet.create_zero, message_packet.create_void_star.
     fn messages_of_many_sizes_survive(side: &Side) {
         let (a, b) = ends(side);
         let mut state = 12345u64;
@@ -241,7 +243,8 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelTest.WriteIovecUnboundedSuccess, message_packet.create_iovec_bounded, message_packet.create_iovec_unbounded
+    /// Covers these test cases of Fuchsia: ChannelTest.WriteIovecUnboundedSuccess, message_packet.create_iovec_bounded,
+    /// message_packet.create_iovec_unbounded.
     fn regions_are_one_message(side: &Side) {
         let (a, b) = ends(side);
         let bytes: Vec<u8> = (0..100).collect();
@@ -263,7 +266,8 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelTest.ReadZeroByteZeroHandleMessageSucceeds, ChannelWriteEtcTest.HandleCountAndDataCountBothZeroShouldSucceed
+    /// Covers these test cases of Fuchsia: ChannelTest.ReadZeroByteZeroHandleMessageSucceeds,
+    /// ChannelWriteEtcTest.HandleCountAndDataCountBothZeroShouldSucceed.
     fn a_message_of_nothing_is_one(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!(write(a, b"", &[]), ZX_OK);
@@ -277,7 +281,8 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelTest.WriteToPeerClosedConsumesMovedHandles, ChannelWriteEtcTest.OppositeChannelEndClosedShouldFail
+    /// Covers these test cases of Fuchsia: ChannelTest.WriteToPeerClosedConsumesMovedHandles,
+    /// ChannelWriteEtcTest.OppositeChannelEndClosedShouldFail.
     fn writing_to_a_closed_end_consumes_handles(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!(side.close(b), ZX_OK);
@@ -292,10 +297,12 @@ both_sides! {
         assert_eq!((close(a), close(kept), close(witness)), (ZX_OK, ZX_OK, ZX_OK));
     }
 
-    /// ChannelWriteEtcTest.MoveSuccess, ChannelWriteEtcTest.DuplicateSuccess, ChannelWriteEtcTest.ReducedRightsSuccess,
-    /// ChannelWriteEtcTest.RemoveAllHandleRightsShouldSucceed, ChannelWriteEtcTest.RemovingSomeHandleRightsShouldSucceed,
+    /// Covers these test cases of Fuchsia: ChannelWriteEtcTest.MoveSuccess, ChannelWriteEtcTest.DuplicateSuccess,
+    /// ChannelWriteEtcTest.ReducedRightsSuccess, ChannelWriteEtcTest.RemoveAllHandleRightsShouldSucceed,
+    /// ChannelWriteEtcTest.RemovingSomeHandleRightsShouldSucceed,
     /// ChannelWriteEtcTest.SameHandleRightsBitsShouldSucceed, ChannelWriteEtcTest.SameHandleRightsFlagShouldSucceed,
-    /// ChannelWriteEtcTest.SentHandleReferrsToSameObject, ChannelWriteEtcTest.DuplicateHandlesInTransferredHandlesShouldSucceed
+    /// ChannelWriteEtcTest.SentHandleReferrsToSameObject,
+    /// ChannelWriteEtcTest.DuplicateHandlesInTransferredHandlesShouldSucceed.
     fn handles_are_moved_or_duplicated_with_the_rights_that_are_asked_for(side: &Side) {
         let (a, b) = ends(side);
         let all = ZX_DEFAULT_EVENT_RIGHTS;
@@ -332,7 +339,7 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// ChannelWriteEtcTest.FailureDoesNotResultInReceivedPacket
+    /// Covers Fuchsia's test case ChannelWriteEtcTest.FailureDoesNotResultInReceivedPacket.
     fn a_write_that_fails_queues_nothing(side: &Side) {
         let (a, b) = ends(side);
         let good = event();
@@ -343,7 +350,7 @@ both_sides! {
         close_both(side, a, b);
     }
 
-    /// HandleTransferTest.OverChannelThenRead
+    /// Covers Fuchsia's test case HandleTransferTest.OverChannelThenRead.
     fn messages_before_and_after_a_transfer_are_in_order(side: &Side) {
         let (carrier, receiver) = ends(side);
         let (a, b) = channel();
@@ -449,7 +456,7 @@ both_sides! {
     }
 }
 
-/// ChannelTest.CreateInvalidOptionsReturnsInvalidArgs
+/// Covers Fuchsia's test case ChannelTest.CreateInvalidOptionsReturnsInvalidArgs.
 #[test]
 fn create_takes_no_options() {
     let (mut a, mut b) = (1, 2);
@@ -460,7 +467,8 @@ fn create_takes_no_options() {
     assert_eq!((a, b), (1, 2));
 }
 
-/// ChannelTest.ReadInvalidOptionsReturnsNotSupported, ChannelTest.ReadFromWrongObjectTypeReturnsWrongType
+/// Covers these test cases of Fuchsia: ChannelTest.ReadInvalidOptionsReturnsNotSupported,
+/// ChannelTest.ReadFromWrongObjectTypeReturnsWrongType.
 #[test]
 fn a_read_that_cannot_be_leaves_the_message() {
     let (a, b) = channel();
@@ -479,8 +487,8 @@ fn a_read_that_cannot_be_leaves_the_message() {
     assert_eq!((close(a), close(writer), close(event)), (ZX_OK, ZX_OK, ZX_OK));
 }
 
-/// ChannelTest.ReadNullBytesWithNonZeroSizeReturnsInvalidArgs, ChannelTest.ReadNullHandlesWithNonZeroCountReturnsInvalidArgs,
-/// ChannelTest.ReadEtcNullHandlesReturnsInvalidArgs
+/// Covers these test cases of Fuchsia: ChannelTest.ReadNullBytesWithNonZeroSizeReturnsInvalidArgs,
+/// ChannelTest.ReadNullHandlesWithNonZeroCountReturnsInvalidArgs, ChannelTest.ReadEtcNullHandlesReturnsInvalidArgs.
 #[test]
 fn reading_into_nothing_loses_the_message_and_no_handle() {
     let (a, b) = channel();
@@ -511,7 +519,8 @@ fn reading_into_nothing_loses_the_message_and_no_handle() {
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
 
-/// HandleTransferTest.CancelsWait: on Linux a wait ends when the end is written, not when it is read.
+/// Covers these test cases of Fuchsia: HandleTransferTest.CancelsWait: on Linux a wait ends when the end is written,
+/// not when it is read.
 #[test]
 fn a_wait_for_an_end_that_is_sent_away_is_canceled() {
     let (carrier, receiver) = channel();

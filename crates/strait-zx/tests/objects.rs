@@ -24,7 +24,8 @@ fn pair(side: &Side) -> (zx_handle_t, zx_handle_t) {
 }
 
 both_sides! {
-    /// EventPairTest.HandlesNotInvalid, EventPairTest.HandleRightsAreCorrect, EventPairTest.KoidsAreCorrect
+    /// Covers these test cases of Fuchsia: EventPairTest.HandlesNotInvalid, EventPairTest.HandleRightsAreCorrect,
+    /// EventPairTest.KoidsAreCorrect.
     fn an_eventpair_is_two_related_ends(side: &Side) {
         let (a, b) = pair(side);
         let (of_a, of_b) = (info(a).1, side.info(b).1);
@@ -36,7 +37,8 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// EventPairTest.SignalEventPairAndClearVerifySignals, EventPairTest.SignalPeerAndVerifyRecived
+    /// Covers these test cases of Fuchsia: EventPairTest.SignalEventPairAndClearVerifySignals,
+    /// EventPairTest.SignalPeerAndVerifyRecived.
     fn ends_signal_themselves_and_each_other(side: &Side) {
         let (a, b) = pair(side);
         assert_eq!((signals(a), side.signals(b)), (0, 0));
@@ -57,7 +59,8 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// EventPairTest.SignalPeerThenCloseAndVerifySignalReceived, EventPairTest.SignalingClosedPeerReturnsPeerClosed
+    /// Covers these test cases of Fuchsia: EventPairTest.SignalPeerThenCloseAndVerifySignalReceived,
+    /// EventPairTest.SignalingClosedPeerReturnsPeerClosed.
     fn what_an_end_signaled_before_it_was_closed_stays(side: &Side) {
         let (a, b) = pair(side);
         assert_eq!(side.signal_peer(b, 0, USER), ZX_OK);
@@ -259,8 +262,9 @@ fn a_signal_for_which_there_is_no_room_does_not_wait() {
     assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
 }
 
-/// EventPairTest.CheckNoFlagsSupported, EventPairTest.SignalAccessDeniedWithoutRight,
-/// EventPairTest.SignalPeerAccessDeniedWithoutRight, EventPairTest.WaitAccessDeniedWithoutRight
+/// Covers these test cases of Fuchsia: EventPairTest.CheckNoFlagsSupported,
+/// EventPairTest.SignalAccessDeniedWithoutRight, EventPairTest.SignalPeerAccessDeniedWithoutRight,
+/// EventPairTest.WaitAccessDeniedWithoutRight.
 #[test]
 fn rights_are_needed() {
     let (mut a, mut b) = (0, 0);
@@ -287,8 +291,8 @@ fn rights_are_needed() {
     }
 }
 
-/// HandleWaitTest.WaitOneWaitForEventSignaled, HandleWaitTest.WaitOneWaitForEventTimeout,
-/// HandleWaitTest.WaitOneWaitForEventTimeoutPreSignalClear
+/// Covers these test cases of Fuchsia: HandleWaitTest.WaitOneWaitForEventSignaled,
+/// HandleWaitTest.WaitOneWaitForEventTimeout, HandleWaitTest.WaitOneWaitForEventTimeoutPreSignalClear.
 #[test]
 fn a_wait_ends_with_the_signal_or_the_deadline() {
     let event = event();
@@ -302,8 +306,8 @@ fn a_wait_ends_with_the_signal_or_the_deadline() {
     assert_eq!(close(event), ZX_OK);
 }
 
-/// HandleWaitTest.WaitManyTooManyObjects, HandleWaitTest.WaitManyInvalidHandle,
-/// HandleWaitTest.WaitManyWaitForEventsSignaled, HandleWaitTest.WaitManyWaitForEventsThenSignal
+/// Covers these test cases of Fuchsia: HandleWaitTest.WaitManyTooManyObjects, HandleWaitTest.WaitManyInvalidHandle,
+/// HandleWaitTest.WaitManyWaitForEventsSignaled, HandleWaitTest.WaitManyWaitForEventsThenSignal.
 #[test]
 fn waiting_for_many() {
     let events = [event(), event(), event()];
@@ -360,7 +364,8 @@ fn closing_a_handle_cancels_waits_by_it() {
     assert_eq!((close(other), close(port)), (ZX_OK, ZX_OK));
 }
 
-/// HandleCloseTest.Many, HandleCloseTest.ManyInvalidHandlesShouldNotFail, HandleCloseTest.ManyDuplicateTest
+/// Covers these test cases of Fuchsia: HandleCloseTest.Many, HandleCloseTest.ManyInvalidHandlesShouldNotFail,
+/// HandleCloseTest.ManyDuplicateTest.
 #[test]
 fn closing_many() {
     let close_many = |handles: &[zx_handle_t]| {
@@ -377,8 +382,9 @@ fn closing_many() {
     assert_eq!(close(a), ZX_ERR_BAD_HANDLE);
 }
 
-/// HandleDupTest.ReplaceSuccessOrigInvalid, HandleDupTest.ReplaceFailureBothInvalid, HandleDupTest.Replace,
-/// HandleDupTest.Duplicate, HandleInfoTest.DupAndInfoRights, HandleInfoTest.DuplicateRights, HandleInfoTest.ReplaceRights
+/// Covers these test cases of Fuchsia: HandleDupTest.ReplaceSuccessOrigInvalid,
+/// HandleDupTest.ReplaceFailureBothInvalid, HandleDupTest.Replace, HandleDupTest.Duplicate,
+/// HandleInfoTest.DupAndInfoRights, HandleInfoTest.DuplicateRights, HandleInfoTest.ReplaceRights.
 #[test]
 fn duplicating_and_replacing() {
     let event = event();

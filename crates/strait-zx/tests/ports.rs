@@ -17,7 +17,8 @@ fn cancel_key(port: zx_handle_t, key: u64) -> zx_status_t {
 }
 
 both_sides! {
-    /// PortTest.AsyncWaitChannelTimedOut, PortTest.ChannelAsyncWaitOnExistingStateIsNotified
+    /// Covers these test cases of Fuchsia: PortTest.AsyncWaitChannelTimedOut,
+    /// PortTest.ChannelAsyncWaitOnExistingStateIsNotified.
     fn a_port_hears_of_messages(side: &Side) {
         let (a, b) = channel();
         let b = side.adopt(b);
@@ -42,7 +43,7 @@ both_sides! {
         assert_eq!((close(a), close(port)), (ZX_OK, ZX_OK));
     }
 
-    /// PortTest.EdgeTriggerDetected, PortTest.EdgeTriggerTimeout, for messages
+    /// Covers these test cases of Fuchsia: PortTest.EdgeTriggerDetected, PortTest.EdgeTriggerTimeout, for messages.
     fn an_edge_is_the_first_message_after_none(side: &Side) {
         let (a, b) = channel();
         let b = side.adopt(b);
@@ -103,7 +104,7 @@ both_sides! {
     }
 }
 
-/// PortTest.PortTimeout, PortTest.QueueAndClose
+/// Covers these test cases of Fuchsia: PortTest.PortTimeout, PortTest.QueueAndClose.
 #[test]
 fn packets_come_in_order() {
     let port = port();
@@ -135,7 +136,7 @@ fn a_port_holds_so_many_packets() {
     assert_eq!(close(port), ZX_OK);
 }
 
-/// PortTest.EventAsyncSignalWaitSingle
+/// Covers Fuchsia's test case PortTest.EventAsyncSignalWaitSingle.
 #[test]
 fn a_wait_is_for_once() {
     let (port, event) = (port(), event());
@@ -149,7 +150,7 @@ fn a_wait_is_for_once() {
     assert_eq!((close(port), close(event)), (ZX_OK, ZX_OK));
 }
 
-/// PortTest.AsyncWaitEventManyAllProcessed
+/// Covers Fuchsia's test case PortTest.AsyncWaitEventManyAllProcessed.
 #[test]
 fn very_many_waits_all_bring_a_packet() {
     let (port, event) = (port(), event());
@@ -164,9 +165,10 @@ fn very_many_waits_all_bring_a_packet() {
     assert_eq!((close(port), close(event)), (ZX_OK, ZX_OK));
 }
 
-/// PortTest.AsyncWaitInvalidOption, PortTest.CreateInvalidOptions, PortTest.QueueAccessDenied, PortTest.WaitWrongType,
-/// PortTest.WaitAccessDenied, PortTest.CancelWrongType, PortTest.CancelAccessDenied, PortTest.CancelBadSourceHandle,
-/// PortTest.CancelKeyAccessDenied, PortTest.CancelKeyInvalidOptions
+/// Covers these test cases of Fuchsia: PortTest.AsyncWaitInvalidOption, PortTest.CreateInvalidOptions,
+/// PortTest.QueueAccessDenied, PortTest.WaitWrongType, PortTest.WaitAccessDenied, PortTest.CancelWrongType,
+/// PortTest.CancelAccessDenied, PortTest.CancelBadSourceHandle, PortTest.CancelKeyAccessDenied,
+/// PortTest.CancelKeyInvalidOptions.
 #[test]
 fn what_a_port_refuses() {
     let mut out = 0;
@@ -208,7 +210,7 @@ fn what_a_port_refuses() {
     }
 }
 
-/// PortTest.CancelEventKeyAfter, PortTest.CancelKey
+/// Covers these test cases of Fuchsia: PortTest.CancelEventKeyAfter, PortTest.CancelKey.
 #[test]
 fn canceling_takes_waits_and_packets_of_a_key() {
     let (port, one, other) = (port(), event(), event());
@@ -281,7 +283,7 @@ fn a_wait_that_does_not_sleep_is_never_canceled() {
     }
 }
 
-/// PortTest.AsyncWaitCloseOrder
+/// Covers Fuchsia's test case PortTest.AsyncWaitCloseOrder.
 #[test]
 fn ports_and_ends_are_closed_in_any_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -297,7 +299,7 @@ fn ports_and_ends_are_closed_in_any_order() {
     }
 }
 
-/// PortTest.Timestamp, PortTest.WaitAsyncBootTimestamp
+/// Covers these test cases of Fuchsia: PortTest.Timestamp, PortTest.WaitAsyncBootTimestamp.
 #[test]
 fn packets_have_a_time_if_it_is_asked_for() {
     let (port, event) = (port(), event());
@@ -314,7 +316,7 @@ fn packets_have_a_time_if_it_is_asked_for() {
     assert_eq!((close(port), close(event)), (ZX_OK, ZX_OK));
 }
 
-/// PortTest.EdgeTriggerDetected, PortTest.EdgeTriggerTimeout
+/// Covers these test cases of Fuchsia: PortTest.EdgeTriggerDetected, PortTest.EdgeTriggerTimeout.
 #[test]
 fn an_edge_is_a_change() {
     let (port, event) = (port(), event());

@@ -81,7 +81,7 @@ fn readers_get_each_message_once() {
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
 
-/// Number of uses of a handle after which its uses are not counted any more, with some to spare.
+/// Number of uses of a handle after which the handle table counts its uses no more, with some to spare.
 const WARM: u32 = 300;
 
 /// Makes a channel and uses both of its handles often.
@@ -185,7 +185,7 @@ fn handles_go_that_are_in_steady_use() {
     }
 }
 
-/// PortTest.ThreadEvents: each packet to one thread.
+/// Covers Fuchsia's test case PortTest.ThreadEvents: each packet to one thread.
 #[test]
 fn each_packet_goes_to_one_thread() {
     let port = port();
@@ -221,7 +221,8 @@ fn each_packet_goes_to_one_thread() {
     assert_eq!(close(port), ZX_OK);
 }
 
-/// PortTest.CloseQueueRace, PortStressTest.QueuePacketAfterPortClosedConcurrentRace
+/// Covers these test cases of Fuchsia: PortTest.CloseQueueRace,
+/// PortStressTest.QueuePacketAfterPortClosedConcurrentRace.
 #[test]
 fn queueing_and_closing() {
     for _ in 0..ROUNDS {
@@ -237,7 +238,7 @@ fn queueing_and_closing() {
     }
 }
 
-/// PortStressTest.CancelKeyDuringMatchRace, PortStressTest.WaitSignalCancel
+/// Covers these test cases of Fuchsia: PortStressTest.CancelKeyDuringMatchRace, PortStressTest.WaitSignalCancel.
 #[test]
 fn canceling_and_signaling() {
     let port = port();
@@ -255,7 +256,8 @@ fn canceling_and_signaling() {
     assert_eq!(close(port), ZX_OK);
 }
 
-/// PortStressTest.CancelKeyDuringRegistrationRace, PortStressTest.CancelKeyCloseRace
+/// Covers these test cases of Fuchsia: PortStressTest.CancelKeyDuringRegistrationRace,
+/// PortStressTest.CancelKeyCloseRace.
 #[test]
 fn canceling_registering_and_closing() {
     for round in 0..ROUNDS as u64 {
@@ -279,7 +281,8 @@ fn canceling_registering_and_closing() {
     }
 }
 
-/// PortStressTest.MatchHandleCloseRace, PortStressTest.CloseWaitRace, HandleCloseTest.RegressionTest_479281267
+/// Covers these test cases of Fuchsia: PortStressTest.MatchHandleCloseRace, PortStressTest.CloseWaitRace,
+/// HandleCloseTest.RegressionTest_479281267.
 #[test]
 fn closing_signaling_and_waiting() {
     for _ in 0..ROUNDS {
@@ -296,7 +299,8 @@ fn closing_signaling_and_waiting() {
     }
 }
 
-/// PortStressTest.ChannelCallWaitQueuePanicRepro, ChannelCallMutex.MutexHeldAcrossCallChain
+/// Covers these test cases of Fuchsia: PortStressTest.ChannelCallWaitQueuePanicRepro,
+/// ChannelCallMutex.MutexHeldAcrossCallChain.
 #[test]
 fn calls_ports_and_closing() {
     for round in 0..ROUNDS {

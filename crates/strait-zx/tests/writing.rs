@@ -80,16 +80,17 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// ChannelTest.WriteNonTransferableHandleReturnsAccessDeniedAndClosesHandle, ChannelWriteEtcTest.WrongTypeFailure,
-/// ChannelWriteEtcTest.MissingTransferRightFailure, ChannelWriteEtcTest.MissingDuplicateRightFailure,
-/// ChannelWriteEtcTest.MoveHandlesWithRightsCheckFailure, ChannelWriteEtcTest.InvalidOpArgShouldFail,
-/// ChannelWriteEtcTest.HandleWithoutTransferRightShouldFail, ChannelWriteEtcTest.InvalidHandleInTransferredHandlesShouldFail,
+/// Covers these test cases of Fuchsia: ChannelTest.WriteNonTransferableHandleReturnsAccessDeniedAndClosesHandle,
+/// ChannelWriteEtcTest.WrongTypeFailure, ChannelWriteEtcTest.MissingTransferRightFailure,
+/// ChannelWriteEtcTest.MissingDuplicateRightFailure, ChannelWriteEtcTest.MoveHandlesWithRightsCheckFailure,
+/// ChannelWriteEtcTest.InvalidOpArgShouldFail, ChannelWriteEtcTest.HandleWithoutTransferRightShouldFail,
+/// ChannelWriteEtcTest.InvalidHandleInTransferredHandlesShouldFail,
 /// ChannelWriteEtcTest.HandleDoesNotMatchTypeShouldFail,
 /// ChannelWriteEtcTest.HandleWithoutDuplicateRightsMoveOpSucceedsDuplicateOpFails,
 /// ChannelWriteEtcTest.MultipleHandlesSomeInvalidResultsReportedCorrectly,
 /// ChannelWriteEtcTest.ImproperlyInitalizedResultsArgReportedBackAsOriginallyInitalized,
 /// ChannelTest.WriteEtcFirstErrorLatchedAndReturned,
-/// ChannelTest.WriteEtcMixedMoveAndDuplicateOnFailurePreservesDuplicateHandles
+/// ChannelTest.WriteEtcMixedMoveAndDuplicateOnFailurePreservesDuplicateHandles.
 #[test]
 fn each_wrong_handle_says_why_in_every_position() {
     let _alone = alone();
@@ -128,8 +129,8 @@ fn each_wrong_handle_says_why_in_every_position() {
     assert_eq!((close(a), close(b), close(last.handles[0].handle)), (ZX_OK, ZX_OK, ZX_OK));
 }
 
-/// ChannelTest.WriteRepeatedHandlesReturnsBadHandlesAndClosesHandle,
-/// ChannelWriteEtcTest.RepeatedHandlesWithOpMoveHandlesShouldFail
+/// Covers these test cases of Fuchsia: ChannelTest.WriteRepeatedHandlesReturnsBadHandlesAndClosesHandle,
+/// ChannelWriteEtcTest.RepeatedHandlesWithOpMoveHandlesShouldFail.
 #[test]
 fn a_handle_is_moved_once() {
     let _alone = alone();
@@ -146,14 +147,15 @@ fn a_handle_is_moved_once() {
     assert_eq!((close(a), close(b), close(witness)), (ZX_OK, ZX_OK, ZX_OK));
 }
 
-/// ChannelTest.WriteInvalidOptionsReturnsInvalidArgs, ChannelWriteEtcTest.OptionsArgNonZeroShouldFail,
-/// ChannelWriteEtcTest.HandleArgNotAChannelHandleShouldFail, ChannelWriteEtcTest.ChannelHandleNotValidShouldFail,
-/// ChannelWriteEtcTest.ChannelHandleWithoutWriteRightShouldFail, ChannelWriteEtcTest.NullptrArgWhenSizeNonZeroShouldFail,
+/// Covers these test cases of Fuchsia: ChannelTest.WriteInvalidOptionsReturnsInvalidArgs,
+/// ChannelWriteEtcTest.OptionsArgNonZeroShouldFail, ChannelWriteEtcTest.HandleArgNotAChannelHandleShouldFail,
+/// ChannelWriteEtcTest.ChannelHandleNotValidShouldFail, ChannelWriteEtcTest.ChannelHandleWithoutWriteRightShouldFail,
+/// ChannelWriteEtcTest.NullptrArgWhenSizeNonZeroShouldFail,
 /// ChannelTest.WriteNullBytesWithNonZeroSizeReturnsInvalidArgs, ChannelWriteEtcTest.ByteCountIsMaxPlusOneShouldFail,
 /// ChannelWriteEtcTest.HandleCountBoundaryChecks, ChannelTest.WriteIovecTooManyIovecsReturnsOutOfRange,
-/// ChannelTest.WriteIovecTotalCapacityOverflowReturnsOutOfRange, ChannelTest.WriteIovecUnboundedNonZeroReservedReturnsInvalidArgs,
-/// message_packet.create_too_many_handles, message_packet.create_iovec_bounded_handles,
-/// message_packet.create_iovec_unbounded_handles
+/// ChannelTest.WriteIovecTotalCapacityOverflowReturnsOutOfRange,
+/// ChannelTest.WriteIovecUnboundedNonZeroReservedReturnsInvalidArgs, message_packet.create_too_many_handles,
+/// message_packet.create_iovec_bounded_handles, message_packet.create_iovec_unbounded_handles.
 #[test]
 fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
     let _alone = alone();
@@ -262,8 +264,9 @@ fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
     }
 }
 
-/// ChannelWriteEtcTest.ByteCountIsMaxShouldSucceed, ChannelWriteEtcTest.MaximumNumberHandlesWithZeroCountArrayArgShouldSucceed,
-/// ChannelWriteEtcTest.HandleCountBoundaryChecks
+/// Covers these test cases of Fuchsia: ChannelWriteEtcTest.ByteCountIsMaxShouldSucceed,
+/// ChannelWriteEtcTest.MaximumNumberHandlesWithZeroCountArrayArgShouldSucceed,
+/// ChannelWriteEtcTest.HandleCountBoundaryChecks.
 #[test]
 fn what_is_just_within_the_limits_goes() {
     let _alone = alone();

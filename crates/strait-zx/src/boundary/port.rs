@@ -68,8 +68,8 @@ pub extern "C" fn zx_port_cancel(handle: zx_handle_t, source: zx_handle_t, key: 
     })
 }
 
-/// Ends all waits with this key, and drops all packets with this key, including those of programs. `ZX_ERR_NOT_FOUND`
-/// if there was none.
+/// Ends all waits with this key, and drops all packets with this key, including those that programs queued.
+/// `ZX_ERR_NOT_FOUND` if there was neither a wait nor a packet.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_port_cancel_key(handle: zx_handle_t, options: u32, key: u64) -> zx_status_t {
     call(|| {

@@ -134,7 +134,7 @@ impl Calls {
 }
 
 impl Call {
-    /// Sets the outcome, and wakes the caller.
+    /// Sets the outcome of this call (its answer, or an error), and wakes the thread that waits for it.
     fn end(&mut self, outcome: Result<Message>) {
         self.outcome = Some(outcome);
         if let Some(waiter) = &self.waiter {

@@ -81,7 +81,7 @@ struct Inner {
     observers: Observers,
     /// The events for which the end is registered with the hub; `None` if it is not registered.
     listens: Option<Interest>,
-    /// Whether this end is counted in [`PORTED`].
+    /// Whether this end is counted in [`PORTED`], the number of ends for which a port waits.
     ported: bool,
     /// The signals of which observers were last informed.
     last: zx_signals_t,
@@ -365,7 +365,8 @@ impl Chan {
         self.listen(inner, handle);
     }
 
-    /// Registers with the hub for the events for which observers or calls wait.
+    /// Registers the end with the hub (which watches for changes by other processes), for the events for which observers
+    /// or calls wait.
     fn listen(&self, inner: &mut Inner, handle: zx_handle_t) {
         let wanted = inner.observers.wanted();
         let by_messages = ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED | ZX_USER_SIGNAL_ALL;

@@ -199,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Reads the bytes that have arrived at the bell.
+    /// Reads the bytes that have arrived at this end's bell, so that epoll reports the next one.
     pub(super) fn hear(&self) {
         let mut rings = [0u8; 256];
         for _ in 0..HEARD {
