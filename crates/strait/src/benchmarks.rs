@@ -59,7 +59,7 @@ impl Ring {
 pub struct Sleeper(AtomicU32);
 
 impl Sleeper {
-    /// Marks the side as asleep.
+    /// Marks this side of the ring as asleep.
     pub fn sleep(&self) {
         self.0.store(1, Ordering::SeqCst);
     }

@@ -96,12 +96,13 @@ struct Served {
 #[derive(Debug, Default)]
 struct State {
     served: BTreeMap<u64, Served>,
-    /// The keys of the channels that have a message or their end for their handlers, by priority. Each key is there at most once.
+    /// The keys of the channels whose handlers have a message or the end of the channel to handle, by priority. Each
+    /// key is there at most once.
     ready: BTreeMap<u8, VecDeque<u64>>,
     /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`], so that a pump that has received must wake
     /// it.
     asleep: bool,
-    /// The number of pumps.
+    /// The number of pumps that exist for this dispatcher.
     pumps: usize,
     /// The key of the dispatcher's only channel, if the dispatcher receives from that channel without the wait set, in
     /// which the channel is then disarmed. `None` if it uses the wait set or pumps.

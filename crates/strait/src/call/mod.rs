@@ -3,7 +3,8 @@
 //! Each message has a [trailer](wire) that says which call it belongs to. A thread that waits for something receives
 //! for all threads of the end ([`routes`] sorts what arrives), and hands that role to another thread when it has its
 //! own result. The library starts no thread for this, and an end that only one thread uses takes no detour. If several
-//! threads share a processor, they let each other run before they sleep ([`yield_policy`]), and wake the peer once for all.
+//! threads share a processor, they let each other run before they sleep ([`yield_policy`]), and wake the peer once for
+//! all.
 //!
 //! A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls
 //! at a time as the other may make, so a received message always has a slot. So two ends that call each other, with

@@ -33,7 +33,7 @@ pub(super) struct ConnectionLimits {
     pub(super) of_all: usize,
 }
 
-/// A pending connection.
+/// A connection that a listener has taken from its queue and neither accepted nor refused yet.
 struct PendingConnection {
     socket: Unread,
     /// The number of the user that made this pending connection, against whose limit the connection counts.
@@ -60,11 +60,11 @@ pub(super) struct ConnectRequest {
     pub(super) token: u128,
 }
 
-/// The outcome of reading from a pending connection, or of refusing it to make room.
+/// The outcome for a pending connection after the listener read from it, or refused it to make room for others.
 pub(super) enum ConnectionStep {
     /// The pending connection stays pending: its connect request has not arrived yet.
     Waits,
-    /// The connect request has arrived.
+    /// The connect request of the pending connection has arrived; the listener now accepts or refuses it.
     Requested(ConnectRequest),
     /// The connecting process has closed its socket, or no pending connection has this number; there is nothing to
     /// answer.

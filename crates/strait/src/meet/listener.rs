@@ -36,7 +36,7 @@ pub struct Refused {
     pub why: Error,
 }
 
-/// Options of a [`Listener`].
+/// The options with which [`bind`](Self::bind) or [`activated`](Self::activated) makes a [`Listener`].
 pub struct ListenerBuilder {
     options: Options,
     location: NameDirectory,

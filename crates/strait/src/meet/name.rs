@@ -31,9 +31,9 @@ impl NameDirectory {
         self.0.clone().unwrap_or_else(of_user)
     }
 
-    /// Opens this name directory. Checks that no user can change it but this one; in a directory given by path, also
-    /// root and
-    /// the user `owner` may. Returns `None` if the directory does not exist.
+    /// Opens this name directory; returns `None` if the directory does not exist. Checks that this user's own directory
+    /// gives no access to other users, and that a directory given by path belongs to root, this user or `owner` and no
+    /// other user can write to it.
     pub(super) fn open(&self, owner: u32) -> Result<Option<Directory>, Error> {
         match &self.0 {
             Some(path) => Directory::open(path, Demand::Trusted { owner }),
@@ -71,9 +71,9 @@ fn of_user() -> PathBuf {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listening {
-    /// The name.
+    /// The name of the listener, without its directory.
     pub name: String,
-    /// When the name was taken.
+    /// The time at which the listener took the name.
     pub since: SystemTime,
     /// The number of the user that owns the socket file of the listener's name.
     pub uid: u32,

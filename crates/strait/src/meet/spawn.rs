@@ -18,7 +18,7 @@ const VARIABLE: &str = "STRAIT_PARENT";
 /// Whether this process has already taken the channel to its parent, which it can take once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Starts processes with a channel to them.
+/// Starts a child process together with a channel to it; implemented for [`Command`].
 pub trait CommandExt {
     /// Starts the command, and makes a channel whose other end the new process takes with [`from_parent`].
     ///

@@ -39,7 +39,7 @@ pub(super) struct State {
 /// The way in which the stream of a data pipe ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The producer has finished the stream: no byte is missing at its end.
+    /// `Finished`: the producer has ended the stream in order, so that no byte is missing at its end.
     Finished,
     Failed(Error),
 }
@@ -160,7 +160,8 @@ impl DataConsumer {
     }
 }
 
-/// The way to read: as many bytes as are there, all of the buffer or nothing, or without removing the bytes.
+/// How much a read of a data pipe takes: as many bytes as are there, all of the buffer or nothing, or a copy that
+/// leaves the bytes in the pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Some,

@@ -69,7 +69,7 @@ impl DataProducer {
     }
 
     /// Writes as many of `bytes` as there is room for now. Returns the number of bytes written: whole elements, at
-    /// least one.
+    /// least one; 0 only if `bytes` is empty.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if there is no room; otherwise as [`DataProducer::write_by`].

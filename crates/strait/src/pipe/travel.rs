@@ -13,7 +13,7 @@ use crate::shm::PipeMemory;
 
 impl Handle {
     /// Returns the state (direction, sizes and position) of a data-pipe end that is about to be sent and that no thread
-    /// uses; `None` for other handles.
+    /// uses; `None` if this handle is no data-pipe end.
     pub(crate) fn pipe_state(&self) -> Option<PipeState> {
         match self {
             Handle::Producer(producer) => {
@@ -42,7 +42,7 @@ impl Handle {
         }
     }
 
-    /// Returns the memory of a data-pipe end; `None` for other handles.
+    /// Returns the shared memory of a data-pipe end; `None` if this handle is no data-pipe end.
     pub(crate) fn pipe_memory(&self) -> Option<&PipeMemory> {
         match self {
             Handle::Producer(producer) => Some(&producer.shared.end.memory),

@@ -34,8 +34,8 @@ pub trait PipeEnd: sealed::Sealed {
     fn parts(&self) -> Parts<'_>;
 }
 
-/// What a wait set needs of a data-pipe end: its channel, on which doorbells (empty messages that wake this side)
-/// arrive, and the gate that says whether the end is ready.
+/// The parts of a data-pipe end that a wait set needs: its channel, on which doorbells (empty messages that wake this
+/// side) arrive, and the gate that says whether the end is ready.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Parts<'a> {

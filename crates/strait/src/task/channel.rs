@@ -59,7 +59,7 @@ impl AsyncChannel {
     }
 
     /// Polls for the next message, as the future of [`recv`](Self::recv) does; for futures written by hand. If there is
-    /// no message, the task of `context` is woken when one arrives.
+    /// no message, returns `Pending`, and the task of `context` is woken when one arrives.
     ///
     /// # Errors
     /// As [`AsyncChannel::recv`].
@@ -191,8 +191,8 @@ impl AsyncChannel {
         .await
     }
 
-    /// Registers the task of `context`, which is woken once what its last attempt to send was blocked on may be there.
-    /// Returns an error if the channel cannot be armed for that.
+    /// Registers the task of `context`, whose last attempt to send failed: the task is woken once what that attempt was
+    /// blocked on may be there. Returns an error if the channel cannot be armed for that, otherwise `Pending`.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
         match self.source.wait_for(context.waker(), blocked_on::take()) {
             Ok(()) => Poll::Pending,

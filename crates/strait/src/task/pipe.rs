@@ -71,7 +71,8 @@ impl AsyncProducer {
         poll_fn(|context| self.poll_write(context, bytes)).await
     }
 
-    /// Polls for room and writes, as the future of [`write`](Self::write) does; for futures written by hand.
+    /// Writes as much of `bytes` as there is room for, as the future of [`write`](Self::write) does; for futures
+    /// written by hand. If there is no room, returns `Pending`, and the task of `context` is woken when there is some.
     ///
     /// # Errors
     /// As [`AsyncProducer::write`].
@@ -106,7 +107,8 @@ impl AsyncProducer {
         poll_fn(|context| self.poll_finish(context)).await
     }
 
-    /// Polls to end the stream, as the future of [`finish`](Self::finish) does; for futures written by hand.
+    /// Ends the stream, as the future of [`finish`](Self::finish) does; for futures written by hand. Returns `Pending`
+    /// while another thread uses this end; then the task of `context` is woken.
     ///
     /// # Errors
     /// As [`AsyncProducer::finish`].
@@ -155,7 +157,8 @@ impl AsyncConsumer {
         poll_fn(|context| self.poll_read(context, out)).await
     }
 
-    /// Polls for bytes and reads them, as the future of [`read`](Self::read) does; for futures written by hand.
+    /// Reads the bytes that are there into `out`, as the future of [`read`](Self::read) does; for futures written by
+    /// hand. If there are none, returns `Pending`, and the task of `context` is woken when there are some.
     ///
     /// # Errors
     /// As [`AsyncConsumer::read`].
