@@ -1,5 +1,5 @@
-//! Builds of different ages talk. What an older one says and how it lays out its memory is recorded here, byte for byte, and
-//! never changes; what a newer one may say is made up.
+//! Conversations between builds of different ages. The packets and the memory of an older build are recorded here,
+//! byte for byte, and never change; those of a newer build are invented.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// The open packet of the first build, which did not greet: a ring of 8 cells.
+/// The open packet of the first build, for a ring of 8 cells. That build sent no handshake.
 const FIRST_OPEN: [u8; 48] = [
     0x01, 0, 0, 0, 0x01, 0, 0, 0, // open packet, with one descriptor
     0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf, 0xb0, // token
@@ -28,10 +28,11 @@ const FIRST_OPEN: [u8; 48] = [
     0x08, 0, 0, 0, 0, 0, 0, 0, // 8 cells
 ];
 
-/// What stood in its ring after it had sent "from the first build" and a message of 60 bytes, each 7.
+/// Returns the bytes of the first build's ring after it had sent "from the first build" and a message of 60 bytes,
+/// each 7.
 fn first_ring() -> Vec<u8> {
     let mut ring = vec![0; 256 + 16 * 64];
-    // It ran on the second processor.
+    // The producer ran on the second processor.
     ring[4] = 2;
     ring[256..256 + 8].copy_from_slice(&[20, 0, 0, 0, 1, 0, 0, 0]);
     ring[264..284].copy_from_slice(b"from the first build");
@@ -50,7 +51,7 @@ fn the_first_build_is_understood() {
     let channel = Channel::over(theirs, &Options::new()).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"from the first build");
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), [7; 60]);
-    // And it understands what it gets: its packets had the sizes and kinds that it knows, or it ignored the rest.
+    // The older build understands the answer: all packets have sizes and kinds that it knows, or that it ignores.
     channel.send(b"to the first build").unwrap();
     let (packet, memory) = first_memory(&ours);
     assert_eq!((packet.fields[0], packet.fields[2]), (1 | MAGIC, 128), "a open in version 1");
@@ -58,8 +59,8 @@ fn the_first_build_is_understood() {
     assert_eq!(memory.read(264, 18), b"to the first build");
 }
 
-/// Takes in what the library says first, and checks it against what the first build would take: the handshake, of which it
-/// knew the lowest version only, and the open packet.
+/// Receives the library's first packets, and checks them as the first build would: the handshake, of which it knew
+/// only the lowest version, and the open packet. Returns the open packet and its memory.
 fn first_memory(socket: &OwnedFd) -> (Packet, Memory) {
     let mut packets = Vec::new();
     while let Some(packet) = wire::receive(socket).unwrap() {
@@ -74,7 +75,7 @@ fn first_memory(socket: &OwnedFd) -> (Packet, Memory) {
 
 #[test]
 fn a_newer_build_may_move_its_words() {
-    // In another order, in a control block of 192 bytes.
+    // The words are in another order, in a control block of 192 bytes.
     let offsets: [usize; 10] = [64, 68, 72, 80, 84, 88, 8, 0, 16, 24];
     let (control, cells) = (192, 8u64);
     let (ours, theirs) = sockets();
@@ -130,7 +131,7 @@ fn builds_without_a_common_version_say_so_to_each_other() {
     assert_eq!(refusals.len(), 1);
     assert_eq!(refusals[0].fields, [1 | MAGIC, 1, 1]);
 
-    // The other way round: what the other one says is understood.
+    // The other way round: the library understands the packets of the other build.
     let (ours, theirs) = sockets();
     let refusal = Packet { kind: kind::REFUSE, fields: [1 | MAGIC, 2, 7], ..Packet::default() };
     assert!(wire::send(&ours, &refusal.to_bytes(), &[]).unwrap());

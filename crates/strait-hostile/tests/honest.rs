@@ -1,4 +1,4 @@
-//! The wire as it is written down here is the one that the library speaks.
+//! Honest conversations, which show that this crate and the library speak the same wire protocol.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -96,7 +96,7 @@ fn what_the_library_writes_is_understood_here() {
     assert_eq!(content_of(&message.descriptors[0]), b"beside");
     channel.send(&[9; 150_000]).unwrap();
     assert_eq!(peer.try_recv().unwrap().unwrap().bytes, [9; 150_000]);
-    // The block came back.
+    // The block was returned.
     assert_eq!(channel.counters().pool_hits, 1);
     let mut room = channel.reserve_sealed(100_000).unwrap();
     room.bytes().fill(8);
@@ -118,7 +118,7 @@ fn an_end_is_sent_and_used_and_its_sleepers_are_woken() {
     assert_eq!(lane.transfer().load(std::sync::atomic::Ordering::SeqCst), transfer::CLAIMED);
     assert_eq!(end.recv_by(Deadline::NOW).unwrap().bytes(), b"not received");
     let mut writer = strait_hostile::layout::Writer::new(lane.ring(0));
-    // Who blocks in a receive is woken, and so is a wait set.
+    // A thread that blocks in a receive call is woken, and so is a thread that waits for a wait set.
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| end.recv_by(DEADLINE));
         let begin = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The table of attacks in `docs/attacks.md` says what is tested: each test has a row, and each row its tests.
+//! The table of attacks in `docs/attacks.md` is complete: each test has a row, and each row names its tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The names of all attack tests: of the form `a12_…`, each at the start of a line of its own.
+/// Returns the names of all attack tests: of the form `a12_…`, each at the start of a line.
 fn tests() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks");
     let mut names = BTreeSet::new();
@@ -21,7 +21,7 @@ fn tests() -> BTreeSet<String> {
     names
 }
 
-/// The number of the attack that a test is named after: `A12` of `a12_…`.
+/// Returns the number of the attack that a test is named after: `A12` of `a12_…`.
 fn number_of(test: &str) -> Option<String> {
     let (number, rest) = test.strip_prefix('a')?.split_once('_')?;
     let is_number = number.len() == 2 && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -29,7 +29,7 @@ fn number_of(test: &str) -> Option<String> {
     (is_number && !rest.is_empty()).then(|| format!("A{attack}"))
 }
 
-/// The names of all functions in the tests of all crates, and in those of their modules.
+/// Returns the names of all functions in the tests of all crates and of their modules.
 fn functions() -> BTreeSet<String> {
     let (mut folders, mut names) = (vec![root().join("crates")], BTreeSet::new());
     while let Some(folder) = folders.pop() {
@@ -47,7 +47,8 @@ fn functions() -> BTreeSet<String> {
     names
 }
 
-/// Rows of the table: the number of the attack, and what the column of tests names, each with `…` if it goes on.
+/// Returns the rows of the table: the number of the attack, and the names in the column of tests, each with `…` if it
+/// is only a prefix.
 fn rows() -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(root().join("docs/attacks.md")).unwrap();
     let row = |line: &str| {
@@ -67,7 +68,7 @@ fn low(attack: &str) -> String {
     attack.strip_prefix('A').map_or_else(String::new, |number| format!("a{number:0>2}"))
 }
 
-/// Whether a test is meant by what a row names.
+/// Returns whether a name in a row of the table stands for this test.
 fn is_meant(test: &str, name: &str) -> bool {
     name.strip_suffix('…').map_or(test == name, |begin| test.starts_with(begin))
 }

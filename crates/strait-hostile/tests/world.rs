@@ -1,8 +1,9 @@
-//! Hostile worlds of some seeds, for some seconds each. Longer ones are for the command.
+//! Hostile worlds of some seeds, for some seconds each. The command runs longer ones.
 
 use std::process::Command;
 
-/// Runs rounds of a seed. How fast others' channels are is not looked at: that is for a machine with nothing else to do.
+/// Runs rounds of a seed. Does not compare the speed of other channels, which needs a machine with nothing else to
+/// do.
 fn world(seed: u64, seconds: u64) {
     run(&["--seconds", &seconds.to_string(), "--seed", &seed.to_string(), "--no-speed"]);
 }

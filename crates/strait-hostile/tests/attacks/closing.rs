@@ -1,4 +1,5 @@
-//! Descriptors whose close takes as long as somebody else likes, in every place where the victim may have to close them.
+//! Descriptors whose close takes as long as another process likes, in every place where the victim may have to close
+//! them.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -14,7 +15,7 @@ use strait_hostile::{Packet, RawPeer, wire};
 use crate::common::*;
 use crate::descriptors::slow_to_close;
 
-/// A Unix socket whose last close takes its time, since what is unread in it does.
+/// Returns a Unix socket whose last close takes long, because closing the unread descriptor in it does.
 fn slow_within() -> (OwnedFd, TcpStream) {
     let (slow, server) = slow_to_close();
     let (one, other) = sockets();
@@ -22,13 +23,13 @@ fn slow_within() -> (OwnedFd, TcpStream) {
     (other, server)
 }
 
-/// Sends a small message with a descriptor, of which the attacker keeps none.
+/// Sends a small message with a descriptor, of which the attacker retains no copy.
 fn send_only(peer: &mut RawPeer, fd: OwnedFd) {
     peer.send_with(b"only one", &[fd.as_fd()]).unwrap();
 }
 
 attack! {
-    /// The queue of a Unix socket can hold anything, and is closed with it.
+    /// A received Unix socket has descriptors in its queue that are slow to close, and are closed with it.
     a10_sockets_with_something_slow_in_them {
         on_a_victim(|peer, channel| {
             let (within, _server) = slow_within();
@@ -54,7 +55,7 @@ attack! {
 }
 
 attack! {
-    /// What is unread in the socket of a link is closed with it.
+    /// The socket of a link has unread packets with descriptors that are slow to close, and are closed with it.
     a10_packets_that_nobody_reads_any_more {
         for nonsense in [b"nonsense".as_slice(), &[0; 4096]] {
             on_a_victim(|peer, channel| {
@@ -66,7 +67,7 @@ attack! {
                 in_time("dropping the channel", || drop(channel));
             });
         }
-        // Behind the end, as it seems.
+        // The packet seems to come after the end of the connection.
         on_a_victim(|peer, channel| {
             let (slow, _server) = slow_to_close();
             peer.bytes(&[], &[]).unwrap();
@@ -75,7 +76,7 @@ attack! {
             in_time("receiving", || channel.recv_by(Duration::from_millis(100))).unwrap_err();
             in_time("dropping the channel", || drop(channel));
         });
-        // Nobody has ever looked.
+        // The victim has never received from the socket.
         on_a_victim(|peer, channel| {
             let (slow, _server) = slow_to_close();
             peer.packet(&Packet::wake(), &[slow.as_fd()]).unwrap();
@@ -86,8 +87,9 @@ attack! {
 }
 
 attack! {
-    /// Whatever can be polled can be watched by a process that holds the lock of its epoll instance for as long as it likes: it
-    /// copies events to a page that does not come. The last close takes that lock.
+    /// A received descriptor is in an epoll instance of another process. That process holds the instance's lock as
+    /// long as it likes, because it copies events to a page that does not come. The last close of the descriptor
+    /// takes that lock.
     a10_a_descriptor_that_is_watched_by_somebody_who_stands_still {
         let Some(watcher) = Watcher::new() else { return };
         on_a_victim(|mut peer, channel| {
@@ -102,12 +104,12 @@ attack! {
     }
 }
 
-/// Has pages that do not come.
+/// A userfaultfd, whose pages do not come until they are given.
 struct Watcher {
     userfaultfd: OwnedFd,
 }
 
-/// A page of a [`Watcher`] on which a thread stands still, until this is dropped.
+/// A page of a [`Watcher`] on which a thread blocks until this value is dropped.
 struct Page<'a> {
     watcher: &'a Watcher,
     at: usize,
@@ -117,7 +119,7 @@ struct Page<'a> {
 const PAGE: usize = 4096;
 
 impl Watcher {
-    /// None where the kernel lets this user stop the kernel nowhere.
+    /// Returns `None` if the kernel does not let this user block the kernel on a page.
     fn new() -> Option<Self> {
         // SAFETY: the call takes flags only.
         let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
@@ -136,8 +138,8 @@ impl Watcher {
         unsafe { libc::ioctl(self.userfaultfd.as_raw_fd(), request, words.as_mut_ptr()) }
     }
 
-    /// A thread that watches this descriptor, which is ready, and copies the event to a page that does not come. It has no
-    /// descriptor of its own for what it watches.
+    /// Starts a thread that watches this descriptor, which is ready, and copies the event to a page that does not
+    /// come. The thread has no copy of the descriptor.
     fn stand_still_with(&self, watched: &OwnedFd) -> Page<'_> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a fresh mapping.
@@ -170,8 +172,8 @@ impl Drop for Page<'_> {
 }
 
 attack! {
-    /// One descriptor that is slow to close, and behind it any number of others: they are the peer's, and limited, until they are
-    /// closed.
+    /// A descriptor is slow to close, and many others wait behind it. These are charged to the peer, and limited,
+    /// until they are closed.
     a11_descriptors_that_wait_to_be_closed {
         const MOST: u64 = 1024;
         let old = getrlimit(Limit::Nofile);
@@ -192,13 +194,13 @@ attack! {
                     error => break bad_peer(error),
                 }
                 peer.pump().unwrap();
-                // All that are open are accounted for.
+                // All open descriptors are charged to an account.
                 let (open, held) = (descriptors() - before, held(&channel));
                 assert!(held + 2 >= open, "{open} are open, {held} of them the peer's");
             };
             assert_eq!(reason, "descriptors that take longer to close than to send");
             assert!(descriptors() < MOST as usize * 7 / 8, "{} of {MOST} are taken", descriptors());
-            // They are the peer's even though its link is gone.
+            // The descriptors stay charged to the peer even though its link is gone.
             assert!(held(&channel) > 64);
             drop(server);
         });
@@ -207,7 +209,7 @@ attack! {
 }
 
 attack! {
-    /// Descriptors that are not accepted are closed by somebody, too.
+    /// Descriptors that the victim does not accept are slow to close, and are closed in the background too.
     a10_descriptors_that_are_not_accepted {
         on_a_victim_with(&Options::new().accept_descriptors(false), |peer, channel| {
             for sequence in 1..4 {

@@ -1,4 +1,4 @@
-//! A victim, an attacker, a bystander, and the books.
+//! The parts of an attack: a victim, an attacker, a bystander, and a count of what the process holds.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -9,16 +9,17 @@ use strait::{Channel, Error, Handle, Options, Outgoing};
 use strait_hostile::RawPeer;
 use strait_hostile::record::Block;
 
-/// Says to a process which test it is to run.
+/// The environment variable that tells a process which test to run.
 const TEST: &str = "STRAIT_ATTACK";
 
-/// A process that takes longer hangs. The longest take seconds, on a machine that does nothing else.
+/// How long the process of a test may run before it counts as hanging. The longest take seconds on an otherwise idle
+/// machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
-/// For what must come to an end, on a slow machine.
+/// How long a slow machine may take for anything that must come to an end.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Declares an attack: a test that plays in a process of its own.
+/// Declares an attack: a test that runs in a process of its own.
 macro_rules! attack {
     ($(#[$meta:meta])* $name:ident $body:block) => {
         $(#[$meta])*
@@ -30,7 +31,7 @@ macro_rules! attack {
 }
 pub(crate) use attack;
 
-/// Starts this very test program again for one test; in there, plays it.
+/// Starts this test program again for one test. In that process, runs `play`.
 pub(crate) fn alone(test: &str, play: impl FnOnce()) {
     let (_, test) = test.split_once("::").expect("a crate and a test in it");
     if std::env::var(TEST).as_deref() == Ok(test) {
@@ -67,17 +68,17 @@ pub(crate) fn alone(test: &str, play: impl FnOnce()) {
     }
 }
 
-/// A connected pair for a link.
+/// Returns a connected pair of sockets for a link.
 pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// An attacker and its victim, who have said open packet.
+/// Returns an attacker and its victim, whose link and first channel are open.
 pub(crate) fn meet() -> (RawPeer, Channel) {
     meet_with(&Options::new())
 }
 
-/// The same with options of the victim's.
+/// Returns an attacker and its victim, whose link and first channel are open. The victim's channel has these options.
 pub(crate) fn meet_with(options: &Options) -> (RawPeer, Channel) {
     let (ours, theirs) = sockets();
     let channel = Channel::over(theirs, options).unwrap();
@@ -88,7 +89,7 @@ pub(crate) fn meet_with(options: &Options) -> (RawPeer, Channel) {
     (peer, channel)
 }
 
-/// Two ends of this process whose channel goes through shared memory and a socket, as to another process.
+/// A channel with both ends in this process that goes through shared memory and a socket, as to another process.
 pub(crate) struct Bystander(Channel, Channel);
 
 impl Bystander {
@@ -100,7 +101,7 @@ impl Bystander {
         this
     }
 
-    /// It still carries messages of every kind, each way.
+    /// Checks that the channel still carries messages of every kind in each direction.
     pub(crate) fn assert_undisturbed(&self) {
         for (from, to) in [(&self.0, &self.1), (&self.1, &self.0)] {
             from.try_send(b"small").unwrap();
@@ -114,7 +115,7 @@ impl Bystander {
     }
 }
 
-/// What this process has open and mapped.
+/// The numbers of open descriptors and of mappings of this process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Census {
     descriptors: usize,
@@ -133,7 +134,8 @@ impl Census {
         }
     }
 
-    /// Nothing is left over, once whoever works in the background is done; who did so for others at first may be done as well.
+    /// Checks that soon no more is open or mapped than at first. Less is allowed, since work in the background may
+    /// have ended.
     pub(crate) fn assert_unchanged(&self) {
         let begin = Instant::now();
         let is_more = |now: Self| now.descriptors > self.descriptors || now.mappings > self.mappings;
@@ -144,12 +146,12 @@ impl Census {
     }
 }
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// There are soon no more descriptors open than this: some are closed in the background.
+/// Checks that soon at most `most` descriptors are open; some are closed in the background.
 pub(crate) fn assert_no_more_than(most: usize, what: &str) {
     let begin = Instant::now();
     while descriptors() > most {
@@ -158,13 +160,13 @@ pub(crate) fn assert_no_more_than(most: usize, what: &str) {
     }
 }
 
-/// Plays an attack on a victim that has just been met: afterwards nothing of it is left, and the bystander has noticed
-/// nothing.
+/// Runs an attack on a new victim. Afterwards nothing of it may be left, and the bystander must be undisturbed.
 pub(crate) fn on_a_victim(attack: impl FnOnce(RawPeer, Channel)) {
     on_a_victim_with(&Options::new(), attack);
 }
 
-/// The same with options of the victim's.
+/// Runs an attack on a new victim whose channel has these options. Afterwards nothing of it may be left, and the
+/// bystander must be undisturbed.
 pub(crate) fn on_a_victim_with(options: &Options, attack: impl FnOnce(RawPeer, Channel)) {
     let bystander = Bystander::new();
     let census = Census::take();
@@ -174,7 +176,7 @@ pub(crate) fn on_a_victim_with(options: &Options, attack: impl FnOnce(RawPeer, C
     census.assert_unchanged();
 }
 
-/// What the victim gets, now, must be that the peer is a bad one. The reason.
+/// Checks that a call of the victim failed because its peer is a bad peer. Returns the reason.
 pub(crate) fn bad_peer<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>) -> &'static str {
     match result.map_err(Into::into) {
         Err(Error::BadPeer(reason)) => reason,
@@ -182,15 +184,15 @@ pub(crate) fn bad_peer<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>) 
     }
 }
 
-/// Has the victim look at its socket, and says what it thinks of the packets there: why it takes the peer for a bad one,
-/// if it does. The channel is over after this.
+/// Has the victim receive the packets in its socket. Returns the reason for which it takes the peer for a bad peer,
+/// if it does. The channel cannot be used afterwards.
 pub(crate) fn verdict(peer: &mut RawPeer, channel: &Channel) -> Option<&'static str> {
     peer.put_block(Block { id: 63, usage: 1, len: 0, once: 0 }).unwrap();
     let reason = bad_peer(channel.try_recv());
     (reason != "a record that refers to memory which was never sent").then_some(reason)
 }
 
-/// Does something, which must take no longer than anything may.
+/// Does `work`, and checks that it takes less than [`SOON`].
 pub(crate) fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let result = work();
@@ -198,14 +200,14 @@ pub(crate) fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A file with this content, to be sent.
+/// Returns a file with this content, to be sent.
 pub(crate) fn file_with(content: &[u8]) -> OwnedFd {
     let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     assert_eq!(rustix::io::pwrite(&fd, content, 0).unwrap(), content.len());
     fd
 }
 
-/// What is in a file that arrived.
+/// Returns the content of a received file.
 pub(crate) fn content_of(handle: Handle) -> Vec<u8> {
     let fd = handle.into_fd().unwrap();
     let mut content = vec![0; usize::try_from(rustix::fs::fstat(&fd).unwrap().st_size).unwrap()];
@@ -213,7 +215,7 @@ pub(crate) fn content_of(handle: Handle) -> Vec<u8> {
     content
 }
 
-/// Numbers that look random and are the same in every run.
+/// A generator of numbers that look random and are the same in every run.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -223,12 +225,12 @@ impl Numbers {
         mixed ^ mixed >> 33
     }
 
-    /// A number below that.
+    /// Returns a number below `limit`.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
-    /// A word of the kind that breaks things: borders, small numbers, nonsense.
+    /// Returns a number that is likely to find mistakes: the limit of a type, a small number, or any number.
     pub(crate) fn nasty(&mut self) -> u64 {
         const NASTY: [u64; 12] = [0, 1, 2, 3, 4, 7, 63, 64, u32::MAX as u64, 1 << 32, u64::MAX, i64::MAX as u64];
         match self.below(3) {

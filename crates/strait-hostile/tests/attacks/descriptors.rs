@@ -1,4 +1,4 @@
-//! Descriptors: more than were announced, fewer than were sent, and what they do when they are closed.
+//! Descriptors: too many, too few, of the wrong kind, and slow to close.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,8 @@ use strait_hostile::{Packet, RawPeer, wire};
 
 use crate::common::*;
 
-/// A descriptor whose last close takes its time: a connection with bytes that nobody reads, which lingers.
+/// Returns a descriptor whose last close takes long: a connection with unread bytes that lingers. Its peer is
+/// returned too.
 pub(crate) fn slow_to_close() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -25,7 +26,7 @@ pub(crate) fn slow_to_close() -> (OwnedFd, TcpStream) {
 }
 
 attack! {
-    /// Descriptors that were not asked for, and whose close blocks, must not hold up whoever receives them.
+    /// Descriptors that the victim did not ask for, and whose close blocks, must not delay the receiving thread.
     a10_descriptors_that_are_slow_to_close {
         on_a_victim(|mut peer, channel| {
             let (slow, _server) = slow_to_close();
@@ -48,7 +49,8 @@ attack! {
 }
 
 attack! {
-    /// One socket that leads to another, without end: they are descriptors of the victim's, and it needs some itself.
+    /// The peer sends introductions without end: their sockets are descriptors of the victim, which needs some
+    /// itself.
     a11_introductions_that_use_up_all_descriptors {
         let old = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(400), maximum: old.maximum }).unwrap();
@@ -69,7 +71,7 @@ attack! {
 }
 
 attack! {
-    /// More descriptors beside a packet than it says, fewer, and some beside what is no packet.
+    /// A packet has more descriptors than it says, or fewer, or it is not valid and has some.
     a12_more_descriptors_than_were_announced {
         on_a_victim(|_, _| {
             let spare = file_with(b"x");
@@ -112,7 +114,7 @@ attack! {
     }
 }
 
-/// Leaves this process with so many free descriptors.
+/// Opens descriptors until only `free` can still be opened.
 fn leave_free(free: usize) {
     let probe = file_with(b"");
     let lowest = std::os::fd::AsRawFd::as_raw_fd(&probe) as u64;
@@ -122,8 +124,8 @@ fn leave_free(free: usize) {
 }
 
 attack! {
-    /// Packets that arrive while there are too few free descriptors: those of a message are an error on that message alone,
-    /// and memory waits until there is room for it.
+    /// Packets arrive while there are too few free descriptors. Lost descriptors of a message are an error of that
+    /// message alone; memory waits in the socket until there is a descriptor for it.
     a13_descriptors_that_find_no_place {
         on_a_victim(|mut peer, channel| {
             let old = getrlimit(Resource::Nofile);
@@ -166,8 +168,8 @@ attack! {
 }
 
 attack! {
-    /// A peer that takes no descriptors: those in flight are counted for the user, and one stalled channel must leave room
-    /// for others.
+    /// A peer does not receive descriptors. The kernel counts those in flight for the user, so one stalled channel
+    /// must leave room for others.
     a14_descriptors_that_stay_under_way {
         let old = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(1024), maximum: old.maximum }).unwrap();
@@ -205,8 +207,8 @@ attack! {
 }
 
 attack! {
-    /// Sockets that are not what an introduction is to bring; both ends of one, so that the victim meets itself; one that
-    /// leads nowhere; and the same number again.
+    /// The peer introduces wrong sockets: both ends of one pair, so that the victim meets itself; a socket with no
+    /// other end; and the same number twice.
     a15_introductions_to_anything {
         on_a_victim(|_, _| {
             let stream = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
@@ -248,7 +250,8 @@ attack! {
 }
 
 attack! {
-    /// A user's message may hold any descriptor, and it passes as it is: the link's own socket, or one on its way in itself.
+    /// A message can carry any descriptor, which the victim receives as it is: the link's own socket, or a socket
+    /// that is in flight in itself.
     a15_the_links_own_socket_in_a_message {
         on_a_victim(|mut peer, channel| {
             let own = peer.socket.try_clone().unwrap();
@@ -273,8 +276,8 @@ attack! {
 }
 
 attack! {
-    /// A packet that cannot be taken now comes with descriptors that are slow to close. However often the victim looks at it, it
-    /// holds no more of them.
+    /// A packet that cannot be taken now has descriptors that are slow to close. However often the victim looks at
+    /// the packet, it holds no more of them.
     a13_descriptors_of_a_packet_that_stays {
         on_a_victim(|_, _| {
             let (slow, _server) = slow_to_close();
@@ -286,7 +289,7 @@ attack! {
             ];
             for (packet, beside) in packets {
                 let (mut peer, channel) = meet();
-                // The one that closes what came from this peer has enough to do.
+                // The thread that closes descriptors of this peer is busy.
                 peer.send_with(b"slow", &[slow.as_fd()]).unwrap();
                 drop(channel.try_recv().unwrap());
                 let limits = Limits::new().peer(strait::Resource::Descriptors, 0).peer(strait::Resource::Memory, 0);

@@ -1,9 +1,9 @@
 //! One test for each attack that a peer can try, named after its number in `docs/attacks.md`.
 //!
-//! Each runs in a process of its own, so that its descriptors, limits and mappings are nobody else's, and a crash or an
-//! endless loop is the failure of one test. The victim is the library, by its public interface; the attacker is
-//! [`RawPeer`](strait_hostile::RawPeer). A [`Bystander`](common::Bystander) is another channel of the victim's process,
-//! which must notice nothing.
+//! Each test runs in a process of its own. So it shares no descriptors, limits and mappings with other tests, and a
+//! crash or an endless loop fails only one test. The victim uses the library by its public interface; the attacker is
+//! a [`RawPeer`](strait_hostile::RawPeer). A [`Bystander`](common::Bystander) is another channel of the victim's
+//! process, which the attack must not disturb.
 
 mod common;
 

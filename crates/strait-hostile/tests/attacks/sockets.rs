@@ -1,4 +1,4 @@
-//! What the maker of a link's socket can do to it, who may have kept a copy; and packets that no socket of ours carries.
+//! Changes to a link's socket by its maker, which may have a copy of it; and packets that an honest peer never sends.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use strait_hostile::{Packet, RawPeer, handshake, wire};
 
 use crate::common::*;
 
-/// Newer than the headers.
+/// Socket option that the headers do not have yet.
 const SO_PASSPIDFD: libc::c_int = 76;
 const SO_PASSRIGHTS: libc::c_int = 83;
 const SO_TXREHASH: libc::c_int = 74;
 const SO_RCVMARK: libc::c_int = 75;
 
-/// How long a thread waits on a socket that was tampered with, and how much of that it may compute.
+/// How long a thread waits on a socket that was tampered with.
 const WAITED: Duration = Duration::from_millis(200);
 const COMPUTED: Duration = Duration::from_millis(60);
 
-/// Does something that waits for [`WAITED`], in which this thread must not compute.
+/// Does something that waits for [`WAITED`], and checks that this thread does not use a processor meanwhile.
 fn without_spinning<T>(what: &str, wait: impl FnOnce() -> T) -> T {
     let begin = cpu_time();
     let result = wait();
@@ -30,38 +30,39 @@ fn without_spinning<T>(what: &str, wait: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The processor time of this thread.
+/// Returns the processor time that this thread has used.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
-/// What somebody who has a copy of a socket does to it.
+/// A change that another holder of a copy of a socket makes to the socket.
 #[derive(Clone, Copy, Debug)]
 enum Tampering {
     /// Sets an option of `SOL_SOCKET` to a number.
     Option(libc::c_int, libc::c_int),
-    /// Gives the kernel so much time for something.
+    /// Sets an option of `SOL_SOCKET` that is a time.
     Time(libc::c_int),
-    /// Lets through so many bytes of each packet.
+    /// Attaches a filter that lets this many bytes of each packet through.
     Filter(u32),
-    /// Has the kernel send this process a signal that it ignores.
+    /// Has the kernel send this process a signal, which it ignores.
     Signal,
     Shutdown(libc::c_int),
 }
 
-/// What becomes of the link.
+/// The result of tampering for the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Works,
     Ends,
-    /// Nothing comes over it, as from a peer that sends nothing.
+    /// No packet arrives over the link, as from a peer that sends nothing.
     Waits,
-    /// It works or ends, as the kernel is made.
+    /// The link works or ends, depending on the kernel.
     Either,
 }
 
-/// Each with what becomes of a link whose socket was made so, and of one to whose socket it is done later.
+/// All changes, each with its result for a link whose socket was changed before, and for a link whose socket is
+/// changed later.
 const TAMPERINGS: &[(Tampering, Then, Then)] = {
     use Tampering::{Filter, Option, Shutdown, Signal, Time};
     use Then::{Either, Ends, Waits, Works};
@@ -95,7 +96,7 @@ const TAMPERINGS: &[(Tampering, Then, Then)] = {
         (Option(libc::SO_LOCK_FILTER, 1), Works, Works),
         (Option(SO_TXREHASH, 1), Works, Works),
         (Option(SO_RCVMARK, 1), Works, Works),
-        // Whoever sends is refused, by the kernel.
+        // The kernel refuses to send.
         (Option(SO_PASSRIGHTS, 0), Works, Works),
         (Time(libc::SO_RCVTIMEO), Works, Works),
         (Time(libc::SO_SNDTIMEO), Works, Works),
@@ -110,7 +111,7 @@ const TAMPERINGS: &[(Tampering, Then, Then)] = {
 };
 
 impl Tampering {
-    /// Does it; false if this kernel does not know it, or does not let this user.
+    /// Makes the change. Returns false if this kernel does not know it, or does not permit it to this user.
     fn of(self, socket: BorrowedFd<'_>) -> bool {
         let fd = socket.as_raw_fd();
         // SAFETY: every pointer is to a local of the size given.
@@ -144,7 +145,7 @@ impl Tampering {
     }
 }
 
-/// Has the peer send what needs the socket, and says what has become of the link.
+/// Has the peer send a message that needs the socket. Returns the result for the link.
 fn outcome(peer: &mut RawPeer, channel: &Channel, what: &str) -> Then {
     for _ in 0..100 {
         let _ = peer.packet(&Packet::wake(), &[]);
@@ -180,8 +181,8 @@ fn outcome(peer: &mut RawPeer, channel: &Channel, what: &str) -> Then {
 }
 
 attack! {
-    /// Everything that can be asked of a socket by whoever made it, before there is a link over it and after: the link works
-    /// or is ended, and nobody computes or holds a descriptor for it.
+    /// The holder of a copy changes everything that a socket has, before the link exists and after. The link works or
+    /// is ended, and the victim neither spins nor retains a descriptor for it.
     a18_options_of_a_socket_are_changed {
         on_a_victim(|_, _| {
             for (tampering, made_so, done_later) in TAMPERINGS {
@@ -218,7 +219,8 @@ attack! {
 }
 
 attack! {
-    /// The same of a link whose ends are members of a wait set: their sockets must not keep it awake, and others are told of.
+    /// The holder of a copy changes the socket of a link whose ends are in a wait set. The socket must not keep the
+    /// wait set awake, and events of other links arrive.
     a18_options_of_a_socket_in_a_wait_set_are_changed {
         on_a_victim(|_, _| {
             for (tampering, _, _) in TAMPERINGS {
@@ -253,7 +255,7 @@ attack! {
 }
 
 attack! {
-    /// A peer introduces a socket that makes descriptors of its own, one with each packet: none of them stays.
+    /// A peer introduces a socket that makes a descriptor with each packet: none of these descriptors stays open.
     a18_an_introduction_that_makes_descriptors {
         on_a_victim(|mut peer, channel| {
             let (one, other) = sockets();
@@ -282,7 +284,7 @@ attack! {
 }
 
 attack! {
-    /// Packets without bytes, which look like the end of a connection and are none, as the first and later.
+    /// The peer sends packets without bytes, first and later. They look like the end of a connection, and are none.
     a12_packets_without_bytes {
         on_a_victim(|_, _| {
             let spare = file_with(b"x");
@@ -308,7 +310,7 @@ attack! {
     }
 }
 
-/// A connection to a listener on which nothing was said yet.
+/// Connects to a listener and sends nothing.
 fn visit(listener: &Listener) -> OwnedFd {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -317,7 +319,7 @@ fn visit(listener: &Listener) -> OwnedFd {
 }
 
 attack! {
-    /// A pending connection that nobody has let in says nothing in a packet, before it has sent a handshake and after.
+    /// A pending connection sends a packet without bytes, before its handshake and after it.
     a12_visitors_with_packets_without_bytes {
         let directory = std::env::temp_dir().join(format!("strait-attack-empty-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
@@ -342,8 +344,8 @@ attack! {
 }
 
 attack! {
-    /// A victim that takes no descriptors of messages has room for one, of memory. What else the kernel is asked to put
-    /// there must not look like a shortage of descriptors, which passes.
+    /// A victim that accepts no descriptors of messages has room for one descriptor, of memory. Other data that the
+    /// kernel puts there must not look like a shortage of descriptors, which would pass.
     a13_the_room_for_a_descriptor_is_taken_by_something_else {
         on_a_victim(|_, _| {
             for option in [libc::SO_PASSCRED, SO_PASSPIDFD, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS] {
@@ -372,8 +374,8 @@ attack! {
 }
 
 attack! {
-    /// More introductions than the victim holds for a peer, in a wait set: the packet stays where it is, a channel of that peer's
-    /// tells why, and others are told of.
+    /// The peer sends more introductions than the victim holds for one peer, in a wait set. The packet stays in the
+    /// socket, a channel of that peer reports why, and events of other links arrive.
     a20_a_packet_that_cannot_be_received_now {
         on_a_victim(|peer, channel| {
             strait::set_limits(Limits::new().peer(Resource::Descriptors, 1));
