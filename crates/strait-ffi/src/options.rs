@@ -10,11 +10,11 @@ use crate::status::Failure;
 /// How functions on an end wait.
 pub type strait_wait = u32;
 
-/// Spin for a short time if the peer runs on another CPU, then sleep.
+/// `STRAIT_WAIT_ADAPTIVE`: spin for a short time if the peer runs on another CPU, then sleep.
 pub const STRAIT_WAIT_ADAPTIVE: strait_wait = 0;
-/// Never sleep: the lowest latency, at the cost of a whole core.
+/// `STRAIT_WAIT_SPIN`: never sleep. The lowest latency, at the cost of a whole core.
 pub const STRAIT_WAIT_SPIN: strait_wait = 1;
-/// Sleep at once: the least CPU time.
+/// `STRAIT_WAIT_BLOCK`: sleep at once. The least CPU time.
 pub const STRAIT_WAIT_BLOCK: strait_wait = 2;
 
 /// The value of an option that is to be 0, since 0 stands for the default.

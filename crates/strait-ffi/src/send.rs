@@ -14,7 +14,7 @@ use crate::status::{Failure, call, strait_status};
 /// Maximum number of parts in which one message may be given.
 pub const STRAIT_MAX_PARTS: usize = 65_536;
 
-/// Maximum number of messages in one function call.
+/// Maximum number of messages in one call of `strait_send_many` or `strait_recv_many`.
 pub const STRAIT_MAX_MESSAGES: usize = 1_048_576;
 
 /// Sends a message of `len` bytes; waits for room until the deadline. With `STRAIT_NOW`, sends only if there is room at

@@ -23,9 +23,9 @@ pub enum strait_status {
     /// The other end was closed or its process died. A receiving function returns this only after every message that
     /// the other end sent was received.
     STRAIT_PEER_CLOSED = 3,
-    /// The message is longer than this end's limit.
+    /// The message is longer than this end's limit, `strait_options.max_message`.
     STRAIT_MESSAGE_TOO_LARGE = 4,
-    /// The message has more handles than this end's limit.
+    /// The message has more handles than this end's limit, `strait_options.max_handles`.
     STRAIT_TOO_MANY_HANDLES = 5,
     /// The buffer is too small for the next message. The message stays there for the next receive.
     STRAIT_BUFFER_TOO_SMALL = 6,

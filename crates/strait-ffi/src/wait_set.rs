@@ -28,9 +28,9 @@ pub const STRAIT_HAS_MOVED: strait_events = 4;
 /// How often a registration reports an event.
 pub type strait_mode = u32;
 
-/// Report the event in every `strait_wait_set_wait`, as long as the member is ready.
+/// `STRAIT_LEVEL`: every `strait_wait_set_wait` reports the event, as long as the member is ready.
 pub const STRAIT_LEVEL: strait_mode = 0;
-/// Report the event once, to one thread, and not again before `strait_wait_set_rearm`.
+/// `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_rearm`.
 pub const STRAIT_ONE_SHOT: strait_mode = 1;
 
 /// An event that `strait_wait_set_wait` reports for one member of the set.
@@ -60,7 +60,7 @@ impl strait_event {
 #[derive(Debug)]
 pub struct strait_wait_set {
     set: WaitSet,
-    /// Events that did not fit into the array of C code; empty, it is memory for reuse.
+    /// Events that did not fit into the array of C code, for the next wait. An empty vector is kept for its memory.
     events: Mutex<Vec<Event>>,
 }
 

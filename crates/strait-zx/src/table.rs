@@ -152,7 +152,7 @@ impl Slot {
         }
     }
 
-    /// Permits claims for this purpose. The caller has a use, and for reading also the reading lock.
+    /// Permits claims (uses that are not counted) for this purpose. The caller has a use, and for reading also the reading lock.
     #[cold]
     fn allow(&self, purpose: For) {
         let word = self.word.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Slot {
         }
     }
 
-    /// Resets the counts for a new entry.
+    /// Resets the counts of uses to 0, for a new entry.
     fn cool(&self) {
         for count in [&self.writes, &self.reads, &self.closed] {
             count.store(0, Ordering::Relaxed);

@@ -32,7 +32,7 @@
 // Maximum number of parts in which one message may be given.
 #define STRAIT_MAX_PARTS 65536
 
-// Maximum number of messages in one function call.
+// Maximum number of messages in one call of `strait_send_many` or `strait_recv_many`.
 #define STRAIT_MAX_MESSAGES 1048576
 
 // Maximum number of handles in a message.
@@ -59,9 +59,9 @@ enum strait_status
     // The other end was closed or its process died. A receiving function returns this only after every message that
     // the other end sent was received.
     STRAIT_PEER_CLOSED = 3,
-    // The message is longer than this end's limit.
+    // The message is longer than this end's limit, `strait_options.max_message`.
     STRAIT_MESSAGE_TOO_LARGE = 4,
-    // The message has more handles than this end's limit.
+    // The message has more handles than this end's limit, `strait_options.max_handles`.
     STRAIT_TOO_MANY_HANDLES = 5,
     // The buffer is too small for the next message. The message stays there for the next receive.
     STRAIT_BUFFER_TOO_SMALL = 6,
@@ -483,13 +483,13 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // Block without a time limit.
 #define STRAIT_NEVER 9223372036854775807
 
-// Spin for a short time if the peer runs on another CPU, then sleep.
+// `STRAIT_WAIT_ADAPTIVE`: spin for a short time if the peer runs on another CPU, then sleep.
 #define STRAIT_WAIT_ADAPTIVE 0
 
-// Never sleep: the lowest latency, at the cost of a whole core.
+// `STRAIT_WAIT_SPIN`: never sleep. The lowest latency, at the cost of a whole core.
 #define STRAIT_WAIT_SPIN 1
 
-// Sleep at once: the least CPU time.
+// `STRAIT_WAIT_BLOCK`: sleep at once. The least CPU time.
 #define STRAIT_WAIT_BLOCK 2
 
 // The handle is empty.
@@ -545,10 +545,10 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // registration.
 #define STRAIT_HAS_MOVED 4
 
-// Report the event in every `strait_wait_set_wait`, as long as the member is ready.
+// `STRAIT_LEVEL`: every `strait_wait_set_wait` reports the event, as long as the member is ready.
 #define STRAIT_LEVEL 0
 
-// Report the event once, to one thread, and not again before `strait_wait_set_rearm`.
+// `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_rearm`.
 #define STRAIT_ONE_SHOT 1
 
 // Bytes of the peer's memory that are mapped in this process.
