@@ -288,7 +288,7 @@ impl EventEnd {
         Ok(())
     }
 
-    /// Makes an end from what has arrived in a message.
+    /// Makes an end from the descriptors that have arrived in a message.
     ///
     /// # Errors
     /// `PEER_CLOSED` if the descriptors are not those of an end.

@@ -26,7 +26,7 @@ use shared::{Identity, Shared};
 /// Maximum number of packets of programs in a port.
 const MAX_USER_PACKETS: usize = 4096;
 
-/// A port, as one process has it.
+/// A port (a queue of packets), as one process has it.
 #[derive(Debug)]
 pub(crate) struct Port {
     koid: zx_koid_t,

@@ -37,6 +37,8 @@ impl<T> Clone for Out<'_, T> {
 impl<T> Copy for Out<'_, T> {}
 
 impl<'a, T: Copy> In<'a, T> {
+    /// Makes an array of `len` values at a pointer of the caller, to be read.
+    ///
     /// # Safety
     /// The pointer is null, or `len` values can be read there for `'a`.
     #[inline]
@@ -123,6 +125,8 @@ impl<'a> In<'a, u8> {
 }
 
 impl<'a, T: Copy> Out<'a, T> {
+    /// Makes an array of `len` values at a pointer of the caller, to be written.
+    ///
     /// # Safety
     /// The pointer is null, or `len` values can be written there for `'a`.
     #[inline]

@@ -24,7 +24,7 @@ const LEADING: u32 = 3;
 /// One wait of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
-    /// One of [`IDLE`], [`FIRED`], [`PARKED`] and [`LEADING`].
+    /// The state of the thread: one of [`IDLE`], [`FIRED`], [`PARKED`] and [`LEADING`].
     word: AtomicU32,
     /// The events that have happened.
     fired: Mutex<Vec<Fired>>,
