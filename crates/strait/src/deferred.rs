@@ -114,7 +114,7 @@ fn drop_one(thing: Box<dyn Any>) {
     drop(thing);
 }
 
-/// Defers `job`: some thread runs it in its next call that holds no lock of the library.
+/// Defers `job`: some thread runs it at the end of a later call of the library, when the thread holds no lock.
 #[cold]
 pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
     JOBS.get().add(Box::new(job), &PENDING);
@@ -167,7 +167,7 @@ fn run_all() {
     if POSTPONED.with(Cell::get) {
         return;
     }
-    // The work may call the library, and such calls overwrite the note of what this call was blocked on.
+    // The deferred work may call the library, and such calls overwrite the record of what this call was blocked on.
     blocked_on::preserved(|| {
         drop_aside();
         try_again();
@@ -247,7 +247,7 @@ impl<T: 'static> InTurn<T> {
                 let _ = turn.try_with(|turn| turn.0.take());
             }
             Ok(false) => {}
-            // The thread is ending.
+            // The thread is ending, so it has no list any more.
             Err(_) => things.into_iter().flatten().for_each(each),
         }
     }

@@ -280,7 +280,7 @@ impl DispatcherShared {
         if wake {
             self.news.notify_one();
         }
-        // If more is there, the channel is an event again, after those of other channels.
+        // If the channel has more messages, the wait set reports it again, after other channels.
         if rearm {
             self.set.rearm_later(&channel);
         }
@@ -425,8 +425,8 @@ impl Dispatcher {
         }
     }
 
-    /// Waits until a channel has something or the deadline has passed, then calls the handlers, highest priority first.
-    /// Returns the number of handler calls; 0 if the deadline has passed.
+    /// Waits until a channel has a message or has ended, or the deadline has passed; then calls the handlers, highest
+    /// priority first. Returns the number of handler calls; 0 if the deadline has passed.
     ///
     /// Messages that come while handlers run are handled too, up to 64 in one call of `dispatch`.
     ///
@@ -467,7 +467,7 @@ impl Dispatcher {
         let mut state = unpoisoned(&self.shared.state);
         let (mut looked, mut thoroughly) = (false, thoroughly);
         if thoroughly && state.pumps == 0 && !state.failed.is_empty() {
-            // Tries again the channels that failed in the last call.
+            // This tries again the channels from which the last call could not receive.
             drop(state);
             self.shared.retry(Instant::now());
             state = unpoisoned(&self.shared.state);
@@ -475,7 +475,7 @@ impl Dispatcher {
         loop {
             let (source, changed) = state.source();
             match &source {
-                // Everything that is there now has to be in the queues before the highest priority is chosen.
+                // All messages that have arrived must be in the queues before the highest priority is chosen.
                 Source::Set if !looked => {
                     drop(state);
                     self.arm(changed);
@@ -497,8 +497,8 @@ impl Dispatcher {
                 }
                 Source::Set if thoroughly || !deadline.has_passed() || state.failed().is_some() => {
                     let until = match state.failed() {
-                        // A channel failed, so the call must not sleep; but the kernel may have events of other
-                        // channels.
+                        // Receiving from a channel failed, so the call must not sleep; but the kernel may have events
+                        // of other channels.
                         Some(_) if thoroughly => Deadline::NOW,
                         Some(error) => return Err(error),
                         None => deadline,

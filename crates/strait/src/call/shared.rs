@@ -123,8 +123,8 @@ impl CallShared {
                 }
                 sent => return sent,
             }
-            // A message from the other end makes no room here. But the other end may wait, as this one does, until its
-            // messages are received.
+            // A message from the other end makes no room here. But the other end may wait for room, as this end does,
+            // until this end receives.
             let mut routes = self.routes();
             if !routes.receiving && routes.ended.is_none() {
                 routes = self.receive(routes, false, Deadline::NOW).1;
@@ -151,7 +151,7 @@ impl CallShared {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // The message is small and sent at once or not at all. The lock is held, so that it is sent only once.
             match postponed(|| self.channel.try_send(&wire::encode(kind, id))) {
-                // If it were dropped here, the other end would wait for a message that was never sent.
+                // If the message were dropped here, the other end would wait for it without end.
                 Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => return,
                 _ => {
                     routes.said(kind, id);
@@ -175,7 +175,7 @@ impl CallShared {
         routes.pass_on(what);
         routes.hand_over();
         drop(routes);
-        // Wakes the peer, unless that was done before.
+        // This wakes the peer, unless it was woken before.
         drop(deferred_wake);
         found
     }
@@ -190,7 +190,7 @@ impl CallShared {
         let mut routes = self.routes();
         // Whether a call that must not wait has looked at the channel.
         let mut looked = false;
-        // Whether this thread has yielded since something came.
+        // Whether this thread has yielded since it last received something.
         let mut paused = false;
         loop {
             if let Some(found) = find(&mut routes) {
@@ -286,7 +286,7 @@ impl CallShared {
             let until = if soon { Deadline::after(deadline.within(RETRY)) } else { deadline };
             match self.channel.recv_onto(&mut batch, BATCH, until) {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
-                // A limit is reached for the peer, or this process lacks a resource: both pass.
+                // A limit is reached for the peer, or this process lacks a resource: a later attempt can succeed.
                 Err(error) if error.passes() && !deadline.has_passed() => {
                     sleep(deadline.within(RETRY));
                 }

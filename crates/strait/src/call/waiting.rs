@@ -115,8 +115,8 @@ impl<'a> Locked<'a> {
     /// then locks again. May also return for no reason.
     pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
         if !self.woken.is_empty() {
-            // Other threads are woken first. No thread would have woken this one for what has changed meanwhile, so the
-            // caller looks again.
+            // Other threads are woken first. Meanwhile the state may have changed, and no thread would have woken this
+            // one for it, so the caller looks again.
             let routes = self.routes;
             drop(self);
             return Self::new(routes);

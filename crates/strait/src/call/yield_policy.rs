@@ -123,7 +123,7 @@ mod tests {
         }
         assert!(!yield_policy.pay());
         assert_eq!(left_out(&mut yield_policy), SELDOM);
-        // The yield was tried again, and paid.
+        // A yield was made again, and paid.
         yield_policy.judge(Duration::ZERO, true);
         assert_eq!(left_out(&mut yield_policy), 0);
         for expected in [LEAST, 2 * LEAST, 4 * LEAST] {

@@ -41,7 +41,7 @@ struct PendingConnection {
     handshake: Option<HandshakeDone>,
 }
 
-/// What the handshake of a pending connection told: which process sent it, and the peer parameters of that process.
+/// The contents of a pending connection's handshake: the process that sent it, and the peer parameters of that process.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
     /// The process that sent the handshake, as the kernel identified it.
@@ -103,8 +103,8 @@ impl Acceptor {
                 }
                 Err(error) => return Err(error),
             };
-            // Only a hint: the user against whose limit the connection counts. The sender of each packet is asked for
-            // later.
+            // This user is only a hint: the connection counts against its limit. The kernel is asked later for the
+            // sender of each packet.
             let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
             // The new socket has inherited these settings from a listening socket that another process may have made.
             credentials::ask(socket.as_fd(), true)?;
@@ -181,7 +181,8 @@ impl Acceptor {
     }
 }
 
-/// What a pending connection has sent so far: nothing complete, a hang-up, both packets, or a breach of the protocol.
+/// The result of a read from a pending connection: no complete request yet, a hang-up, both packets, or a breach of the
+/// protocol.
 enum ConnectionInput {
     Nothing,
     Goodbye,

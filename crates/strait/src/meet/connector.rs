@@ -110,8 +110,8 @@ impl Connector {
         loop {
             let socket = found.connect(deadline)?;
             match Channel::connect(socket, self.server, self.token, &self.options, deadline) {
-                // The listener has closed this connection, so nothing would tell this process when there is room: try
-                // again.
+                // The listener has closed this connection, so nothing would notify this process when the listener has
+                // room: try again.
                 Err(Error::Refused(Refusal::Busy)) if !deadline.has_passed() => {
                     std::thread::sleep(deadline.within(pause));
                     pause = (pause * 2).min(LONGEST_PAUSE);

@@ -141,7 +141,7 @@ impl Invitation {
         let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
         line.extend_from_slice(self.listener.path.as_os_str().as_bytes());
         line.push(b'\n');
-        // One write, which a pipe takes whole. The process that is to read the line may have ended.
+        // The line is one write, which a pipe accepts as a whole. The process that is to read the line may have ended.
         let written = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
         os::wipe(&mut line);
         written.map_err(|error| system("write", &error))

@@ -346,7 +346,7 @@ impl ListenerState {
         mut find: impl FnMut(&mut State) -> Option<ConnectRequest>,
     ) -> Result<Channel, Error> {
         self.born.check()?;
-        // Also without time to wait, this handles what is there already.
+        // Even without time to wait, this call handles the connections that are there already.
         let mut looked = false;
         let mut state = unpoisoned(&self.state);
         loop {
@@ -367,7 +367,7 @@ impl ListenerState {
             }
             if state.leading {
                 looked = true;
-                // The leader notifies after everything that it has done.
+                // The leader notifies this thread when it stops leading.
                 state = match deadline.remaining(Instant::now()) {
                     None => self.turn.wait(state).unwrap_or_else(PoisonError::into_inner),
                     Some(left) => self.turn.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,

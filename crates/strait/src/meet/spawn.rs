@@ -45,7 +45,7 @@ pub trait CommandExt {
 impl CommandExt for Command {
     fn spawn_with_channel(&mut self, options: &Options) -> Result<(Child, Channel), Error> {
         let (ours, theirs) = socket::pair()?;
-        // This is set before the child can send a handshake, so that the kernel names the sender.
+        // The sockets ask for credentials before the child can send a handshake, so that the kernel names the sender.
         credentials::ask(ours.as_fd(), true)?;
         credentials::ask(theirs.as_fd(), true)?;
         let channel = Channel::over(ours, options)?;
@@ -53,7 +53,7 @@ impl CommandExt for Command {
         self.env(VARIABLE, format!("{}:{inode}", theirs.as_raw_fd()));
         let inherited = spawn::Inherited::by(self, &theirs);
         let spawned = self.spawn();
-        // These were for this child only: the command may start other processes.
+        // The descriptor and the variable are for this child only: the command may start other processes.
         drop(inherited);
         self.env_remove(VARIABLE);
         let child = spawned.map_err(|error| Error::System {

@@ -237,7 +237,8 @@ impl ConsumerShared {
         let outcome = match waited {
             Ok(Waited::Ready) => self.look(state),
             Ok(Waited::Gone) => self.look(state).map(|()| {
-                // What the producer wrote before it died is there, and whether it had finished.
+                // The memory still has the bytes that the producer wrote before it died, and whether the producer had
+                // finished.
                 if state.ended.is_none() {
                     state.ended = Some(self.how_it_went());
                 }
@@ -313,7 +314,7 @@ impl ConsumerShared {
         let shape = state.index.shape();
         self.wait_for(&mut state, shape.element.into(), deadline)?;
         if state.index.span(0, shape.capacity).len as u64 == state.index.available() {
-            // There may be more by now.
+            // The producer may have written more by now.
             self.refresh(&mut state)?;
         }
         let span = state.index.span(0, shape.capacity);

@@ -1,4 +1,5 @@
-//! What both ends of a data pipe have: the memory, the channel beside it, and how the two ends wait for each other.
+//! The parts that both ends of a data pipe share: the memory, the channel beside it, and how the two ends wait for each
+//! other.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -6,8 +6,8 @@
 //! channels can: their ends can be sent ([`travel`]) and waited for in sets ([`watch`]), and notice when the other
 //! process dies. The cost of a doorbell is paid only where a side would have slept.
 //!
-//! [`producer`] and [`consumer`] are the public ends, [`end`] is what both have, and [`splice`] moves bytes between a
-//! pipe and a descriptor.
+//! [`producer`] and [`consumer`] are the public ends, [`end`] has the parts that both share, and [`splice`] moves bytes
+//! between a pipe and a descriptor.
 
 mod consumer;
 mod end;
@@ -59,7 +59,7 @@ use end::PipeCore;
 ///
 /// # Cost
 /// Writing and reading are one copy each, or none with [`DataProducer::begin_write`] and [`DataConsumer::begin_read`].
-/// They make no system call as long as the other side does not sleep. A pipe costs its buffer and a page; each end
+/// Neither makes a system call as long as the other side does not sleep. A pipe costs its buffer and a page; each end
 /// costs one descriptor and one mapping.
 #[derive(Debug)]
 pub struct DataPipe(());

@@ -281,7 +281,7 @@ impl ProducerShared {
         let shape = state.index.shape();
         self.wait_for(&mut state, shape.element.into(), deadline)?;
         if state.index.span(shape.capacity).len as u64 == state.index.room() {
-            // There may be more by now.
+            // The consumer may have freed more room by now.
             self.refresh(&mut state)?;
         }
         let span = state.index.span(shape.capacity);

@@ -1,8 +1,9 @@
-//! How an end of a data pipe is sent: its channel as any channel end, its memory as a descriptor, and with them how far
-//! the end has come.
+//! How an end of a data pipe is sent: its channel as any channel end, its memory as a descriptor, and with them the
+//! position of the end in the stream.
 //!
-//! What a message says about a pipe is its sender's claim. The claim must fit the memory, which is checked. The
-//! counters may have any valid value; they are checked against what the other side publishes, as always.
+//! A message describes the pipe in the words of its sender, which may be wrong. This process checks that the
+//! description fits the memory. The counters may have any valid value; this process checks them against those that the
+//! other side publishes, as always.
 
 use super::consumer::DataConsumer;
 use super::end::PipeCore;
@@ -23,7 +24,8 @@ impl Handle {
                 Some(PipeState { writes: true, shape: state.index.shape(), position: state.index.position() })
             }
             Handle::Consumer(consumer) => {
-                // SAFETY: as above, for the consumer.
+                // SAFETY: as for the producer: if the lock is held, its holder has leaked the value and never comes
+                // back.
                 let state = unsafe { consumer.shared.state.lock_or_seize() };
                 Some(PipeState { writes: false, shape: state.index.shape(), position: state.index.position() })
             }

@@ -122,11 +122,11 @@ impl Source {
     fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
         let mut blocked = BlockedSends { small_room: self.end.has_deferred(), ..BlockedSends::default() };
         to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
-        // The channel is always armed for reading, and for writing if something found no room.
+        // The channel is always armed for reading, and for writing if a message found no room.
         let sends = blocked.small_room || !to_send.is_empty();
         let wanted = if sends { Interest::Both } else { Interest::Readable };
-        // This fails only in the child of a `fork`, or if the user has put the channel into another wait set. Callbacks
-        // of the user are run later, without a lock.
+        // This fails only in the child of a `fork`, or if the program has put the channel into another wait set.
+        // Callbacks of the program run later, without a lock.
         let _ = deferred::postponed(|| self.reactor.set().arm(self.end.channel(), None, self.key, wanted, blocked));
     }
 }

@@ -111,7 +111,8 @@ impl AsyncChannel {
     ) -> Poll<Result<T, Error>> {
         ready!(self.source.poll_turn(context));
         let channel = self.get_ref();
-        // A receive that finds nothing would have the set look at the channel once more, which costs two system calls.
+        // A receive that finds nothing would make the wait set look at the channel once more, which costs two system
+        // calls.
         let received = if channel.is_readable() { receive(channel) } else { Err(Error::WouldBlock) };
         match received {
             Err(Error::WouldBlock) => match self.source.wait(context.waker(), Interest::Readable) {

@@ -5,8 +5,8 @@
 //! `strait-tokio` does this for tokio. There is no thread.
 //!
 //! A task that finds nothing first leaves its waker with the [source], and then arms the one-shot registration, which
-//! looks once more: what came in between is an event. So no wake-up is lost. If a task is dropped, its waker stays, and
-//! its wake-up is in vain; a dropped future has received nothing.
+//! looks once more: a message that came in between is an event. So no wake-up is lost. If a task is dropped, its waker
+//! stays, and its wake-up is in vain; a dropped future has received nothing.
 
 mod calls;
 mod channel;

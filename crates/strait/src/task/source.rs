@@ -99,7 +99,7 @@ impl<T: Object> Source<T> {
         self.reactor.leave(self.key);
         let mut source = self;
         loop {
-            // A turn in another thread may be handling an event of this source right now.
+            // A call of [`Reactor::turn`] in another thread may be handling an event of this source right now.
             match Arc::try_unwrap(source) {
                 Ok(mut source) => {
                     let object = source.object.take().expect("taken out once");
@@ -147,7 +147,7 @@ impl<T: Object> Source<T> {
     pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
-        // What the task lacked in an earlier attempt does not matter any more.
+        // An earlier attempt of the task, and what it was blocked on, does not matter any more.
         tasks.to_write.retain(|(other, _)| !other.will_wake(waker));
         tasks.to_write.push((waker.clone(), blocked_on));
         let armed = self.arm(&tasks);
@@ -169,7 +169,7 @@ impl<T: Object> Source<T> {
         let (channel, gate) = self.object().parts();
         // For a data pipe the set waits for doorbells, whether the task reads or writes.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
-        // Callbacks of the user are run later, without a lock.
+        // Callbacks of the program run later, without a lock.
         deferred::postponed(|| self.reactor.set().arm(channel, gate, self.key, interest, blocked))
     }
 }
