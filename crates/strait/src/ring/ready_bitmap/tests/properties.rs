@@ -74,6 +74,8 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Words for Arc<Table<W32, W64, B
     }
 }
 
+/// A ring over plain memory, which has no barrier of its own: the test has it.
+type Ring = Arc<crate::ring::tests::harness::Table<AtomicU32, AtomicU64, InOperations>>;
 type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
 
 fn plain(members: &[u32]) -> Plain {
@@ -301,7 +303,8 @@ fn threads_notify_and_a_reader_sees_all_of_it() {
             if collected > 0 {
                 continue;
             }
-            crate::ring::announce::<crate::shm::RingMemory>(bitmap.sleeping(), 1);
+            crate::ring::announce::<Ring>(bitmap.sleeping(), 1);
+            std::sync::atomic::fence(Ordering::SeqCst);
             if !collector.is_empty() {
                 bitmap.sleeping().swap(0, Ordering::SeqCst);
                 continue;
