@@ -428,7 +428,7 @@ impl Dispatcher {
     /// Waits until a channel has a message or has ended, or the deadline has passed; then calls the handlers, highest
     /// priority first. Returns the number of handler calls; 0 if the deadline has passed.
     ///
-    /// Messages that come while handlers run are handled too, up to 64 in one call of `dispatch`.
+    /// Messages that arrive while handlers run are handled too, up to 64 in one call of `dispatch`.
     ///
     /// # Errors
     /// Only if no handler was called: [`Error::Forked`]; without a pump also the errors of [`WaitSet::wait`], and those

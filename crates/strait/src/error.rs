@@ -56,7 +56,7 @@ pub enum Error {
     StillMapped,
     /// The range that the caller gave reaches past the end of the object: a message, a region or a data pipe.
     OutOfRange {
-        /// The number of bytes in the object: the end of the range that would be allowed.
+        /// The number of bytes that the object has, which the end of the range must not exceed.
         len: usize,
     },
     /// The number of bytes that the caller gave is smaller than an element of the data pipe, or not a multiple of the
@@ -94,14 +94,14 @@ pub enum Error {
     /// may ([`Limits`](crate::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: drop
     /// messages and ends that came from the peer, or raise the limit, and call again.
     LimitReached(Resource),
-    /// The peer broke the protocol, and the channel has ended. The field says what was wrong.
-    /// Links to other processes are not affected.
+    /// The peer broke the protocol, and the channel has ended. The field says what was wrong. Links to other processes
+    /// are not affected.
     BadPeer(&'static str),
     /// The listener or the connecting process refused the connection. The field holds the reason. No message was
     /// exchanged.
     Refused(Refusal),
     /// This process is the child of a `fork` without `exec`, and its parent had made the object (a channel, a wait set,
-    /// a listener). Objects that the child makes itself work.
+    /// a listener). The child can use objects that it makes itself.
     Forked,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     NotASocket,
@@ -141,21 +141,25 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Resource {
-    /// Bytes of the peer's memory that are mapped in this process.
+    /// `Memory` counts the bytes of the peer's memory that are mapped in this process.
     Memory,
-    /// Mappings of the peer's memory. The kernel lets a process have a limited number of mappings (`vm.max_map_count`).
+    /// `Mappings` counts this process's mappings of the peer's memory. The kernel limits the mappings of a process
+    /// (`vm.max_map_count`).
     Mappings,
-    /// Descriptors that came from the peer and that were not received yet, and sockets to processes to which the peer
-    /// introduced this process.
+    /// `Descriptors` counts the descriptors that the peer has sent and the program has not received yet, and the
+    /// sockets to processes to which the peer introduced this process.
     Descriptors,
-    /// Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
+    /// `Lanes` counts the lanes (each the shared memory of one channel over one link) that the peer has announced to
+    /// this process.
     Lanes,
-    /// Bytes of messages that were taken out of shared memory when an end moved, and that were not received yet.
+    /// `QueuedBytes` counts the bytes of messages that this process took out of shared memory when an end moved, and
+    /// that the program has not received yet.
     QueuedBytes,
-    /// Messages that were taken out of shared memory when an end moved, and that were not received yet.
+    /// `QueuedMessages` counts the messages that this process took out of shared memory when an end moved, and that the
+    /// program has not received yet.
     QueuedMessages,
-    /// Bytes of [regions](crate::Region) that the peer sent. The full size of a region counts from when the region is
-    /// received until the region and all its mappings are dropped.
+    /// `Regions` counts the bytes of [regions](crate::Region) that the peer sent. The full size of a region counts from
+    /// when the region is received until the region and all its mappings are dropped.
     Regions,
 }
 

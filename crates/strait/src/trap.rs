@@ -25,14 +25,15 @@ use crate::wait_set::{Event, WaitSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sprung {
-    /// One of the trap's conditions was met. The field is the status of the channel when the handler was about to be
-    /// called; other threads may have received messages by then. The status is empty if another thread was using the
-    /// channel at that moment.
+    /// The trap sprang because one of its conditions was met. The field is the status of the channel when the handler
+    /// was about to be called; other threads may have received messages by then. The status is empty if another thread
+    /// was using the channel at that moment.
     Met(Status),
-    /// The trap waited only for a number of queued messages or bytes, and that number will never be reached, because
-    /// the other end has closed. The messages that the status counts can still be received.
+    /// The trap sprang because none of its conditions can be met any more: it waited only for a number of queued
+    /// messages or bytes, and the other end has closed. The messages that the status counts can still be received.
     Never(Status),
-    /// The trap's channel was sent to another process, or dropped, so its conditions will never be met here.
+    /// The trap sprang because its channel was sent to another process, or dropped, so that its conditions will never
+    /// be met here.
     Removed,
 }
 
@@ -210,7 +211,7 @@ impl Traps {
     /// # Ok::<(), strait::Error>(())
     /// ```
     ///
-    /// A handler is not called again after it has panicked or was told [`Sprung::Never`].
+    /// A handler is not called again after it has panicked or got [`Sprung::Never`].
     ///
     /// # Errors
     /// Those in [`Reason::Failed`]. If arming the next trap fails later, the handler is dropped.

@@ -73,7 +73,7 @@ const BATCHES: usize = 16;
 ///
 /// # When it fails
 /// The error of a failed call says whether the request may have been carried out: see [`CallError`]. If a server drops
-/// a [`Request`] without a reply, the caller is told at once.
+/// a [`Request`] without a reply, the caller learns this at once.
 ///
 /// # Which thread receives
 /// A thread that waits for a reply or a request receives for all threads of this end. If no thread waits, arriving
@@ -139,7 +139,7 @@ pub enum CallError {
     /// request.
     NotSent(SendError),
     /// The request was sent, and there will be no reply: the deadline has passed, or the peer has closed. Whether the
-    /// request was carried out is unknown. A reply that comes after the deadline is dropped.
+    /// request was carried out is unknown. A reply that arrives after the deadline is dropped.
     OutcomeUnknown(Error),
     /// The server dropped the request without a reply. Whether the server had acted on the request before that depends
     /// on the server.

@@ -34,7 +34,7 @@ pub(super) enum Waits {
     /// `Request`: the thread waits for a request of the other end.
     Request,
     /// `Either`: the thread waits for a request of the other end or for the answer to the call with this number,
-    /// whichever comes first.
+    /// whichever arrives first.
     Either(u64),
     /// `Slot`: the thread waits for a free call slot.
     Slot,

@@ -74,8 +74,8 @@ impl Tokens {
 ///
 /// The invited process gets the listener's path and a token of 128 random bits through its standard input. The token is
 /// never in its arguments or environment, where others could read it. The process connects with [`invited`]. A token
-/// that is wrong, was used before, or is late is refused, and both sides are told. Dropping the invitation revokes the
-/// token.
+/// that is wrong, was used before, or is late is refused, and both sides get the reason. Dropping the invitation
+/// revokes the token.
 ///
 /// ```no_run
 /// use std::process::Command;

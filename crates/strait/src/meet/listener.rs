@@ -428,7 +428,7 @@ impl ListenerState {
         if !allowed {
             return refused(&request, Refusal::Policy);
         }
-        // An unknown token is refused even where none is needed: the process that has it was told that it is invited.
+        // An unknown token is refused even if the listener needs none: the process that has the token was invited.
         let invitation = match request.token {
             0 if !self.invited_only => None,
             token => match self.tokens.redeem(token) {

@@ -96,7 +96,7 @@ impl DataConsumer {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `out` is longer than the [capacity](Self::capacity), or if the stream has ended with
-    /// fewer bytes left, which can still be read; [`Error::PeerClosed`] if the producer's process died and has left
+    /// fewer unread bytes, which can still be read; [`Error::PeerClosed`] if the producer's process died and has left
     /// fewer bytes; [`Error::NotElements`] if `out` is not a whole number of elements; otherwise as
     /// [`DataConsumer::read_by`].
     pub fn read_whole(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
@@ -237,8 +237,8 @@ impl ConsumerShared {
         let outcome = match waited {
             Ok(Waited::Ready) => self.look(state),
             Ok(Waited::Gone) => self.look(state).map(|()| {
-                // The memory still has the bytes that the producer wrote before it died, and whether the producer had
-                // finished.
+                // The memory still has the bytes that the producer wrote before it closed or died, and whether the
+                // producer had finished.
                 if state.ended.is_none() {
                     state.ended = Some(self.how_it_went());
                 }

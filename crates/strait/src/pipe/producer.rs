@@ -97,7 +97,7 @@ impl DataProducer {
     }
 
     /// Returns free room, at least one element, to be filled in place; waits for it until the deadline. The room is
-    /// contiguous in memory: room beyond the end of the buffer comes with the next call.
+    /// contiguous in memory: room that continues at the start of the buffer is returned by the next call.
     ///
     /// Other threads cannot write while the returned value exists.
     ///

@@ -167,7 +167,7 @@ impl<T: Object> Source<T> {
 
     fn arm_for(&self, interest: Interest, blocked: BlockedSends) -> Result<(), Error> {
         let (channel, gate) = self.object().parts();
-        // For a data pipe the set waits for doorbells, whether the task reads or writes.
+        // For a data pipe the wait set waits for doorbells, whether the task reads or writes.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
         // Callbacks of the program run later, without a lock.
         deferred::postponed(|| self.reactor.set().arm(channel, gate, self.key, interest, blocked))
