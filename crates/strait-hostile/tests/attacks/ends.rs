@@ -1,4 +1,4 @@
-//! Ends that travel, lanes, arenas, introductions and tables.
+//! Attacks on ends that move, lanes, arenas, introductions and handle tables.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
 
-/// Sends the victim this end of a lane.
+/// Sends the victim the end of this side of a lane, and returns it as received.
 fn give_end(peer: &mut RawPeer, channel: &Channel, name: Name, side: u8, lane: &Lane) -> Channel {
     let table = Table::of(&[AN_END]).end(name, side, 0, 0);
     peer.send_ends(b"", 1, &table, std::slice::from_ref(lane)).unwrap();
     channel.try_recv().unwrap().take_handles().unwrap().remove(0).into_channel().unwrap()
 }
 
-/// Both ends of a lane that the peer has made for the victim alone.
+/// Sends the victim both ends of a lane that the peer made for the victim alone.
 fn give_both_ends(peer: &mut RawPeer, channel: &Channel, arena: &Arena) -> (Channel, Channel) {
     let lane = arena.lane(0);
     let one = give_end(peer, channel, arena.name(0), 0, &lane);
     (one, give_end(peer, channel, arena.name(0), 1, &lane))
 }
 
-/// The victim fails to send an end over this channel, into whose ring somebody has written, and has it back.
+/// Has the victim fail to send an end over a channel into whose ring the peer has written. Returns the end.
 fn fail_to_send(ring: &Ring, over: &Channel, end: Channel) -> Channel {
     ring.header(0).store(header(kind::MESSAGE, 0, 0), SeqCst);
     let failed = over.try_send(Outgoing::new(b"").handle(end)).unwrap_err();
@@ -38,14 +38,14 @@ fn fail_to_send(ring: &Ring, over: &Channel, end: Channel) -> Channel {
     failed.handles.into_iter().next().unwrap().into_channel().unwrap()
 }
 
-/// The first lane of the arena that the victim has announced last.
+/// Returns the first lane of the arena that the victim announced last.
 fn first_lane_made(peer: &mut RawPeer) -> Lane {
     peer.pump().unwrap();
     let (_, mut memory) = peer.arrived.pop_back().unwrap();
     Lane::new(&Arc::new(Memory::map(memory.remove(0)).unwrap()), 0, 4)
 }
 
-/// Where the mark in this lane leads.
+/// Returns the name of the lane in which the reader of this lane goes on.
 fn mark_in(lane: &Lane) -> Name {
     let mark = [0, 1].into_iter().find_map(|side| {
         let header = lane.ring(side).header(0).load(SeqCst);
@@ -55,8 +55,8 @@ fn mark_in(lane: &Lane) -> Name {
 }
 
 attack! {
-    /// Who makes the memory of a channel within the victim chooses what names its rings there. A name of rings that the
-    /// victim's own channels have must not be taken for those.
+    /// The maker of the memory of a channel within the victim chooses the names of rings there. The name of a ring of
+    /// one of the victim's own channels must not lead to that ring.
     a33_names_of_rings_that_are_another_channels {
         on_a_victim(|mut peer, channel| {
             let (a, b) = Channel::pair().unwrap();
@@ -79,7 +79,8 @@ attack! {
 }
 
 attack! {
-    /// The same for the memory of a ring that grew.
+    /// The peer writes that the ring of a channel within the victim continues in a larger one, which it never sent.
+    /// That record must not lead to a ring of another of the victim's channels.
     a33_rings_that_are_another_channels {
         on_a_victim(|mut peer, channel| {
             let (a, b) = Channel::pair().unwrap();
@@ -100,7 +101,7 @@ attack! {
     }
 }
 
-/// A value that counts.
+/// A value that counts how often it is dropped.
 struct Secret(Arc<AtomicUsize>);
 
 impl Value for Secret {
@@ -116,8 +117,8 @@ impl Drop for Secret {
 }
 
 attack! {
-    /// Values that the victim sent itself are named by nobody else: not over a link, nor by who made the memory of another
-    /// channel within the victim.
+    /// The peer names values that the victim sent to itself, over a link and in the memory of another channel within
+    /// the victim. It must not get them.
     a33_values_of_other_channels {
         on_a_victim(|mut peer, channel| {
             let count = Arc::new(AtomicUsize::new(0));
@@ -139,8 +140,8 @@ attack! {
 }
 
 attack! {
-    /// A value is sent through memory that the peer has made, which writes it there once more, makes it another kind of message,
-    /// or gives it bytes.
+    /// The victim sends a value through memory that the peer made. The peer writes the value's record a second time,
+    /// makes it another kind of message, or gives it bytes.
     a33_values_in_the_peers_own_memory {
         let headers = [
             header(kind::MESSAGE, 0, 1), header(kind::MESSAGE, 40, 1), header(kind::MESSAGE, 0, 0), header(kind::MESSAGE, 0, 2),
@@ -183,7 +184,7 @@ attack! {
                     let as_it_was = [header(kind::MESSAGE, 0, 1), header(kind::MESSAGE, 40, 1)].contains(&first);
                     assert!(taken == usize::from(as_it_was), "{first:#x} by way {by}: {taken}");
                     drop((zero, one));
-                    // It is dropped once, if not where it would have been.
+                    // The value is dropped once, though perhaps at another place.
                     drop(Channel::pair().unwrap());
                     assert_eq!(count.load(SeqCst), 1, "{first:#x} by way {by}");
                 });
@@ -193,7 +194,7 @@ attack! {
 }
 
 attack! {
-    /// A link that leads to a link that leads to a link: what is let go by going down must not do that on the stack.
+    /// A link leads to a link that leads to a link, and so on: closing them must not recurse on the stack.
     a15_links_within_links_without_end {
         on_a_victim(|peer, channel| {
             const DEPTH: u64 = 4_000;
@@ -214,7 +215,7 @@ attack! {
 }
 
 attack! {
-    /// The same lane and side twice would be two ends that write to the same memory.
+    /// The peer sends the same side of a lane twice. Both would be ends that write to the same memory.
     a04_an_end_that_is_sent_twice {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 4, 16, 0).unwrap();
@@ -231,7 +232,7 @@ attack! {
             bad_peer(channel.try_recv());
             room.as_uninit_mut()[0].write(1);
         });
-        // Once it was let go, another one may come with another use of its place.
+        // Once the end was closed, another end may arrive with another use of the lane slot.
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 4, 16, 0).unwrap();
             for usage in 0..3 {
@@ -247,8 +248,8 @@ attack! {
 }
 
 attack! {
-    /// Of a lane that is said to have both ends here one comes, leaves its place in a fuse, and comes again. Nobody would ever
-    /// ask where the first one went: what leads there would be kept for ever.
+    /// The peer sends one of two ends that are said to be both in the victim; the end leaves its lane slot in a fuse,
+    /// and is sent again. No process would ever ask where the first one went, so that record would stay for ever.
     a04_an_end_that_comes_again_after_it_has_left {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 8, 4, 1).unwrap();
@@ -273,7 +274,7 @@ attack! {
 }
 
 attack! {
-    /// What is mapped counts as long as it is mapped, and no longer.
+    /// Mapped memory is charged to the peer as long as it is mapped, and no longer.
     a21_the_memory_of_rings_counts_as_long_as_they_are_there {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
             let arena = peer.announce(1, 64, 4, 0).unwrap();
@@ -313,7 +314,8 @@ attack! {
 }
 
 attack! {
-    /// A block whose message cannot be taken is given back once, not twice: or the limit would grow.
+    /// The charge for a block whose message cannot be received is released once, not twice. Otherwise the limit would
+    /// grow.
     a21_memory_is_given_back_once {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
             let arena = peer.announce(1, 64, 4, 0).unwrap();
@@ -333,7 +335,7 @@ attack! {
 }
 
 attack! {
-    /// A table of tens of millions of messages of no bytes.
+    /// The peer sends a table of tens of millions of messages without bytes.
     a21_a_table_of_very_many_messages {
         on_a_victim(|mut peer, channel| {
             const MESSAGES: usize = 12_000_000;
@@ -356,7 +358,8 @@ attack! {
 }
 
 attack! {
-    /// An end with very much in it that needs the kernel to be let go, while more keeps coming.
+    /// The victim closes an end with a very long backlog, whose messages need system calls to be dropped, while more
+    /// arrive.
     a04_an_end_that_is_slow_to_close {
         on_a_victim(|mut peer, channel| {
             const CELLS: usize = 1 << 20;
@@ -390,7 +393,7 @@ attack! {
 }
 
 attack! {
-    /// Marks that lead in a circle, in either direction and in both, with a message in each round and without.
+    /// Marks lead in a circle, in one direction or both, with a message in each lane or without.
     a04_marks_that_lead_in_a_circle {
         for (moved, frozen, messages) in [(true, false, 0), (false, true, 0), (true, true, 0), (true, false, 1)] {
             on_a_victim(|mut peer, channel| {
@@ -441,7 +444,7 @@ attack! {
 }
 
 attack! {
-    /// A row of lanes that is very long, and in which nothing is.
+    /// The marks of very many empty lanes each lead to the next lane.
     a04_a_very_long_row_of_marks {
         on_a_victim(|mut peer, channel| {
             const LANES: u32 = 100_000;
@@ -455,7 +458,7 @@ attack! {
             in_time("receiving", || assert_eq!(end.try_recv().unwrap_err(), Error::WouldBlock));
             in_time("receiving", || assert_eq!(end.recv_by(Duration::from_millis(5)).unwrap_err(), Error::TimedOut));
             in_time("closing", || drop(end));
-            // The same, closed at once.
+            // The end is closed at once.
             let arena = peer.announce(2, LANES, 4, 0).unwrap();
             let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
             for slot in 0..LANES - 1 {
@@ -468,7 +471,8 @@ attack! {
     }
 }
 
-/// How often a call is made until it does something else than to say that it would block.
+/// Makes a call until it returns anything but *would block*. Returns the number of calls that would block, and the
+/// last result.
 fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Result<T, Error>) {
     let mut times = 0;
     loop {
@@ -481,7 +485,8 @@ fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Resul
 }
 
 attack! {
-    /// A call that does not wait goes through a thousand lanes at most; the next one goes on. One that waits goes on by itself.
+    /// A call that does not wait follows a thousand lanes at most, and the next call goes on from there. A call that
+    /// waits follows all of them.
     a04_a_row_of_lanes_is_followed_a_thousand_at_a_time {
         on_a_victim(|mut peer, channel| {
             const LANES: u32 = 5000;
@@ -517,7 +522,7 @@ attack! {
 }
 
 attack! {
-    /// The words of a lane by which three processes say whose an end is, scribbled on at every step.
+    /// The peer writes at every step to the words of a lane in which three processes say who owns an end.
     a04_hands_that_say_anything {
         on_a_victim(|mut peer, channel| {
             let mut numbers = Numbers(21);
@@ -559,7 +564,7 @@ attack! {
                         }
                     });
                 }
-                // Sent back, whatever it is now; or closed.
+                // The end is sent back, whatever became of it, or closed.
                 let back = channel.send_by(Outgoing::new(b"back").handle(end), Duration::from_millis(2));
                 drop(back);
                 let _ = peer.pump();
@@ -571,7 +576,7 @@ attack! {
 }
 
 attack! {
-    /// An end that its source never hands over: whoever wants to send it on waits as long as the deadline says.
+    /// The source never hands an end over. A call that sends the end on waits as long as its deadline allows.
     a04_an_end_that_is_never_handed_over {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 4, 4, 0).unwrap();
@@ -591,9 +596,9 @@ attack! {
 }
 
 attack! {
-    /// Both ends are here, in memory of the peer's. One moves into memory that nobody else has, and the other cannot come after
-    /// it, since the peer has written over the mark; or it does with what it sends, and not with what it receives. What was sent
-    /// to it there is closed, and so is what is sent later.
+    /// Both ends of a channel are in the victim, in memory of the peer. One end moves into other memory, but the peer
+    /// has overwritten the mark, so the other end cannot follow it in one direction or in both. Messages that were or
+    /// are sent to an end that cannot be reached are dropped with their handles.
     a11_an_end_whose_way_to_the_other_is_cut_off {
         for follows in [false, true] {
             on_a_victim(|mut peer, channel| {
@@ -624,9 +629,9 @@ attack! {
 }
 
 attack! {
-    /// An end that could not be sent lies in memory that the peer has too, and when it could not be sent once more it has gone on in
-    /// other such memory. The peer writes that it was handed over, and announces memory for the lane that the mark names: the other end comes there, and not to where it
-    /// was told within the victim. Nothing of that stays.
+    /// Two sends of an end failed, so it has gone on in memory that the peer has too, and then in other such memory.
+    /// The peer writes that the end was handed over, and announces memory for the lane that the mark names. The other
+    /// end then goes on there, and not in the lane that this process stored for it. Nothing of that lane may be left.
     a11_an_end_that_is_led_elsewhere {
         on_a_victim(|mut peer, channel| {
             let (one, other) = Channel::pair().unwrap();
@@ -647,9 +652,9 @@ attack! {
 }
 
 attack! {
-    /// The same, but two sends of the first end failed, so that it is two lanes ahead; the other end is closed, and only then
-    /// the first goes on. What it would have told the other one leads to the very link that keeps the memory in which it
-    /// is told.
+    /// Two sends of an end failed, so it is two lanes ahead of the other end, which the peer led elsewhere. The other
+    /// end is closed, and only then the first one goes on. Its stored successor needs the link that holds the memory
+    /// of the lane: this cycle must not keep the link.
     a11_an_end_that_goes_on_when_the_other_was_led_elsewhere {
         on_a_victim(|mut peer, channel| {
             let (one, other) = Channel::pair().unwrap();
@@ -669,8 +674,9 @@ attack! {
 }
 
 attack! {
-    /// An end is sent, and the peer writes that it was kept: the other end takes it to be in its own process. What is sent
-    /// to it there uses the link that keeps the memory of the lane; so does where the other end goes on.
+    /// An end was sent, and the peer writes that the transfer was cancelled, so the other end takes it to be in this
+    /// process. Messages sent to it there use the link that holds the memory of the lane: this cycle must not keep
+    /// the link.
     a11_an_end_that_was_sent_and_is_said_to_be_here {
         for goes_on in [false, true] {
             on_a_victim(|mut peer, channel| {
@@ -694,8 +700,8 @@ attack! {
 }
 
 attack! {
-    /// An end that could not be sent has gone on in memory that the peer has too. There the peer writes that the message
-    /// which it sends to its other end has no handle: that one reads all there is, and the handle must not stay behind.
+    /// An end that could not be sent has gone on in memory that the peer has too. The peer writes there that a
+    /// message to the other end has no handle. The other end reads everything, and the handle must not stay behind.
     a11_a_handle_that_is_written_out_of_its_message {
         on_a_victim(|mut peer, channel| {
             let (one, other) = Channel::pair().unwrap();
@@ -718,8 +724,8 @@ attack! {
 }
 
 attack! {
-    /// Ends whose ways are cut off, again and again, each end sent to one that does not come: all of them are closed by the first, and not on the
-    /// stack.
+    /// Ends that cannot be reached hold other such ends in their messages, again and again. All are closed by closing
+    /// the first, and without a recursion.
     a32_ends_whose_ways_are_cut_off_in_messages_of_such {
         on_a_victim(|mut peer, channel| {
             const DEPTH: u32 = 20_000;
@@ -743,7 +749,8 @@ attack! {
 }
 
 attack! {
-    /// Tables that name what is not there, or not so: and ends of the very channel that carries them.
+    /// The peer sends tables that name ends which do not exist or are elsewhere, and the ends of the very channel
+    /// that carries the table.
     a04_tables_that_make_no_sense {
         on_a_victim(|_, _| {
             let name = Name::new(1, 0);
@@ -757,7 +764,7 @@ attack! {
                 cut(end().end(name, 0, 0, 0), 1), cut(end().end(name, 0, 0, 0), 4), long(end().end(name, 0, 0, 0)),
                 end().end(name, 0, 0, 1).message(b"m", 0, &[0]), end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]), end().end(name, 0, 0, 1).message(b"m", 0, &[7]),
                 end().end(name, 0, 0, 1).message_in_memory(9, 0, &[]), cut(end().end(name, 0, 0, 1).message(b"long", 0, &[]), 9),
-                // A message that says to hold the end that holds it.
+                // A message that claims to contain the end in whose backlog it is.
                 end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 0),
                 end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 0),
             ];
@@ -809,7 +816,8 @@ attack! {
 }
 
 attack! {
-    /// Ends in messages of ends in messages, tens of thousands deep: received, and closed, without a recursion.
+    /// The peer sends ends in messages of ends in messages, tens of thousands deep. They are received and closed
+    /// without a recursion.
     a32_ends_in_messages_of_ends_very_deep {
         on_a_victim(|mut peer, channel| {
             const DEPTH: u32 = 50_000;
@@ -840,7 +848,7 @@ attack! {
 }
 
 attack! {
-    /// Announcements without end, under used numbers and new ones.
+    /// The peer sends announcements without end, under used numbers and new ones.
     a21_announcements_without_end {
         on_a_victim(|mut peer, channel| {
             let arena = Arena::new(0, 1, 1, 4).unwrap();
@@ -861,7 +869,7 @@ attack! {
             let _ = peer.pump();
         });
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
-            // Under the same number, each in the place of the one before.
+            // Announcements under the same number: each replaces the one before.
             for n in 0..2000 {
                 let arena = Arena::new(7, 1, 4, 4).unwrap();
                 if peer.packet(&arena.packet(0), &[arena.memory.fd()]).is_err() {
@@ -874,7 +882,8 @@ attack! {
 }
 
 attack! {
-    /// An end whose other end is gone, sent away: nothing of the link that it went over is kept for the other end's sake.
+    /// The victim sends away an end whose other end is gone. Nothing of the link over which it went may be retained
+    /// for the other end.
     a11_an_end_without_another_that_is_sent_away {
         on_a_victim(|mut peer, channel| {
             let (one, other) = Channel::pair().unwrap();

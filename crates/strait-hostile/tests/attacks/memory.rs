@@ -1,4 +1,5 @@
-//! Memory that the peer sends: what it is, how large it is, and what it can still do with it. And what it can see in ours.
+//! Memory that the peer sends: of the wrong kind or size, or changed later; and what the peer can see in the victim's
+//! memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -18,10 +19,11 @@ use strait_hostile::{Memory, Packet, RawPeer};
 
 use crate::common::*;
 
-/// Bytes that a peer must never see.
+/// Bytes of other channels, which a peer must never see.
 const CANARY: &[u8; 16] = b"canary of others";
 
-/// A way to give the victim memory, and what it then gets of a channel; `len` is what that way needs.
+/// A way to send memory to the victim, with the result of the victim's channel. `len` is the size that this way
+/// needs.
 struct Way {
     name: &'static str,
     len: usize,
@@ -29,7 +31,7 @@ struct Way {
     give: fn(OwnedFd) -> Result<(), Error>,
 }
 
-/// Gives memory over a link that has met, by a packet and then a record; the victim then receives.
+/// Sends memory over an open link, by a packet and then a record. Returns the result of the victim's receive call.
 fn give(fd: OwnedFd, packet: impl FnOnce(&RawPeer) -> Packet, record: (u64, &[u8])) -> Result<(), Error> {
     let (mut peer, channel) = meet();
     peer.packet(&packet(&peer), &[fd.as_fd()]).unwrap();
@@ -106,12 +108,13 @@ const WAYS: [Way; 7] = [
     },
 ];
 
-/// Whether the channel went on, as with honest memory; its own end is that it would block.
+/// Returns whether the victim's channel went on, as with honest memory: then it has nothing to receive and would
+/// block.
 fn is_accepted(result: Result<(), Error>) -> bool {
     matches!(result, Ok(()) | Err(Error::WouldBlock))
 }
 
-/// Sends through each way what `make` makes of the right size: all must refuse it.
+/// Sends memory that `make` makes in each way, with the size that the way needs. Every way must refuse it.
 fn refused_by_all(what: &str, make: impl Fn(&Way) -> Option<OwnedFd>) {
     for way in &WAYS {
         let Some(fd) = make(way) else { continue };
@@ -129,7 +132,7 @@ fn alone_with_bystander(attack: impl FnOnce()) {
 }
 
 attack! {
-    /// Honest memory passes by every way: or the other tests would show nothing.
+    /// Shows that honest memory is accepted in every way. Without this, the other tests would show nothing.
     a05_memory_as_it_should_be_is_taken {
         alone_with_bystander(|| {
             for way in &WAYS {
@@ -141,7 +144,7 @@ attack! {
 }
 
 attack! {
-    /// Memory that can still shrink: once it did, a look at it would be a SIGBUS.
+    /// The peer sends memory that can still shrink. Reading it after that would be a SIGBUS.
     a05_memory_that_can_be_truncated {
         alone_with_bystander(|| {
             for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW, SealFlags::GROW | SealFlags::SEAL, SealFlags::GROW | SealFlags::WRITE] {
@@ -157,7 +160,7 @@ attack! {
 }
 
 attack! {
-    /// The same, used: it shrinks when the victim has it.
+    /// The peer sends a ring whose memory can shrink, and shrinks it once the victim has it.
     a05_a_ring_that_shrinks_when_it_is_used {
         on_a_victim(|mut peer, channel| {
             let cells = file(512 * CELL, SealFlags::GROW | SealFlags::SEAL).unwrap_or_else(|_| unreachable!());
@@ -171,7 +174,7 @@ attack! {
 }
 
 attack! {
-    /// More is claimed than there is.
+    /// The peer claims that memory is larger than it is.
     a06_sizes_that_are_larger_than_the_memory {
         alone_with_bystander(|| {
             // Of the ring that comes with an open packet.
@@ -204,8 +207,8 @@ attack! {
 }
 
 attack! {
-    /// Memory that is larger than what any peer sends for its purpose, most of which the kernel does not have: it can never be
-    /// mapped, which must not look like a trouble that passes.
+    /// The peer sends memory that is far too large for its purpose and hardly has pages. It can never be mapped,
+    /// which must not look like a shortage that passes.
     a06_memory_that_is_larger_than_any {
         alone_with_bystander(|| {
             for len in [(1usize << 31) + (1 << 20), 1 << 41, 1 << 47, 1 << 62] {
@@ -220,7 +223,7 @@ attack! {
 }
 
 attack! {
-    /// Messages that are longer than the memory that they are in.
+    /// The peer sends messages that claim to be longer than the memory that they are in.
     a06_messages_that_are_longer_than_their_memory {
         alone_with_bystander(|| {
             for memory in [1usize, 8, 4095, 4096, 4097, 8192, 70_000] {
@@ -235,7 +238,7 @@ attack! {
                         Ok(message) => assert!(fits && message.bytes().len() as u64 == len),
                         refused => assert!(!fits && !bad_peer(refused).is_empty()),
                     }
-                    // And with the other calls.
+                    // The other calls behave in this way too.
                     let (mut peer, channel) = meet();
                     peer.packet(&Packet::sealed(peer.token, 1, 0), &[immutable(&vec![1; memory]).unwrap().as_fd()]).unwrap();
                     peer.put_sealed(len).unwrap();
@@ -258,7 +261,7 @@ attack! {
 }
 
 attack! {
-    /// Bytes that are said to be immutable, and are not.
+    /// The peer sends sealed messages whose memory can still change.
     a07_sealed_messages_that_can_still_change {
         alone_with_bystander(|| {
             let seals = [SIZE_SEALS, SIZE_SEALS | SealFlags::FUTURE_WRITE, SealFlags::SHRINK | SealFlags::GROW, SealFlags::WRITE, SealFlags::WRITE | SealFlags::SHRINK];
@@ -281,7 +284,7 @@ attack! {
 }
 
 attack! {
-    /// What the victim has sealed nobody can open anew to write to it.
+    /// No process can open memory that the victim has sealed anew to write to it.
     a08_sealed_memory_opened_anew {
         on_a_victim(|mut peer, channel| {
             let mut room = channel.reserve_sealed(5000).unwrap();
@@ -308,7 +311,7 @@ attack! {
 }
 
 attack! {
-    /// What both sides write the peer can neither shrink, nor can it seal it so that the victim cannot write.
+    /// The peer can neither shrink memory that both sides write, nor seal it so that the victim cannot write.
     a08_the_victims_own_memory_keeps_its_size {
         on_a_victim(|mut peer, channel| {
             let set = strait::WaitSet::new().unwrap();
@@ -377,13 +380,14 @@ fn file_of_kind(kind: &str, len: usize) -> Option<OwnedFd> {
 }
 
 attack! {
-    /// Descriptors that are no memory, or memory of another kind, on which a look can stall or fault.
+    /// The peer sends descriptors that are no memory, or memory of another kind, which may block or fault when it is
+    /// read.
     a09_descriptors_that_are_no_such_memory {
         alone_with_bystander(|| {
             for kind in ["file on tmpfs", "file on disk", "huge pages", "secret memory", "device", "directory", "pipe", "socket", "path", "process", "empty"] {
                 refused_by_all(kind, |way| file_of_kind(kind, way.len));
             }
-            // Memory that can only be read, where both sides write.
+            // Memory that can only be read, in a place where both sides write.
             for way in WAYS.iter().filter(|way| !way.immutable) {
                 let sealed = file(way.len, SIZE_SEALS | SealFlags::WRITE).unwrap();
                 let future = file(way.len, SIZE_SEALS | SealFlags::FUTURE_WRITE).unwrap();
@@ -404,7 +408,7 @@ attack! {
 }
 
 attack! {
-    /// A thousand claims of a quarter of a gigabyte each, of which nothing is there.
+    /// The peer sends a thousand pieces of memory of a quarter of a gigabyte each, none of which has pages.
     a21_claims_of_more_memory_than_is_allowed {
         alone_with_bystander(|| {
             let (peer, channel) = meet_with(&Options::new().peer_memory(1 << 28));
@@ -457,7 +461,7 @@ attack! {
     }
 }
 
-/// Where `needle` is in memory that both sides have.
+/// Returns the index of the memory that contains `needle`, and the offset of it there; `None` if no memory does.
 fn find(shared: &[Arc<Memory>], needle: &[u8]) -> Option<(usize, usize)> {
     shared.iter().enumerate().find_map(|(index, memory)| {
         let bytes = memory.read(0, memory.len());
@@ -466,7 +470,7 @@ fn find(shared: &[Arc<Memory>], needle: &[u8]) -> Option<(usize, usize)> {
 }
 
 attack! {
-    /// What the victim says to others, or has in its memory behind a message, is in no memory that the peer has.
+    /// No memory that the peer has contains messages to other peers, or bytes that the victim has behind a message.
     a34_bytes_of_others_in_shared_memory {
         on_a_victim(|mut peer, channel| {
             let (a, b) = Channel::pair().unwrap();
@@ -511,7 +515,8 @@ attack! {
     }
 }
 
-/// A sealed file of `len` bytes that are 7, with a byte that is not 0 right behind its end, where it is mapped and not read.
+/// Returns a sealed file of `len` bytes that are 7, with a byte that is not 0 right behind its end. That byte is
+/// mapped, but reading the file does not return it.
 fn with_something_behind(len: usize) -> OwnedFd {
     let fd = memfd_create("content", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&fd, len as u64).unwrap();
@@ -531,7 +536,8 @@ fn with_something_behind(len: usize) -> OwnedFd {
 }
 
 attack! {
-    /// Memory that has more in it than the message it is for, which the victim sends on to a third process.
+    /// The peer sends memory that contains more than its message, and the victim forwards the message to a third
+    /// process.
     a34_memory_that_is_more_than_the_message_that_is_sent_on {
         on_a_victim(|mut peer, channel| {
             const LEN: usize = 100_001;

@@ -1,4 +1,5 @@
-//! Meeting by name and by invitation: who was there first, who comes, as whom, and how often.
+//! Attacks on names and invitations: files in the place of a name, connecting processes, their identities and their
+//! number.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -15,7 +16,7 @@ use strait_hostile::{Packet, RawPeer, handshake};
 
 use crate::common::*;
 
-/// A directory of this test's own.
+/// A directory that only this test uses.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -50,7 +51,7 @@ fn seqpacket() -> OwnedFd {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// A connection on which nothing was said yet.
+/// Connects to a socket and sends nothing.
 fn call(path: &Path) -> OwnedFd {
     let socket = seqpacket();
     rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
@@ -61,7 +62,8 @@ fn connect(token: u128) -> Packet {
     Packet { kind: kind::CONNECT, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }
 }
 
-/// Which of these, who have said everything, the listener answers first, and what. `None` if it answers nobody.
+/// Returns the index of the connection that the listener answers first, and the kind of the answer; `None` if it
+/// answers none.
 fn first_answer(sockets: &[OwnedFd]) -> Option<(usize, u32)> {
     let begin = Instant::now();
     while begin.elapsed() < SOON {
@@ -78,7 +80,7 @@ fn first_answer(sockets: &[OwnedFd]) -> Option<(usize, u32)> {
     None
 }
 
-/// Listens on a thread as long as `play` lasts; what came of each who was let in.
+/// Accepts on a thread as long as `play` lasts. Returns the channels too.
 fn while_accepting<T>(listener: &Listener, play: impl FnOnce() -> T) -> (T, Vec<Channel>) {
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -96,13 +98,13 @@ fn while_accepting<T>(listener: &Listener, play: impl FnOnce() -> T) -> (T, Vec<
     })
 }
 
-/// Says which part a process plays here.
+/// The environment variable that tells a process which part to play.
 const PART: &str = "STRAIT_ATTACKER";
 
-/// Where it finds its socket: further up than what this process has open.
+/// The number of the descriptor of a child's socket, higher than those that this process has open.
 const SOCKET: i32 = 700;
 
-/// A process that has this socket, and plays a part with it: see [`attacker`].
+/// Starts a process that has this socket and plays a part with it: see [`attacker`].
 fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()> + Send + Sync + 'static) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "names::attacker", "--nocapture", "--test-threads", "1"]);
@@ -122,22 +124,22 @@ fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()>
     command.spawn().unwrap()
 }
 
-/// The other process of some attacks. Does nothing in an ordinary run.
+/// Runs the other process of some attacks. Does nothing in an ordinary run.
 #[test]
 fn attacker() {
     let Ok(part) = std::env::var(PART) else { return };
-    // SAFETY: whoever starts this process leaves it this descriptor.
+    // SAFETY: the process that starts this one leaves it this descriptor.
     let socket: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(SOCKET) };
     if part == "knocks" {
         wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
     }
     wire::send(&socket, &connect(0).to_bytes(), &[]).unwrap();
-    // Until whoever started it lets go.
+    // The process ends when the starting process closes its socket.
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
 
 attack! {
-    /// Whatever somebody put where the name is to be: it is neither listened on, nor followed, nor removed.
+    /// Another file is at the place of the name: it is neither listened on, nor followed, nor removed.
     a26_names_that_are_there_already {
         let directory = Directory::new();
         let elsewhere = Directory(std::env::temp_dir().join(format!("strait-elsewhere-{}", std::process::id())));
@@ -163,7 +165,7 @@ attack! {
             let after = std::fs::symlink_metadata(directory.at(name)).unwrap();
             assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()), "the {name} was replaced");
         }
-        // Nobody was led into the trap.
+        // No process was led to the other socket.
         let mut fds = [rustix::event::PollFd::new(&trap, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap(), 0);
         // Names that lead out of the directory.
@@ -174,8 +176,8 @@ attack! {
 }
 
 attack! {
-    /// The permissions of the name do not depend on the mask of the process, and a directory that others may write to is
-    /// not used.
+    /// The permissions of a name do not depend on the umask of the process, and a directory in which other users may
+    /// write is not used.
     a26_permissions_of_names {
         let directory = Directory::new();
         for mask in [0o000, 0o777, 0o022] {
@@ -194,7 +196,8 @@ attack! {
 }
 
 attack! {
-    /// A token is in no arguments and no environment, is shown nowhere, and lets in one process once.
+    /// The token of an invitation is in no arguments and no environment, is printed nowhere, and lets in one process
+    /// once.
     a27_tokens {
         let directory = Directory::new();
         let listener = Listener::builder().directory(&directory.0).invited_only().bind("name").unwrap();
@@ -226,13 +229,13 @@ attack! {
                 assert_eq!(first_answer(&[come_with(token ^ 1 << bit)]), Some((0, kind::REFUSE)), "bit {bit}");
             }
             assert_eq!(first_answer(&[come_with(0)]), Some((0, kind::REFUSE)));
-            // Of two one is refused, whichever is heard first. The other is to be let in, and waits.
+            // One of the two is refused, whichever is received first. The other would be accepted, and waits.
             let mut both = vec![come_with(token), come_with(token)];
             let (refused, answer) = first_answer(&both).unwrap();
             assert_eq!(answer, kind::REFUSE);
             drop(both.remove(refused));
             assert!(wire::receive(&both[0]).unwrap().is_none_or(|(packet, _)| packet.kind == kind::HANDSHAKE));
-            // And nobody after them.
+            // No later process is accepted either.
             assert_eq!(first_answer(&[come_with(token)]), Some((0, kind::REFUSE)));
         });
         assert!(channels.is_empty());
@@ -240,7 +243,7 @@ attack! {
 }
 
 attack! {
-    /// A process that dies right after it has sent a connect request: its number is not taken for somebody.
+    /// A process dies right after it has sent a connect request: its process number is not taken for another process.
     a28_a_process_number_that_is_nobodys {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
@@ -262,7 +265,7 @@ attack! {
 }
 
 attack! {
-    /// Whoever connects is not always who speaks: the policy is asked of the one who does.
+    /// The process that connects is not always the one that sends: the policy is asked about the sending process.
     a29_a_connection_that_was_handed_on {
         let directory = Directory::new();
         let seen: Arc<Mutex<Vec<Peer>>> = Arc::default();
@@ -302,7 +305,7 @@ attack! {
 }
 
 attack! {
-    /// A process that is root in a user namespace of its own is who it is outside.
+    /// A process that is root in a user namespace of its own counts as the user that it is outside.
     a30_a_user_of_another_namespace {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
@@ -337,8 +340,8 @@ attack! {
 }
 
 attack! {
-    /// Very many that connect and never finish, say anything, or send descriptors: who sends a connect request gets in, and what is held for
-    /// the others is bounded.
+    /// Very many processes connect and never finish, send anything, or send descriptors. A process that sends a
+    /// connect request is accepted, and the memory and descriptors held for the others are bounded.
     a35_connections_that_are_never_finished {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
@@ -373,7 +376,7 @@ attack! {
 }
 
 attack! {
-    /// A server that answers with anything, or not at all, to one who connects.
+    /// A server answers a connecting process with anything, or not at all.
     a35_a_server_that_answers_with_anything {
         let directory = Directory::new();
         let trap = seqpacket();

@@ -1,4 +1,4 @@
-//! Data pipes whose other side, or whoever sent one, writes what it likes.
+//! Data pipes to whose memory the other side, or the process that sent them, writes anything.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -11,7 +11,7 @@ use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
 
-/// Where the words of a pipe are.
+/// The offset of the word in which the producer counts the bytes that it has written.
 const WRITTEN: usize = 0;
 const FINISHED: usize = 8;
 const TAKEN: usize = 128;
@@ -23,7 +23,7 @@ const BUFFER: usize = 4096;
 const PRODUCER: u8 = 3;
 const CONSUMER: u8 = 4;
 
-/// What a message says of a pipe.
+/// The fields of a handle table that describe a data pipe.
 #[derive(Clone, Copy)]
 struct Claim {
     kind: u8,
@@ -44,7 +44,8 @@ impl Claim {
     }
 }
 
-/// Sends an end of a pipe with this memory, and what the victim makes of it; and the lane of its channel.
+/// Sends an end of a data pipe with this memory. Returns the result of the victim, and the lane of the pipe's
+/// channel.
 fn offer(
     peer: &mut RawPeer,
     channel: &Channel,
@@ -187,7 +188,8 @@ attack! {
 }
 
 attack! {
-    /// Every word changes all the time, in a thread of the peer's: calls return in time, and nothing is read outside.
+    /// A thread of the peer changes every word of the pipe all the time: calls return in time, and nothing outside is
+    /// read.
     a01_every_word_of_a_pipe_changes {
         for seed in 0..6 {
             on_a_victim(|mut peer, channel| {
@@ -234,7 +236,7 @@ attack! {
 }
 
 attack! {
-    /// Words that say that somebody sleeps, when nobody does: doorbells fill the channel, and no more.
+    /// The peer's words say that it sleeps, and it never does: doorbells fill the channel, and no more.
     a20_a_sleeper_that_never_sleeps {
         on_a_victim(|mut peer, channel| {
             let (producer, memory, _arena) = producer(&mut peer, &channel, HONEST);
@@ -250,7 +252,7 @@ attack! {
 }
 
 attack! {
-    /// Doorbells with nothing to show, with content, and with handles.
+    /// The peer sends doorbells without a reason, with content, and with handles.
     a20_doorbells_of_every_kind {
         on_a_victim(|mut peer, channel| {
             let (consumer, _memory, arena) = consumer(&mut peer, &channel, HONEST);
@@ -271,7 +273,7 @@ attack! {
 }
 
 attack! {
-    /// Bytes that change between a look and a copy: what was copied stays what it is.
+    /// The peer changes bytes between a look and a copy: the copy does not change.
     a01_bytes_in_place_change {
         on_a_victim(|mut peer, channel| {
             let (consumer, memory, _arena) = consumer(&mut peer, &channel, HONEST);
@@ -290,7 +292,7 @@ attack! {
 }
 
 attack! {
-    /// Both ends of one pipe come from the peer, and the same end twice: no two ends of this process share a mapping.
+    /// The peer sends both ends of one pipe, and one end twice: no two ends of this process share a mapping.
     a04_both_ends_of_a_pipe_and_one_twice {
         on_a_victim(|mut peer, channel| {
             let memory = Memory::create_with(BUFFER + 8192, SIZE_SEALS).unwrap();

@@ -1,4 +1,4 @@
-//! What the peer writes into rings and sends in packets, whenever it likes.
+//! Anything that the peer writes into rings and sends in packets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use strait_hostile::{Memory, Packet, RawPeer};
 
 use crate::common::*;
 
-/// Errors that an honest user sees of a peer that is none.
+/// Returns whether an honest user may see this error because its peer is hostile.
 fn is_expected(error: Error) -> bool {
     matches!(
         error,
@@ -31,8 +31,8 @@ fn is_expected(error: Error) -> bool {
 }
 
 attack! {
-    /// The length of a message in a block, changed between the two looks of a call that needs it twice: once to see whether
-    /// the caller's buffer is large enough, and once to copy.
+    /// The peer changes the length of a message in a block between two looks of a call: one checks whether the
+    /// caller's buffer is large enough, the other copies.
     a01_a_length_that_changes_between_two_looks {
         on_a_victim(|mut peer, channel| {
             const SMALL: u64 = 100;
@@ -86,7 +86,7 @@ attack! {
 }
 
 attack! {
-    /// The length in the header of a record, and of messages in a pack, changed all the time.
+    /// The peer changes the length in the header of a record, and of messages in a packed record, all the time.
     a01_headers_that_change_while_they_are_read {
         on_a_victim(|mut peer, channel| {
             const HEADERS: [u64; 6] = [header(kind::MESSAGE, 8, 0), header(kind::MESSAGE, 56, 0), header(kind::MESSAGE, 40, 0), header(kind::PACK, 48, 2), header(kind::PACK, 56, 3), header(kind::PACK, 16, 1)];
@@ -133,7 +133,7 @@ attack! {
     }
 }
 
-/// Uses a channel in every way that does not wait. False once it is over.
+/// Makes every call on a channel that does not wait. Returns false once the channel cannot be used any more.
 fn use_in_every_way(channel: &Channel, numbers: &mut Numbers) -> bool {
     let error = match numbers.below(12) {
         0 => channel.try_send(b"small").map_err(Error::from).err(),
@@ -175,7 +175,7 @@ fn use_in_every_way(channel: &Channel, numbers: &mut Numbers) -> bool {
 }
 
 attack! {
-    /// Every word of shared memory is scribbled on while the victim uses it, in another thread.
+    /// A thread of the peer writes to every word of shared memory while the victim uses it.
     a01_every_word_is_scribbled_on_while_it_is_used {
         let begin = Instant::now();
         let mut numbers = Numbers(7);
@@ -222,7 +222,7 @@ attack! {
 }
 
 attack! {
-    /// Records of every kind, of every length that is near a border, at every place near one.
+    /// The peer writes records of every kind, of lengths and at positions near the limits.
     a02_records_that_leave_their_ring {
         let bystander = Bystander::new();
         let census = Census::take();
@@ -264,8 +264,8 @@ attack! {
 }
 
 attack! {
-    /// A record that is longer than any message, in a ring that has room for it and most of whose memory is not there: it
-    /// would take the victim a gigabyte, and seconds past its deadline.
+    /// The peer writes a record that is longer than any message, in a ring that has room for it but hardly any pages.
+    /// It would take a gigabyte of the victim, and seconds past the deadline.
     a02_records_that_are_longer_than_any_message {
         on_a_victim(|_, _| {
             const CELLS: usize = 1 << 23;
@@ -291,7 +291,7 @@ attack! {
 }
 
 attack! {
-    /// Packs whose messages do not add up.
+    /// The peer sends packed records whose messages are longer than the record.
     a02_packs_that_do_not_add_up {
         on_a_victim(|_, _| {
             let pack = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
@@ -317,7 +317,7 @@ attack! {
 }
 
 attack! {
-    /// What the victim has written of where it is is changed under its hands: it does not read it back.
+    /// The peer changes the words in which the victim published its positions: the victim does not read them back.
     a03_the_victims_own_positions_are_changed {
         on_a_victim(|mut peer, channel| {
             let mut numbers = Numbers(3);
@@ -347,7 +347,7 @@ attack! {
 }
 
 attack! {
-    /// The words by which the peer says what it has taken: back, beyond what was sent, and anywhere.
+    /// The words in which the peer says what it has received go back, beyond what was sent, and anywhere.
     a03_credit_for_what_was_never_sent {
         on_a_victim(|_, _| {
             let claims = [1000, 1 << 20, 1 << 32, u64::MAX, u64::MAX / 2, i64::MAX as u64, u64::MAX - 127];
@@ -383,7 +383,7 @@ attack! {
 }
 
 attack! {
-    /// A block's word that says when it came back, set to everything: what is lent stays what it is.
+    /// The peer sets the word that returns a block to any value: blocks in use stay in use.
     a04_blocks_given_back_that_were_not_lent {
         on_a_victim_with(&Options::new().queue_bytes(1 << 20), |mut peer, channel| {
             let mut numbers = Numbers(9);
@@ -416,7 +416,7 @@ attack! {
 }
 
 attack! {
-    /// Records of rings, blocks, sealed memory and marks that say what does not follow from what was sent.
+    /// The peer writes records of rings, blocks, sealed memory and marks that do not match what it has sent.
     a33_records_of_what_was_never_sent {
         on_a_victim(|_, _| {
             let block = |id, usage, len, once| (header(kind::BLOCK, 32, 0), Block { id, usage, len, once }.to_bytes().to_vec());
@@ -454,7 +454,7 @@ attack! {
 }
 
 attack! {
-    /// Handles for messages that were, are not, or will be, in parts that do not follow each other; and taken back.
+    /// The peer sends handles for earlier, later and missing messages, in parts out of order, and retracts them.
     a33_handles_of_other_messages {
         on_a_victim(|_, _| {
             let file = file_with(b"x");
@@ -495,7 +495,7 @@ attack! {
             assert_eq!(channel.try_recv().unwrap().take_handles().unwrap().len(), 1);
             send(&peer, 3, 0, 1);
             peer.packet(&Packet::retract(peer.token), &[]).unwrap();
-            // For this one all that came before it is looked at, which a wait that ends need not do.
+            // For this record all earlier packets are received, which a wait that ends need not do.
             peer.send_sealed(b"nothing is amiss").unwrap();
             assert_eq!(channel.try_recv().unwrap().bytes(), b"nothing is amiss");
             peer.writer.put(header(kind::MESSAGE, 0, 1), b"");
@@ -504,8 +504,8 @@ attack! {
     }
 }
 
-/// Sends packets until the victim has had enough: it takes the peer for a bad one, or leaves what comes in the socket. What
-/// it has open meanwhile is bounded, and gone when it has enough or its channel is closed.
+/// Sends packets until the victim takes the peer for a bad peer or leaves packets in the socket. The descriptors that
+/// the victim has open are bounded, and closed when it ends the link or closes the channel.
 fn flood(peer: &RawPeer, channel: Channel, most: usize, send: impl Fn(u64) -> std::io::Result<()>) {
     let before = descriptors();
     let (mut sent, mut stalled) = (0, 0);
@@ -535,7 +535,7 @@ fn flood(peer: &RawPeer, channel: Channel, most: usize, send: impl Fn(u64) -> st
 }
 
 attack! {
-    /// What was never asked for is bounded, and goes with the link.
+    /// Attachments that no record refers to are bounded, and are closed with the link.
     a11_handles_that_nobody_asks_for {
         let file = file_with(b"x");
         on_a_victim(|peer, channel| {
@@ -553,7 +553,7 @@ attack! {
 }
 
 attack! {
-    /// Packets of every kind with any fields and any descriptors, in a row.
+    /// The peer sends packets of every kind with any fields and any descriptors.
     a02_packets_of_every_kind_with_anything_in_them {
         let bystander = Bystander::new();
         let mut numbers = Numbers(11);
@@ -609,7 +609,7 @@ attack! {
 }
 
 attack! {
-    /// First packets that say what cannot be, twice, too late, or of other versions.
+    /// The peer sends handshakes that are impossible, second ones, late ones, or of other versions.
     a32_handshakes_that_make_no_sense {
         on_a_victim(|_, _| {
             let layout = |offsets: [usize; 10], bytes| handshake::layout_of(offsets, bytes);
@@ -657,7 +657,7 @@ attack! {
                 peer.packet(&Packet::bitmap(), &[bitmap.as_fd()]).unwrap();
             }
             assert_eq!(verdict(&mut peer, &channel), Some("a second ready bitmap"));
-            // Knocking where the door is open, and being let in where nobody sent a connect request.
+            // A connect request on a link that is open, and an accept packet without a connect request.
             let (mut peer, channel) = meet();
             peer.packet(&Packet { kind: wire::kind::CONNECT, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }, &[]).unwrap();
             assert!(verdict(&mut peer, &channel).is_some());

@@ -1,4 +1,4 @@
-//! Regions that are not what they are said to be.
+//! Regions that do not match what their handle table says.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,12 +13,12 @@ use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
 
-/// Sets flags of an open file, for all who have it.
+/// Sets flags of an open file, for all processes that have it.
 fn set_flags(fd: impl AsFd, flags: OFlags) {
     rustix::fs::fcntl_setfl(&fd, flags).unwrap();
 }
 
-/// The region can be written to from its first byte to its last, whatever was done to the open file.
+/// Checks that the region can be written from its first byte to its last, whatever was done to the open file.
 fn assert_can_be_written(region: &Region) {
     assert_eq!(region.access(), Ok(Access::Writable));
     for (bytes, offset) in
@@ -32,7 +32,7 @@ fn assert_can_be_written(region: &Region) {
     assert_eq!(region.len(), 8192);
 }
 
-/// Sends a descriptor as a region that is said to have a size, and what the victim makes of it.
+/// Sends a descriptor as a region that is said to have a size. Returns the result of the victim.
 fn offer(peer: &mut RawPeer, channel: &Channel, fd: impl AsFd, len: u64) -> Result<Region, Error> {
     let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
     peer.packet(&packet, &[fd.as_fd()]).unwrap();
@@ -75,7 +75,7 @@ attack! {
         for claim in [0, 1, 8191, 8193, 1 << 30, 1 << 36] {
             on_a_victim(|mut peer, channel| {
                 let offered = offer(&mut peer, &channel, file(8192, SIZE_SEALS).unwrap(), claim);
-                // What is claimed is charged before it is looked at.
+                // The claimed size is charged before the memory is checked.
                 if claim == 1 << 36 {
                     assert!(matches!(offered, Err(Error::BadPeer(_) | Error::LimitReached(_))), "{offered:?}");
                 } else {

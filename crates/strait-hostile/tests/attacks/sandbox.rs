@@ -1,11 +1,11 @@
-//! A kernel that refuses calls: the victim says so, or does without.
+//! A kernel that refuses system calls: the victim reports that, or does without the call.
 
 use strait::{Channel, Deadline, Error, Interest, Mode, Options, Outgoing, WaitSet};
 use strait_hostile::RawPeer;
 
 use crate::common::*;
 
-/// From here on, in this thread alone, a call is refused with this error.
+/// Makes a system call fail with this error from now on, in this thread alone.
 fn refuse(call: libc::c_long, errno: i32) {
     const ALLOW: u32 = 0x7fff_0000;
     const ERRNO: u32 = 0x0005_0000;
@@ -25,7 +25,7 @@ fn refuse(call: libc::c_long, errno: i32) {
     }
 }
 
-/// An error that names what was refused, or says that it would have to wait.
+/// Returns whether an error names the refused call, or says that the call would have to wait.
 fn is_clear(error: Error) -> bool {
     matches!(
         error,
@@ -40,7 +40,7 @@ fn is_clear(error: Error) -> bool {
 }
 
 attack! {
-    /// Each call that the library makes, refused from the start, and refused to a channel that is there already.
+    /// Each system call that the library makes is refused, from the start, and once a channel is open.
     a31_calls_that_are_refused {
         let bystander = Bystander::new();
         let calls = [

@@ -1,4 +1,4 @@
-//! Sleeping, waking, peers that keep others busy, and peers that do nothing at all.
+//! Attacks on sleeping and waking: peers that keep the victim busy, and peers that do nothing at all.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use strait_hostile::{Packet, RawPeer, Table, wire};
 
 use crate::common::*;
 
-/// An attacker without a memory: it does something again and again as long as `play` lasts.
+/// Runs an attacker that repeats one step as long as `play` lasts.
 fn while_somebody<T>(again: impl Fn() + Sync, play: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -29,8 +29,8 @@ fn while_somebody<T>(again: impl Fn() + Sync, play: impl FnOnce() -> T) -> T {
 }
 
 attack! {
-    /// A peer hangs up while its victim waits for a message, and writes to the memory that it still has: an end that has said
-    /// *peer closed* receives nothing more, and says nothing else.
+    /// A peer hangs up while its victim waits for a message, and goes on writing to the shared memory. An end that
+    /// has returned *peer closed* receives nothing more, and returns nothing else.
     a16_a_peer_that_has_hung_up_and_goes_on_writing {
         for wait in [Wait::Spin, Wait::Block] {
             for bad in [false, true] {
@@ -47,8 +47,8 @@ attack! {
 }
 
 attack! {
-    /// A peer whose process is gone while somebody else still has its socket: nothing hangs up. Who waits with a deadline
-    /// waits no longer, and who the peer was can be asked and watched.
+    /// The peer's process is gone, while another process has its socket, so nothing hangs up. A wait with a deadline
+    /// ends no later, and the victim can still find out and watch which process the peer was.
     a16_a_connection_that_outlives_its_peer {
         on_a_victim(|peer, channel| {
             let heir = peer.socket.try_clone().unwrap();
@@ -57,7 +57,7 @@ attack! {
             assert_eq!(channel.recv_by(Duration::from_millis(50)).unwrap_err(), Error::TimedOut);
             assert!(begin.elapsed() >= Duration::from_millis(50));
             assert_eq!(channel.peer().unwrap().unwrap().pid, Some(std::process::id()));
-            // The kernel says of the process itself whether it lives.
+            // The kernel says whether the process itself is alive.
             let pidfd = channel.peer_pidfd().unwrap();
             let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
             assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap(), 0);
@@ -68,8 +68,8 @@ attack! {
 }
 
 attack! {
-    /// Nothing that the peer is given could make a call of the victim's block: no descriptor on which it waits, or writes,
-    /// by itself.
+    /// The peer gets no descriptor that could make a call of the victim block: none on which the victim waits, or to
+    /// which it writes.
     a17_no_doorbell_is_shared {
         on_a_victim(|mut peer, channel| {
             let set = WaitSet::new().unwrap();
@@ -99,7 +99,7 @@ attack! {
 }
 
 attack! {
-    /// Whoever has the same socket changes whether it blocks: the victim asks for that with each call.
+    /// Another holder of the socket changes whether it blocks: the victim's calls do not depend on that.
     a18_whether_a_socket_blocks_is_changed {
         on_a_victim(|_, _| {
             let (ours, theirs) = sockets();
@@ -133,8 +133,8 @@ attack! {
 }
 
 attack! {
-    /// The words by which the victim says that it sleeps, pinned to everything: a deadline is kept, what comes is received,
-    /// and the end is seen.
+    /// The peer sets the victim's sleep words to any value all the time: deadlines hold, messages are received, and
+    /// the close of the channel is noticed.
     a19_sleeping_words_that_are_pinned {
         on_a_victim(|_, _| {
             for wait in [Wait::Adaptive, Wait::Block, Wait::Spin] {
@@ -158,7 +158,7 @@ attack! {
                         std::thread::sleep(Duration::from_millis(1));
                         ring.sleeping().store(value, SeqCst);
                         peer.writer.put(header(kind::MESSAGE, 7, 0), b"message");
-                        // Who never takes the word wakes nobody; that is its own message only.
+                        // A peer that never takes the sleeper wakes no thread; that delays only its own message.
                         ring.sleeping().store(0, SeqCst);
                         peer.packet(&Packet::wake(), &[]).unwrap();
                         assert_eq!(receiver.join().unwrap(), Ok(7), "{wait:?} {value}");
@@ -175,7 +175,7 @@ attack! {
 }
 
 attack! {
-    /// A victim that sleeps is not kept from sleeping by a word that was changed once.
+    /// A sleep word that the peer changed once does not keep the victim from sleeping.
     a19_a_sleeper_sleeps {
         on_a_victim(|mut peer, channel| {
             let ring = peer.writer.ring.clone();
@@ -211,7 +211,7 @@ fn thread_time() -> Duration {
 }
 
 attack! {
-    /// Packets without end must not keep a call that does not wait.
+    /// Packets without end must not delay a call that does not wait.
     a20_packets_without_end_keep_no_call {
         on_a_victim(|_, _| {
             let (ours, theirs) = sockets();
@@ -233,7 +233,8 @@ attack! {
 }
 
 attack! {
-    /// Wake-ups without end: deadlines are kept, other channels served, and a wait set tells of others.
+    /// The peer sends wake-ups without end: deadlines hold, other channels are served, and a wait set reports events
+    /// of other links.
     a20_wake_ups_without_end {
         let bystander = Bystander::new();
         on_a_victim(|peer, channel| {
@@ -248,7 +249,7 @@ attack! {
                 for word in (bitmap::TOP..bitmap::LEAVES + 4096).step_by(8) {
                     bitmap.0.word64(word).store(u64::MAX, SeqCst);
                 }
-                // As well for who sleeps on the word.
+                // Threads that sleep on the word are woken as well.
                 bitmap.0.word32(bitmap::POSTED).store(1, SeqCst);
                 let sleeping = bitmap.0.word32(bitmap::SLEEPING);
                 sleeping.store(0, SeqCst);
@@ -271,8 +272,9 @@ attack! {
 }
 
 attack! {
-    /// A peer has given its victim thousands of ends, never takes the ready bitmap, and sends wake packets without end, each of which could
-    /// be for any of them: other members are told of, and most of the victim's time stays its own.
+    /// A peer has sent its victim thousands of ends, never takes the ready bitmap, and sends wake packets without
+    /// end, each of which may stand for any of the ends. Events of other members are reported, and the victim is idle
+    /// most of the time.
     a20_a_ready_bitmap_that_is_never_taken {
         const ENDS: u32 = 3000;
         on_a_victim(|mut peer, channel| {
@@ -316,7 +318,8 @@ attack! {
 }
 
 attack! {
-    /// Who sleeps on the word of a ready bitmap is woken again and again, and the word never changes: that counts as for nothing too.
+    /// The peer wakes a thread on the word of the ready bitmap again and again without changing the word. Such
+    /// wake-ups count as idle too.
     a20_wake_ups_by_a_word_that_stays_as_it_is {
         // Where the kernel refuses this call, nobody sleeps there.
         let asked = futex::waitv(&[], futex::WaitvFlags::empty(), None, rustix::time::ClockId::Monotonic);
@@ -344,7 +347,8 @@ attack! {
 }
 
 attack! {
-    /// A ready bitmap and its sleeping word full of anything: members that have nothing are not told of, and those of others are.
+    /// The peer fills the ready bitmap and its sleep word with anything: members without messages are not reported,
+    /// and those of other links are.
     a19_a_ready_bitmap_full_of_anything {
         on_a_victim(|mut peer, channel| {
             let set = WaitSet::new().unwrap();
@@ -362,7 +366,7 @@ attack! {
                 assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
                 if n % 100 == 0 {
                     peer.send(b"x").unwrap();
-                    // Who lies about how it is to be woken is not woken; it is only its own channel.
+                    // A peer that lies about how it sleeps is not woken; that harms only its own channel.
                     peer.ring_for(0).unwrap();
                     let _ = set.wait(&mut events, Deadline::NOW).unwrap();
                     assert_eq!(channel.try_recv().unwrap().bytes(), b"x");
@@ -380,7 +384,7 @@ attack! {
 }
 
 attack! {
-    /// A peer that takes nothing: what waits for it is bounded, and all of it is there when it does.
+    /// A peer receives nothing: what waits for it is bounded, and complete once it receives.
     a23_a_reader_that_does_not_read {
         on_a_victim(|mut peer, channel| {
             let rss = || {
@@ -413,7 +417,7 @@ attack! {
 }
 
 attack! {
-    /// One channel of a link is stalled in every way there is: another of the same link goes on.
+    /// One channel of a link is stalled in every possible way: another channel of the link goes on.
     a24_a_channel_that_stalls_others {
         on_a_victim_with(&Options::new().ring_max(8192), |mut peer, channel| {
             let arena = peer.announce(1, 4, 64, 0).unwrap();
@@ -441,7 +445,7 @@ attack! {
 }
 
 attack! {
-    /// A peer that stops in the middle of anything holds no lock that anybody waits for.
+    /// A peer that stops in the middle of any step holds no lock that another process needs.
     a25_a_writer_that_stops_in_the_middle {
         on_a_victim(|mut peer, channel| {
             for n in 0..100u8 {
