@@ -489,7 +489,7 @@ fn mappings() -> Vec<String> {
     maps.lines().filter(|line| line.contains("memfd:strait")).map(str::to_owned).collect()
 }
 
-/// What is done to one process of a scenario.
+/// The treatment of one process of a scenario.
 pub(crate) enum Fate {
     /// Nothing is done to the process.
     None,

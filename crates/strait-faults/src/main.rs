@@ -24,7 +24,7 @@ use clap::{Parser, ValueEnum};
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
-/// What is done to a process at a step.
+/// An action: a failure that the matrix causes in a process at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
     /// The process is killed.

@@ -40,7 +40,7 @@ const WINDOWS: usize = 3;
 /// The number of lines of the trails that are printed.
 const LINES: usize = 150;
 
-/// What to run: a seed, and for how long.
+/// A run of hostile worlds: the seed, the rounds, and for how long.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The seed of all rounds.
@@ -60,7 +60,7 @@ pub struct Run {
     pub told: bool,
 }
 
-/// What a process holds: numbers of descriptors, mappings and threads.
+/// The numbers of descriptors, mappings and threads that a process has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     descriptors: usize,
@@ -183,7 +183,8 @@ struct Round<'a> {
     victim: Child,
     attacker: Child,
     bystander: Child,
-    /// What the victim held before it met the attacker, without the sockets for the attacker.
+    /// The victim's descriptors, mappings and threads before it met the attacker, without the sockets for the
+    /// attacker.
     before: Held,
     peak_before: u64,
 }

@@ -61,7 +61,8 @@ attack! {
                     let _ = channel.recv_by(Duration::from_millis(30));
                 }
             }
-            // They count as what they are: no more are taken, and what was is free again once the link goes.
+            // They are charged as descriptors: beyond the limit no more are received, and all are released once the
+            // link ends.
             let refused = channel.recv_by(Duration::from_secs(30)).unwrap_err();
             assert!(matches!(refused, Error::LimitReached(_) | Error::BadPeer(_)), "{refused}");
             assert!(descriptors() < 400 - 10, "{} are in use", descriptors());
@@ -104,7 +105,7 @@ attack! {
                 assert_eq!(verdict(&mut peer, &channel), Some("an invalid packet"));
                 assert_no_more_than(before, &format!("{len} bytes"));
             }
-            // An empty packet, which looks like the end and is none.
+            // An empty packet, which looks like the end of the connection and is none.
             let (peer, channel) = meet();
             let before = descriptors();
             peer.bytes(&[], &[spare.as_fd(); 253]).unwrap();
@@ -142,7 +143,7 @@ attack! {
                     Err(error) => assert!(free < 8 && matches!(error, Error::HandlesLost { sent: 8, arrived } if arrived <= free), "{free}: {error:?}"),
                 }
                 assert_eq!(channel.try_recv().unwrap().bytes(), b"after");
-                // Memory, and a descriptor beside it.
+                // Memory, and a descriptor in the same packet.
                 let memory = file(BLOCK_PAYLOAD + 10, SIZE_SEALS).unwrap();
                 let (id, sequence) = (free as u64, peer.writer.sequence);
                 peer.packet(&Packet::block(peer.token, id, sequence, 1), &[memory.as_fd(), spare.as_fd()]).unwrap();
@@ -173,9 +174,9 @@ attack! {
     a14_descriptors_that_stay_under_way {
         let old = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(1024), maximum: old.maximum }).unwrap();
-        // Only of others than root does the kernel count them.
+        // The kernel does not count them for root.
         if rustix::process::geteuid().is_root() {
-            // SAFETY: a system call without pointers, in a process with no other thread that matters.
+            // SAFETY: the system call takes no pointers, and the process has no other thread that matters.
             assert_eq!(unsafe { libc::setresuid(54_321, 54_321, 54_321) }, 0);
         }
         on_a_victim(|mut peer, channel| {
@@ -193,9 +194,9 @@ attack! {
                 }
             };
             assert_eq!(refused, Error::WouldBlock);
-            // A quarter of what the kernel allows, less what is kept for ends that are read.
+            // A quarter of what the kernel allows, less the descriptors reserved for ends that are read.
             assert!((128..=256).contains(&sent), "{sent}");
-            // Others have room, and so has this one for what has no descriptors.
+            // Other channels have room, and so has this one for messages without descriptors.
             Bystander::new().assert_undisturbed();
             channel.try_send(b"small").unwrap();
             for _ in 0..sent / 8 {
@@ -225,12 +226,12 @@ attack! {
             for (number, socket) in [(1, one.as_fd()), (2, other.as_fd()), (1, one.as_fd()), (1, other.as_fd()), (2, one.as_fd())] {
                 peer.packet(&Packet::introduce(number), &[socket]).unwrap();
             }
-            // Lanes to oneself, by each of them.
+            // Arenas with lanes from the victim to itself, over each of them.
             for (number, with) in [(1, 3), (2, 4), (3, 3)] {
                 peer.announce(number, 4, 4, with).unwrap();
             }
             assert_eq!(verdict(&mut peer, &channel), None);
-            // With nobody.
+            // Arenas for processes that were never introduced.
             for with in [2, 3, u64::MAX, 1 << 63] {
                 let (mut peer, channel) = meet();
                 peer.announce(1, 4, 4, with).unwrap();
@@ -263,7 +264,7 @@ attack! {
             assert_eq!(channel.try_recv().unwrap_err(), Error::PeerClosed);
             drop(handles);
             let (one, other) = sockets();
-            // Each is in flight over the other, and nobody ever receives either.
+            // Each is in flight over the other, and no process ever receives either.
             wire::send(&one, &Packet::introduce(1).to_bytes(), &[other.as_fd()]).unwrap();
             wire::send(&other, &Packet::introduce(1).to_bytes(), &[one.as_fd()]).unwrap();
         });

@@ -207,8 +207,8 @@ attack! {
             }
             peer.packet(&Packet::introduce(DEPTH), &[inner.as_fd()]).unwrap();
             drop(inner);
-            // As long as an attack may take: each of the first thousand links that go has all others listened to once more,
-            // some 300,000 system calls.
+            // This may take as long as an attack: closing each of the first thousand links arms all the others once
+            // more, with some 300,000 system calls.
             drop(channel);
         });
     }
@@ -342,7 +342,7 @@ attack! {
             let arena = peer.announce(1, 4, 4, 0).unwrap();
             let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, MESSAGES as u32).0;
             table.resize(table.len() + 17 * MESSAGES, 0);
-            // Twice the table, and no more.
+            // The victim holds the table twice, and no more.
             let limit = table.len() as u64 * 3;
             peer.put_long_table(b"", 1, &Table(table)).unwrap();
             let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -790,14 +790,14 @@ attack! {
             writer.put(header(kind::TABLE, table.len(), 0), &table);
             writer.put(header(kind::MESSAGE, 0, 1) | 1 << 48, b"");
             bad_peer(carrier.try_recv());
-            // Table behind table.
+            // One table behind another.
             let (mut peer, channel) = meet();
             peer.grow(1 << 14).unwrap();
             for _ in 0..10_000 {
                 peer.writer.put(header(kind::TABLE, 4, 0), &[0; 4]);
             }
             assert_eq!(bad_peer(channel.try_recv()), "handle tables without their messages");
-            // And tables that are memory: a copy of each would be made. Nothing of it is there on the peer's side.
+            // Tables in memory, each of which would be copied. The peer's memory has no pages.
             let (mut peer, channel) = meet();
             let long = file(1 << 26, SIZE_SEALS | SealFlags::WRITE).unwrap();
             let mut error = Error::WouldBlock;
@@ -834,7 +834,7 @@ attack! {
             peer.put_long_table(b"", 1, &table).unwrap();
             let message = in_time("receiving", || channel.try_recv().unwrap());
             in_time("closing", || drop(message));
-            // More than there may be.
+            // More lanes than the limit allows.
             const TOO_MANY: usize = (1 << 17) + 10;
             let arena = peer.announce(2, TOO_MANY as u32 + 1, 4, 0).unwrap();
             let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 1).message(b"", 0, &vec![AN_END; TOO_MANY]);

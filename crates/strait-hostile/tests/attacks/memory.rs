@@ -177,7 +177,7 @@ attack! {
     /// The peer claims that memory is larger than it is.
     a06_sizes_that_are_larger_than_the_memory {
         alone_with_bystander(|| {
-            // Of the ring that comes with an open packet.
+            // The memory of the ring that comes with an open packet.
             for (cells, len) in [(128, lane_size(64)), (1 << 20, 4096), (1 << 24, lane_size(128)), (128, 1), (4, lane_size(4) - 1),
                 (0, 4096), (3, 4096), (1, 4096), (2, 4096), (1 << 25, 4096), (usize::MAX, 4096), (1 << 63, 4096), (1 << 57, 4096)] {
                 let (ours, theirs) = sockets();
@@ -186,14 +186,15 @@ attack! {
                 peer.packet(&handshake::open(1, cells as u64), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
                 bad_peer(channel.try_recv());
             }
-            // Of lanes in an arena.
+            // The memory of an arena.
             for (lanes, cells, len) in [(5, 4, 4 * lane_size(4)), (u32::MAX, 4, 4096), (1, 1 << 24, 4096), (u32::MAX, 1 << 31, 4096), (0, 4, 4096), (1, 0, 4096),
                 (1, 5, 4096), (1, 2, 4096), (1 << 30, 1 << 24, 1 << 20), (1, u32::MAX, 4096)] {
                 let (mut peer, channel) = meet();
                 peer.packet(&Packet::arena(1, 1, lanes, cells, 0), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
                 assert!(verdict(&mut peer, &channel).is_some(), "{lanes} lanes of {cells} cells in {len} bytes");
             }
-            // Of a ring that grows, which is as large as its memory: that must be a ring's size, and larger.
+            // The memory of a ring that grows. The ring is as large as its memory, so the size must be valid for a
+            // ring, and larger than before.
             for len in [1, 63, 64, 4096, 128 * CELL, 256 * CELL + 1, 257 * CELL, 300 * CELL] {
                 let result = (WAYS[1].give)(file(len, SIZE_SEALS).unwrap());
                 assert!(matches!(result, Err(Error::BadPeer(_))), "a ring of {len} bytes: {result:?}");
@@ -214,7 +215,7 @@ attack! {
             for len in [(1usize << 31) + (1 << 20), 1 << 41, 1 << 47, 1 << 62] {
                 refused_by_all(&format!("memory of {len} bytes"), |way| {
                     let seals = if way.immutable { SIZE_SEALS | SealFlags::WRITE } else { SIZE_SEALS };
-                    // A table may have anything in it that a process has.
+                    // A table may contain any bytes that a process has.
                     (way.name != "table" || len > 1 << 40).then(|| file(len, seals).unwrap())
                 });
             }
@@ -297,7 +298,7 @@ attack! {
                 assert_eq!(rustix::io::pwrite(&anew, b"x", 0), Err(Errno::PERM));
                 assert_eq!(ftruncate(&anew, 0), Err(Errno::PERM));
                 assert_eq!(fcntl_add_seals(&anew, SealFlags::WRITE), Err(Errno::PERM));
-                // SAFETY: a mapping at an address that the kernel chooses, which nobody uses if it is made.
+                // SAFETY: the kernel chooses the address; the mapping is not used even if it is made.
                 let mapped = unsafe {
                     let (read, write) = (rustix::mm::ProtFlags::READ, rustix::mm::ProtFlags::WRITE);
                     rustix::mm::mmap(std::ptr::null_mut(), 4096, read | write, rustix::mm::MapFlags::SHARED, &anew, 0)
@@ -337,7 +338,7 @@ attack! {
 
 fn file_of_kind(kind: &str, len: usize) -> Option<OwnedFd> {
     let secret = || {
-        // SAFETY: a system call without pointers, and a descriptor that it has just made.
+        // SAFETY: the system call takes no pointers, and has just made the descriptor.
         unsafe {
             let fd = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
             (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
@@ -413,7 +414,7 @@ attack! {
         alone_with_bystander(|| {
             let (peer, channel) = meet_with(&Options::new().peer_memory(1 << 28));
             let claim = file(1 << 27, SIZE_SEALS).unwrap();
-            // As many as a socket holds, several times.
+            // Several times as many as a socket holds.
             let mut sent = 0;
             while sent < 1000 {
                 match peer.packet(&Packet::block(peer.token, sent, sent, 0), &[claim.as_fd()]) {
@@ -483,7 +484,7 @@ attack! {
                     assert_eq!(to.recv_by(SOON).unwrap().bytes(), &secrets[..len]);
                 }
             }
-            // In front of a message, and behind it, stand other bytes of the victim's.
+            // Other bytes of the victim stand before a message and behind it.
             let mut buffer = secrets.clone();
             for len in [0, 1, 7, 8, 9, 55, 56, 57, 63, 64, 65, 120, 255, 256, 4000, 70_000, 100_001] {
                 buffer[4096..4096 + len].fill(b'-');
@@ -497,7 +498,7 @@ attack! {
                 room.bytes().copy_from_slice(message);
                 room.commit(Deadline::NOW).unwrap();
                 for _ in 0..6 {
-                    // What came sealed is read as a whole, padding and all.
+                    // Sealed memory is read as a whole, with its padding.
                     peer.pump().unwrap();
                     for (_, descriptors) in &peer.arrived {
                         for fd in descriptors {
@@ -522,8 +523,8 @@ fn with_something_behind(len: usize) -> OwnedFd {
     ftruncate(&fd, len as u64).unwrap();
     let pages = len.next_multiple_of(4096);
     assert!(len < pages);
-    // SAFETY: a mapping at an address that the kernel chooses, of pages that the file has; nobody else uses it, and nothing does
-    // after it is unmapped.
+    // SAFETY: the kernel chooses the address of the mapping, whose pages the file has. Only this function uses it,
+    // and not after it is unmapped.
     unsafe {
         let (read, write) = (rustix::mm::ProtFlags::READ, rustix::mm::ProtFlags::WRITE);
         let base = rustix::mm::mmap(std::ptr::null_mut(), pages, read | write, rustix::mm::MapFlags::SHARED, &fd, 0);

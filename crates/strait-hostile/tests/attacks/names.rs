@@ -255,7 +255,8 @@ attack! {
         let pidfd = channel.peer_pidfd().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        // The descriptor stays that of the dead, and none can be had of the number any more, though the socket is open here.
+        // The descriptor still stands for the dead process. No new descriptor can be opened by its number, though the
+        // socket is open here.
         let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 })).unwrap(), 1);
         assert!(channel.peer_pidfd().is_err());
@@ -288,7 +289,7 @@ attack! {
         assert_eq!(seen.lock().unwrap().iter().map(|peer| peer.pid).collect::<Vec<_>>(), [Some(child.id())]);
         child.kill().unwrap();
         child.wait().unwrap();
-        // One says open packet, another sends a connect request.
+        // One process sends the handshake, another one the connect request.
         drop(listener);
         let listener = directory.listen("another").unwrap();
         let socket = call(listener.path());
@@ -310,12 +311,12 @@ attack! {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
         let socket = call(listener.path());
-        // SAFETY: a system call without pointers.
+        // SAFETY: the system call takes no pointers.
         let unshare = || match unsafe { libc::unshare(libc::CLONE_NEWUSER) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         };
-        // Not every kernel lets everybody have namespaces; then this shows nothing.
+        // Some kernels permit namespaces only to root; then this test shows nothing.
         // SAFETY: as above, in a process that ends right after.
         let allowed = unsafe {
             match libc::fork() {
@@ -363,7 +364,8 @@ attack! {
                     _ => {}
                 }
                 kept.push(socket);
-                // What is counted here is both sides' of what is kept, and the listener's places.
+                // The count includes the descriptors of both sides for connections that are retained, and the
+                // listener's pending connections.
                 if n % 500 == 499 {
                     let channel = in_time("connecting", || directory.connect("name").unwrap());
                     channel.send(b"in").unwrap();
@@ -385,7 +387,7 @@ attack! {
         let spare = file_with(b"x");
         let refuse = |reason: u64| Packet { kind: kind::REFUSE, fields: [handshake::MAGIC | reason, 1, 1], ..Packet::default() };
         let welcome = Packet { kind: kind::ACCEPT, ..Packet::default() };
-        // Packets, and how many descriptors beside each.
+        // Packets, and the number of descriptors attached to each.
         type Packets = Vec<(Vec<u8>, usize)>;
         let answers: [(&str, Packets); 8] = [
             ("nothing", vec![]),

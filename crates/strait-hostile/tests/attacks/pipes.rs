@@ -121,7 +121,7 @@ attack! {
                 assert_eq!(bad_peer(offered.map(|(handle, _)| handle)), "an invalid handle table");
             });
         }
-        // More than there may be of a peer's memory is not mapped.
+        // Memory beyond the limit of the peer is not mapped.
         on_a_victim(|mut peer, channel| {
             let memory = file(BUFFER + 8192, SIZE_SEALS).unwrap();
             let offered = offer(&mut peer, &channel, Claim { capacity: 1 << 40, ..HONEST }, Some(&memory));
@@ -139,7 +139,7 @@ attack! {
                 let (consumer, memory, _arena) = consumer(&mut peer, &channel, claim);
                 memory.word64(WRITTEN).store(value, SeqCst);
                 bad_peer(consumer.try_read(&mut [0; 100]));
-                // And it stays so.
+                // The result stays the same.
                 memory.word64(WRITTEN).store(6, SeqCst);
                 bad_peer(consumer.try_read(&mut [0; 100]));
                 bad_peer(consumer.begin_read(Deadline::NOW).map(|_| ()));
@@ -153,7 +153,7 @@ attack! {
                 bad_peer(producer.try_write(&[0; 8192]));
             });
         }
-        // One that goes back.
+        // A counter that goes back.
         on_a_victim(|mut peer, channel| {
             let (consumer, memory, _arena) = consumer(&mut peer, &channel, HONEST);
             memory.word64(WRITTEN).store(100, SeqCst);
@@ -201,7 +201,7 @@ attack! {
                         let mut numbers = Numbers(seed);
                         let mut written = 0;
                         while !stop.load(SeqCst) {
-                            // Often nearly right, so that it goes on.
+                            // The value is often nearly right, so that the pipe goes on.
                             written += numbers.next() % 100;
                             memory.word64(WRITTEN).store(written, SeqCst);
                             memory.word64(TAKEN).store(numbers.nasty(), SeqCst);

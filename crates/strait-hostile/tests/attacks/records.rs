@@ -65,7 +65,7 @@ attack! {
                             Ok(received) => {
                                 small += 1;
                                 let len = received.len();
-                                // Of a length that is written byte by byte any mixture may be seen.
+                                // A length that is written byte by byte may be read as any mixture.
                                 assert!(buffer[..len].iter().all(|byte| *byte == 7), "{len} bytes");
                                 break;
                             }
@@ -194,7 +194,7 @@ attack! {
                         let mut numbers = Numbers(seed);
                         while !over.load(SeqCst) {
                             let memory = &shared[numbers.below(shared.len())];
-                            // Most in the control blocks, and in the first cells.
+                            // Most changes are in the control blocks and in the first cells.
                             let reach = if numbers.below(4) == 0 { memory.len() / 8 } else { memory.len().min(2048) / 8 };
                             let word = memory.word64(numbers.below(reach) * 8);
                             match numbers.below(3) {
@@ -324,7 +324,7 @@ attack! {
             let scribbled = peer.writer.ring.clone();
             for n in 0..2000u32 {
                 let len = numbers.below(300);
-                // The victim wrote credit and taken of the ring that it reads; and who sleeps is its word too.
+                // The victim writes *credit*, *taken* and *sleeping* of the ring that it reads.
                 scribbled.credit().store(numbers.nasty(), SeqCst);
                 scribbled.taken().store(numbers.nasty(), SeqCst);
                 scribbled.sleeping().store(numbers.nasty() as u32 & !3, SeqCst);
@@ -336,7 +336,7 @@ attack! {
                 peer.writer.pad_for(len);
                 peer.writer.put(header(kind::MESSAGE, len, 0), &bytes);
                 assert_eq!(channel.try_recv().unwrap().bytes(), bytes);
-                // Headers behind the victim's position, and those of what it has sent and we have read.
+                // Headers behind the victim's position, and headers of records that it sent and the peer has read.
                 let position = peer.reader.as_ref().unwrap().position;
                 theirs.header(position + theirs.count() - 1).store(numbers.nasty(), SeqCst);
                 channel.try_send(&bytes).unwrap();
@@ -362,7 +362,7 @@ attack! {
                     assert!(matches!(error, Error::BadPeer(_)), "{claim}: {error:?}");
                 }
             }
-            // It shrinks.
+            // The credit shrinks.
             let (mut peer, channel) = meet_with(&Options::new().ring(1024).ring_max(1024));
             for _ in 0..20 {
                 channel.try_send(&[1; 100]).unwrap();
@@ -371,7 +371,7 @@ attack! {
             peer.reader.as_ref().unwrap().ring.credit().store(2, SeqCst);
             let error = (0..100).find_map(|_| channel.try_send(&[2; 100]).err()).unwrap().error;
             assert!(matches!(error, Error::BadPeer(_)), "{error:?}");
-            // Something stands where the next record is to go.
+            // The peer writes where the victim's next record will be.
             for word in [header(kind::MESSAGE, 8, 0), header(kind::FROZEN, 0, 0), header(kind::PAD, 8, 0), 1, u64::MAX, 77 << 32] {
                 let (peer, channel) = meet();
                 peer.reader.as_ref().unwrap().ring.header(0).store(word, SeqCst);
@@ -437,11 +437,11 @@ attack! {
                 peer.writer.put(header, &payload);
                 peer.send(b"behind it").unwrap();
                 bad_peer(channel.try_recv());
-                // And it stays so.
+                // The result stays the same.
                 bad_peer(channel.try_recv());
                 assert!(channel.is_readable());
             }
-            // A block of a number that there is not, whose memory was sent.
+            // A block whose number is too high, and whose memory was sent.
             for id in [64, 1000, 1 << 32, u64::MAX] {
                 let (mut peer, channel) = meet();
                 let memory = file(BLOCK_PAYLOAD + 10, SIZE_SEALS).unwrap();
@@ -460,26 +460,26 @@ attack! {
             let file = file_with(b"x");
             let two = [file.as_fd(); 2];
             let send = |peer: &RawPeer, sequence: u64, part: u64, count: usize| peer.packet(&Packet::handles(peer.token, sequence, part, count), &two[..count]).unwrap();
-            // Those of earlier and later messages are not this one's.
+            // Handles of earlier and later messages do not belong to this message.
             for sequence in [0, 2, 1000, u64::MAX] {
                 let (mut peer, channel) = meet();
                 send(&peer, sequence, 0, 2);
                 peer.writer.put(header(kind::MESSAGE, 0, 2), b"");
                 bad_peer(channel.try_recv());
             }
-            // Another ring's are not either.
+            // Handles of another ring do not belong to this message.
             let (mut peer, channel) = meet();
             peer.packet(&Packet::handles(peer.token + 1, 1, 0, 2), &two).unwrap();
             peer.writer.put(header(kind::MESSAGE, 0, 2), b"");
             bad_peer(channel.try_recv());
-            // More, or fewer, than the message has.
+            // More handles, or fewer, than the message has.
             for count in [1, 3] {
                 let (mut peer, channel) = meet();
                 send(&peer, 1, 0, 2);
                 peer.writer.put(header(kind::MESSAGE, 0, count), b"");
                 bad_peer(channel.try_recv());
             }
-            // Out of their turn.
+            // Parts out of order.
             for parts in [&[1][..], &[0, 2], &[0, 1, 1], &[u64::MAX], &[0, u64::MAX]] {
                 let (mut peer, channel) = meet();
                 for part in parts {
@@ -487,7 +487,7 @@ attack! {
                 }
                 assert_eq!(verdict(&mut peer, &channel), Some("handles out of order"));
             }
-            // Twice: the message has them once. Taken back: they are gone.
+            // Handles that are sent twice arrive once. Retracted handles do not arrive.
             let (mut peer, channel) = meet();
             send(&peer, 1, 0, 1);
             send(&peer, 1, 0, 1);
@@ -525,7 +525,7 @@ fn flood(peer: &RawPeer, channel: Channel, most: usize, send: impl Fn(u64) -> st
         assert!(sent < 200_000, "it takes in whatever comes");
     }
     drop(channel);
-    // Some are closed in the background.
+    // Some descriptors are closed in the background.
     let begin = Instant::now();
     while descriptors() > before {
         assert!(begin.elapsed() < SOON, "{} of {before}", descriptors());
@@ -541,7 +541,7 @@ attack! {
         on_a_victim(|peer, channel| {
             flood(&peer, channel, 10_000, |n| peer.packet(&Packet::handles(u128::from(n), n, 0, 200), &[file.as_fd(); 200]));
         });
-        // Empty ones count as well, and pieces of memory.
+        // Empty packets count as well, and so do pieces of memory.
         on_a_victim(|peer, channel| {
             flood(&peer, channel, 10, |n| peer.packet(&Packet::handles(u128::from(n), n, 0, 0), &[]));
         });

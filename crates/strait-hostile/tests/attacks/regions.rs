@@ -58,7 +58,7 @@ attack! {
                 assert_eq!(reason, "a region that is not a memfd of sealed size", "{what}");
             });
         }
-        // Of huge pages, where there can be any: a mapping of one could fault.
+        // Memory of huge pages, if there are any: a mapping of such memory could fault.
         on_a_victim(|mut peer, channel| {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::ALLOW_SEALING;
             let Ok(huge) = rustix::fs::memfd_create("hostile", flags) else { return };
@@ -96,7 +96,7 @@ attack! {
             peer.send_ends(b"", 1, &Table::of_region(8192), &[]).unwrap();
             bad_peer(channel.try_recv());
         });
-        // One that lies in a message that an end has not received.
+        // A region in a backlog message of an end.
         on_a_victim(|mut peer, channel| {
             let arena = Arena::new(1, 1 << 72, 4, 4).unwrap();
             peer.packet(&arena.packet(0), &[arena.memory.fd()]).unwrap();
@@ -119,7 +119,7 @@ attack! {
                 let region = offer(&mut peer, &channel, memory.fd(), 8192).unwrap();
                 assert_eq!(region.view(..).unwrap_err(), Error::NotSealed);
                 assert_eq!(region.copy_on_write(..).unwrap_err(), Error::NotSealed);
-                // What the peer writes is seen; and what is read of it is a copy.
+                // The victim sees what the peer writes, and a read returns a copy.
                 let map = region.map(..).unwrap();
                 memory.word64(0).store(7, SeqCst);
                 let mut seen = [0; 8];
@@ -142,7 +142,7 @@ attack! {
             assert!(rustix::io::pwrite(&fd, &[6], 0).is_err());
             let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             assert!(rustix::fs::fallocate(&fd, hole, 0, 4096).is_err());
-            // What it maps now is for reading only.
+            // The mappings that the peer makes from now on are read-only.
             drop(Memory::map(fd).unwrap());
             assert_eq!(view[..], [5; 8192]);
         });
@@ -151,7 +151,7 @@ attack! {
 
 attack! {
     a08_an_open_file_that_others_have_too_still_takes_what_is_written {
-        // The victim's own, which it has sent: the receiver has the same open file.
+        // A region that the victim made and sent: the receiver has the same open file.
         on_a_victim(|mut peer, channel| {
             let region = Region::new(8192).unwrap();
             channel.try_send(Outgoing::new(b"").handle(region.clone())).unwrap();
@@ -160,12 +160,12 @@ attack! {
                 set_flags(&received, flags);
                 assert_can_be_written(&region);
             }
-            // What is forbidden still is.
+            // Writers stay forbidden.
             set_flags(&received, OFlags::APPEND);
             rustix::fs::fcntl_add_seals(&received, SealFlags::FUTURE_WRITE).unwrap();
             assert_eq!(region.write_at(b"x", 0), Err(Error::ReadOnly));
         });
-        // One that the peer has made.
+        // A region that the peer made.
         on_a_victim(|mut peer, channel| {
             let fd = file(8192, SealFlags::SHRINK | SealFlags::GROW).unwrap();
             set_flags(&fd, OFlags::APPEND);
@@ -180,12 +180,13 @@ attack! {
     a08_a_lease_on_a_region_holds_up_nobody {
         on_a_victim(|mut peer, channel| {
             let file = file(8192, SIZE_SEALS).unwrap();
-            // The kernel gives a lease on an open file that has a count of writers: one that was opened, not made.
+            // The kernel gives a lease only on a file that was opened by path, since such a file has a count of
+            // writers.
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
             drop(file);
             let region = offer(&mut peer, &channel, &opened, 8192).unwrap();
-            // SAFETY: no memory is involved; the signal that says that somebody waits is ignored.
+            // SAFETY: the call takes no pointers; the signal that says that a process waits is ignored.
             let leased = unsafe {
                 libc::signal(libc::SIGIO, libc::SIG_IGN);
                 libc::fcntl(opened.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)

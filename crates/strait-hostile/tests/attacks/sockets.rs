@@ -69,7 +69,7 @@ const TAMPERINGS: &[(Tampering, Then, Then)] = {
     &[
         (Option(libc::SO_PASSCRED, 1), Works, Ends),
         (Option(SO_PASSPIDFD, 1), Works, Ends),
-        // Without a security module there is nothing to tell.
+        // Without a security module the kernel has no label to send.
         (Option(libc::SO_PASSSEC, 1), Works, Either),
         (Option(libc::SO_TIMESTAMP, 1), Works, Ends),
         (Option(libc::SO_TIMESTAMPNS, 1), Works, Ends),
@@ -121,7 +121,7 @@ impl Tampering {
                     libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), 4)
                 }
                 Self::Time(option) => {
-                    // Long, in the units of each of them.
+                    // A long time, in the unit of each option.
                     let value = [3600i64; 2];
                     let len = if option == libc::SO_LINGER { 8 } else { 16 };
                     libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), len)
@@ -160,7 +160,7 @@ fn outcome(peer: &mut RawPeer, channel: &Channel, what: &str) -> Then {
         }
     };
     if sent.is_err() {
-        // The peer's own trouble, by which nobody here may wait or compute for long.
+        // The failure is the peer's own; no thread here may wait or compute long because of it.
         let waited = without_spinning(what, || channel.recv_by(WAITED).map(drop));
         return if waited == Err(Error::TimedOut) { Then::Works } else { Then::Ends };
     }
@@ -205,7 +205,7 @@ attack! {
                             }
                             outcome(&mut peer, &channel, &what)
                         }
-                        // It was at an end before it began.
+                        // The link ended before it was open.
                         (Err(Error::PeerClosed), _) | (_, Err(_)) => Then::Ends,
                         (Err(error), Ok(_)) => panic!("{what}: {error}"),
                     };
@@ -241,7 +241,7 @@ attack! {
                 let mut events = Vec::new();
                 without_spinning(&what, || set.wait(&mut events, WAITED)).unwrap();
                 if events.iter().any(|event| event.key() == 1) {
-                    // Its peer cannot send, or there is an end to it.
+                    // The peer cannot send, or the link ends.
                     assert!(matches!(channel.try_recv(), Err(Error::BadPeer(_) | Error::PeerClosed)), "{what}");
                     set.remove(&channel).unwrap();
                 }
@@ -334,7 +334,7 @@ attack! {
                 wire::send(&pending, b"", &[]).unwrap();
                 let accepted = without_spinning("accepting", || listener.accept_by(WAITED));
                 assert_eq!(accepted.map(drop).unwrap_err(), Error::TimedOut);
-                // It has been sent away.
+                // The pending connection was refused.
                 let told = wire::receive(&pending).map(|_| ()).map_err(|error| error.kind());
                 assert_eq!(told, Err(std::io::ErrorKind::UnexpectedEof), "greeted: {greets}");
             }
@@ -364,7 +364,7 @@ attack! {
                 without_spinning("waiting", || set.wait(&mut events, SOON)).unwrap();
                 assert_eq!(events[0].key(), 1);
                 match channel.try_recv() {
-                    // What was asked for finds no room behind the descriptor, and then does no harm.
+                    // The additional data finds no room behind the descriptor, and then does no harm.
                     Ok(message) => assert_eq!((option, message.bytes()), (SO_PASSPIDFD, &[2; 100][..])),
                     refused => drop(bad_peer(refused)),
                 }

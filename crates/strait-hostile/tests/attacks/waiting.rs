@@ -115,7 +115,7 @@ attack! {
             rustix::fs::fcntl_setfl(&same, OFlags::empty()).unwrap();
             for round in 0..2 {
                 let play = || {
-                    // With nothing to receive, and with a socket that is full.
+                    // Once with nothing to receive, and once with a full socket.
                     in_time("receiving", || assert_eq!(channel.recv_by(Deadline::NOW).unwrap_err(), Error::WouldBlock));
                     in_time("looking", || channel.is_peer_closed());
                     let file = file_with(b"x");
@@ -152,7 +152,7 @@ attack! {
                         while channel.try_send(&[1; 30]).is_ok() {}
                         in_time("sending", || assert_eq!(channel.send_by(b"", Duration::from_millis(25)).unwrap_err().error, Error::TimedOut));
                     });
-                    // Pinned once, and never touched again, it delays nothing either.
+                    // A word that is set once, and never changed again, delays nothing either.
                     std::thread::scope(|scope| {
                         let receiver = scope.spawn(|| channel.recv_by(SOON).map(|message| message.bytes().len()));
                         std::thread::sleep(Duration::from_millis(1));
@@ -196,7 +196,8 @@ attack! {
                 })
             };
             for value in 0..8 {
-                // A host that stops this machine for a moment may count that as this thread's, but does not do so each time.
+                // If the host stops this virtual machine for a moment, that may count as time of this thread, but not
+                // each time.
                 let most = Duration::from_millis(100);
                 assert!((0..5).any(|_| time_used(value) < most), "with {value}: most of the time, each time");
             }
@@ -321,7 +322,7 @@ attack! {
     /// The peer wakes a thread on the word of the ready bitmap again and again without changing the word. Such
     /// wake-ups count as idle too.
     a20_wake_ups_by_a_word_that_stays_as_it_is {
-        // Where the kernel refuses this call, nobody sleeps there.
+        // If the kernel refuses this call, no thread sleeps on that word.
         let asked = futex::waitv(&[], futex::WaitvFlags::empty(), None, rustix::time::ClockId::Monotonic);
         if asked != Err(rustix::io::Errno::INVAL) {
             return;
@@ -428,7 +429,7 @@ attack! {
             let (stalled, busy) = (ends.next().unwrap(), ends.next().unwrap());
             while stalled.try_send(&[1; 500]).is_ok() {}
             while stalled.try_send(strait::Outgoing::new(&[1; 100_000]).handle(file_with(b"x"))).is_ok() {}
-            // A record of which only the header is missing, and one that refers to what never comes.
+            // A record of which only the header is missing, and a record whose attachments are never sent.
             Writer::new(lanes[0].ring(1)).place(0, b"half");
             assert_eq!(stalled.try_recv().unwrap_err(), Error::WouldBlock);
             let mut reader = Reader::new(lanes[1].ring(0));
@@ -449,7 +450,7 @@ attack! {
     a25_a_writer_that_stops_in_the_middle {
         on_a_victim(|mut peer, channel| {
             for n in 0..100u8 {
-                // All of a message is there but the one word that commits it.
+                // All of a message is written except the one word that commits it.
                 peer.writer.pad_for(20);
                 peer.writer.place(0, &[n; 20]);
                 in_time("receiving", || assert_eq!(channel.try_recv().unwrap_err(), Error::WouldBlock));
