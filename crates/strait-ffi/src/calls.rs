@@ -28,12 +28,12 @@ pub struct strait_replier {
     answered: bool,
 }
 
-/// Turns an end of a channel into an end for calls. The other end must be turned into one, too. From then on nothing
+/// Turns an end of a channel into a call end. The other end must be turned into one, too. From then on nothing
 /// else may be sent or received on the channel.
 ///
 /// If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns that. Function
 /// calls of other threads on the channel fail with `STRAIT_MOVED`; those that wait fail at once. Fails with
-/// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the end for calls, which the
+/// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the call end, which the
 /// caller owns, or `NULL` on failure. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_end_over(
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn strait_call_end_over(
     })
 }
 
-/// Frees an end for calls. The channel closes once the repliers of all received requests are freed, too. Ignores
+/// Frees a call end. The channel closes once the repliers of all received requests are freed, too. Ignores
 /// `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_end_free(end: *mut strait_call_end) {

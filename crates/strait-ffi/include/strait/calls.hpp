@@ -38,7 +38,7 @@ class CallEnd {
 public:
     explicit CallEnd(strait_call_end *end) noexcept : end_(end) {}
 
-    // Turns an end of a channel into an end for calls. If this succeeds, it takes the channel.
+    // Turns an end of a channel into a call end. If this succeeds, it takes the channel.
     static result<CallEnd> over(Channel &&channel) {
         strait_call_end *end = nullptr;
         if (const auto status = strait_call_end_over(channel.get(), &end); status != STRAIT_OK) {

@@ -1098,17 +1098,17 @@ strait_status strait_view_forward(struct strait_view *view,
 // Frees a view, which makes room for the sender, and closes the handles that were not taken. Ignores `NULL`.
 void strait_view_free(struct strait_view *view);
 
-// Turns an end of a channel into an end for calls. The other end must be turned into one, too. From then on nothing
+// Turns an end of a channel into a call end. The other end must be turned into one, too. From then on nothing
 // else may be sent or received on the channel.
 //
 // If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns that. Function
 // calls of other threads on the channel fail with `STRAIT_MOVED`; those that wait fail at once. Fails with
-// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the end for calls, which the
+// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the call end, which the
 // caller owns, or `NULL` on failure. Does not block.
 strait_status strait_call_end_over(struct strait_channel *channel,
                                    struct strait_call_end **end);
 
-// Frees an end for calls. The channel closes once the repliers of all received requests are freed, too. Ignores
+// Frees a call end. The channel closes once the repliers of all received requests are freed, too. Ignores
 // `NULL`. Does not block.
 void strait_call_end_free(struct strait_call_end *end);
 
