@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use strait::{Channel, Error, Listener};
+use strait::{Channel, Error, Listener, Resource};
 
 use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
 use crate::walker::Walker;
@@ -169,7 +169,13 @@ fn keep_door(process: &'static Process) {
 
 /// Returns whether a shortage explains the error of a call, before which `over` shortages were over.
 pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
-    judge::is_shortage(error) && process.life.is_short_since(over)
+    judge::is_shortage(error) && (process.life.is_short_since(over) || has_few_left(error))
+}
+
+/// Whether the library says that this process has few descriptors left, and it has: processes that introduce each other again and
+/// again have very many.
+fn has_few_left(error: Error) -> bool {
+    error == Error::LimitReached(Resource::Descriptors) && own::descriptors() as u64 > own::descriptors_in_plenty() / 2
 }
 
 fn look_what_is_left(process: &Process, before: &Possessions, memory: (u64, Vec<u64>)) {
