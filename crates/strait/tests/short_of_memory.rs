@@ -16,6 +16,7 @@ fn child() {
     common::play(&[
         ("drops handles", drops_handles),
         ("closes an end", closes_an_end),
+        ("closes an end with few descriptors", closes_an_end_with_few_descriptors),
         ("has an end", has_an_end),
         ("waits for an end", waits_for_an_end),
         ("holds an end", holds_an_end),
@@ -186,6 +187,49 @@ fn drop_message_with_end(files: &[File]) {
     assert_eq!(to_closing.recv_by(DEADLINE).unwrap().bytes(), b"closed");
     assert_eq!(to_seeing.recv_by(DEADLINE).unwrap().bytes(), b"saw it");
     assert_eq!(carrier.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    to_closing.send(b"it is closed").unwrap();
+    drop((to_closing, to_seeing));
+    common::finish(closing);
+    common::finish(seeing);
+}
+
+/// Closes an end whose message brings an end, while few descriptors are left, so that a peer may have no more than it has here already.
+fn closes_an_end_with_few_descriptors(_: &str) {
+    limit(Resource::Nofile, Some(400));
+    let channel = parent();
+    let mut handles = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+    let _keeps_files = handles.pop().unwrap().into_channel().unwrap();
+    let end = handles.pop().unwrap().into_channel().unwrap();
+    channel.send(b"has it").unwrap();
+    let mut go = File::from(channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_fd().unwrap());
+    assert_eq!(go.read(&mut [0]).unwrap(), 0);
+    drop(go);
+    let all: Vec<File> = (0..320 - common::descriptors()).map(|_| File::open("/dev/null").unwrap()).collect();
+    drop(end);
+    drop(all);
+    limit(Resource::Nofile, None);
+    channel.send(b"closed").unwrap();
+    poll_until_told(&channel);
+}
+
+#[test]
+fn an_end_in_a_message_that_was_dropped_with_few_descriptors_left_is_closed_later() {
+    let (closing, to_closing) = spawn("closes an end with few descriptors");
+    let (seeing, to_seeing) = spawn("has an end");
+    let ((carrier, theirs), (files, their_files)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+    to_closing.send(Outgoing::new(b"").handle(theirs).handle(their_files)).unwrap();
+    assert_eq!(to_closing.recv_by(DEADLINE).unwrap().bytes(), b"has it");
+    let as_many_as_there_may_be = (0..64).map(|_| File::open("/dev/null").unwrap().into());
+    files.send(Outgoing::new(b"").handles(as_many_as_there_may_be.collect::<Vec<Handle>>())).unwrap();
+    let (go, say) = std::io::pipe().unwrap();
+    to_closing.send(Outgoing::new(b"").handle(OwnedFd::from(go))).unwrap();
+    let (one, other) = Channel::pair().unwrap();
+    to_seeing.send(Outgoing::new(b"").handle(other)).unwrap();
+    assert_eq!(to_seeing.recv_by(DEADLINE).unwrap().bytes(), b"has it");
+    carrier.send_by(Outgoing::new(b"nobody reads this").handle(one), DEADLINE).unwrap();
+    drop(say);
+    assert_eq!(to_closing.recv_by(DEADLINE).unwrap().bytes(), b"closed");
+    assert_eq!(to_seeing.recv_by(DEADLINE).unwrap().bytes(), b"saw it");
     to_closing.send(b"it is closed").unwrap();
     drop((to_closing, to_seeing));
     common::finish(closing);

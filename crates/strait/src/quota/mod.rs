@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use crate::error::Error;
+use crate::os::epoll;
 use crate::os::fd_reaper::PacketRemoval;
 use crate::os::fork::{Born, PerProcess};
 use crate::peer::Peer;
@@ -394,6 +395,11 @@ fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
     let most = descriptor_limit(highest);
     (highest >= few_of(most)).then_some(most)
+}
+
+/// Returns whether few descriptors are left now, so that peers may have fewer here than usual. Opens one to find out.
+pub(crate) fn has_few_descriptors() -> bool {
+    epoll::wake_fd().map_or(true, |newest| few_are_left(&[newest]).is_some())
 }
 
 /// Returns the lowest descriptor number at which few descriptors are left: three quarters of the limit `most`.

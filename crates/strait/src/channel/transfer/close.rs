@@ -8,9 +8,10 @@ use crate::channel::receiver::Rx;
 use crate::channel::sender::Tx;
 use crate::channel::{Channel, End};
 use crate::deferred;
-use crate::error::Error;
+use crate::error::{Error, Resource};
 use crate::lane::waiter;
 use crate::os::fault;
+use crate::quota;
 use crate::ring::{Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
@@ -29,12 +30,20 @@ const CLOSE_THING: usize = 64;
 /// Returns whether the error comes from a shortage of descriptors, memory or threads in this process. Only a close that
 /// failed with such an error is tried again: a peer could cause the other errors without end.
 fn is_ours(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::NoDescriptors
-            | Error::NoMemory { .. }
-            | Error::System { code: libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM, .. }
-    )
+    match error {
+        Error::NoDescriptors | Error::NoMemory { .. } => true,
+        Error::System { code, .. } => [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM].contains(code),
+        _ => false,
+    }
+}
+
+/// Returns the error, or [`Error::NoDescriptors`] if the limit of a peer was reached that is lower because this process has few
+/// descriptors left.
+fn shortage_behind(error: Error) -> Error {
+    match error {
+        Error::LimitReached(Resource::Descriptors) if quota::has_few_descriptors() => Error::NoDescriptors,
+        error => error,
+    }
 }
 
 impl Drop for Channel {
@@ -91,7 +100,7 @@ impl End {
         // do not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was
         // leaked and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
-        let failure = self.close_tx(&mut tx).err();
+        let failure = self.close_tx(&mut tx).err().map(shortage_behind);
         let (ends, error) = self.close_rx(&mut rx, limit);
         let failure = failure.filter(is_ours).or(error.filter(is_ours));
         if failure.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
@@ -117,7 +126,7 @@ impl End {
                 Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
                     *limit = limit.saturating_sub(CLOSE_MARK);
                     if let Err(error) = self.follow_mark(rx, record) {
-                        stopped = Some(error);
+                        stopped = Some(shortage_behind(error));
                         break;
                     }
                 }
@@ -126,7 +135,7 @@ impl End {
                     *limit = limit.saturating_sub(1 + CLOSE_THING * things);
                     // Handles and blocks are released one by one; the rest is released with the link.
                     let payload = self.payload(rx, record);
-                    match self.arrived(rx, record) {
+                    match self.arrived(rx, record).map_err(shortage_behind) {
                         Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
                         // This shortage will pass, and other processes wait at the other ends of the ends in this
                         // message: the close is tried again.
@@ -162,7 +171,8 @@ impl End {
                     }
                     None => {
                         // If the link ends with this end, or has ended, the peer learns of the close from that.
-                        stopped = (rx.lane.current_link().has_other_uses() && !rx.lane.is_down()).then_some(error);
+                        stopped = (rx.lane.current_link().has_other_uses() && !rx.lane.is_down())
+                            .then(|| shortage_behind(error));
                         break;
                     }
                 },
