@@ -16,7 +16,7 @@ pub(crate) const STREAMS: usize = 16;
 /// The number of bytes of text that a process can write into its [`Life`].
 const TEXT: usize = 64 << 10;
 
-/// How far a stream (the messages sent by one end of a channel, wherever the end moves) has come.
+/// The progress of a stream: of the messages sent by one end of a channel, even if the end moves.
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// The number of messages that a sender tried to send, counted before each call.

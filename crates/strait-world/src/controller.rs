@@ -229,8 +229,8 @@ impl World {
         self.settle()
     }
 
-    /// Has the processes receive everything, check their lone ends, close everything and end, and watches them
-    /// meanwhile.
+    /// Ends the world: has the processes receive everything, check the ends whose other ends are gone, close
+    /// everything and exit. Watches them meanwhile.
     fn settle(&mut self) -> Result<(), Wrong> {
         self.ledger.set_phase(Phase::Drain);
         self.all_come_to(Phase::Drain)?;
@@ -283,8 +283,8 @@ impl World {
         }
     }
 
-    /// Returns an end at which a message or which itself should still arrive, with a description, if there is one;
-    /// and the number of messages received so far in all.
+    /// Returns an end that is still in transit, or at which a sent message is still missing, with a description; and
+    /// the number of messages received so far by all ends.
     fn missing(&self) -> (Option<(u32, String)>, u64) {
         let mut missing = None;
         let mut all = 0;

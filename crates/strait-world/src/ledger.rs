@@ -29,11 +29,11 @@ const TEXT: usize = 8 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Phase {
-    /// The processes do anything.
+    /// The processes take steps of all kinds.
     Run,
     /// The processes receive what is there, and send nothing.
     Drain,
-    /// The processes check that each end whose other end is gone says so.
+    /// The processes check that each end whose other end is gone returns *peer closed*.
     Lone,
     /// The processes drop everything and end.
     Close,

@@ -268,8 +268,8 @@ impl Walker {
         }
     }
 
-    /// Returns whether the other end is gone, after a call on this end said so. The process that lost the other end
-    /// records that a little later, and may be stopped before, so this waits for a while.
+    /// Returns whether the other end is gone, after a call on this end returned *peer closed*. The process that lost
+    /// the other end records that a little later, and may be stopped before, so this waits for a while.
     fn is_other_gone(&self, end: u32) -> bool {
         let (ledger, there, begin) = (self.process.ledger, other(end), Instant::now());
         loop {
@@ -763,7 +763,7 @@ impl Walker {
         }
     }
 
-    /// Asks an end for its state, and checks whether the other end is gone if this one says so.
+    /// Asks an end for its state. If the end says that its peer is closed, checks that the other end is gone.
     fn look(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
         let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
@@ -1134,7 +1134,7 @@ impl Walker {
         }
     }
 
-    /// Checks that each end whose other end is gone says so, and that no other end does.
+    /// Checks that each end whose other end is gone returns *peer closed*, and that no other end does.
     fn see_that_lone_ends_say_so(&mut self) {
         for at in (0..self.held.len()).rev() {
             let end = self.held[at].end;

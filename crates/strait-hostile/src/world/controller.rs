@@ -270,7 +270,7 @@ impl<'a> Round<'a> {
         Ok(Self { run, number, plan, ledger, victim, attacker, bystander, before, peak_before })
     }
 
-    /// Waits until `so` returns true, but not longer than `limit`. Returns whether it did.
+    /// Waits until `so` returns true, but not longer than `limit`. Returns false if `so` did not in time.
     fn until(&self, limit: Duration, so: impl Fn(&Self) -> bool) -> bool {
         let end = Instant::now() + limit;
         while !so(self) {
@@ -384,7 +384,7 @@ impl<'a> Round<'a> {
         self.watch(PHASE)
     }
 
-    /// Has the victim wait, and checks how much processor time it uses. Returns the mistake, if there is one.
+    /// Has the victim wait, and checks how much processor time it uses. Returns the first mistake, or `None`.
     fn quiet(&mut self, seen: &mut Seen) -> Option<String> {
         let number = self.ledger.begin_phase(Phase::Quiet);
         let end = Instant::now() + SOON;

@@ -834,7 +834,7 @@ attack! {
             peer.put_long_table(b"", 1, &table).unwrap();
             let message = in_time("receiving", || channel.try_recv().unwrap());
             in_time("closing", || drop(message));
-            // More lanes than the limit allows.
+            // More ends than one message may carry.
             const TOO_MANY: usize = (1 << 17) + 10;
             let arena = peer.announce(2, TOO_MANY as u32 + 1, 4, 0).unwrap();
             let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 1).message(b"", 0, &vec![AN_END; TOO_MANY]);
