@@ -32,7 +32,8 @@ pub(crate) struct Progress {
     pub(crate) cells: u64,
     /// The number of messages that the reader had received in this lane.
     pub(crate) messages: u64,
-    /// The number of blocks that the reader had released, so that the writer's pool could use them again.
+    /// The number of blocks that the receiver of the messages had released when the attempt to send failed: the
+    /// sender's pool could lend those again.
     pub(crate) blocks: u64,
 }
 

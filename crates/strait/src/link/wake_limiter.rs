@@ -136,10 +136,10 @@ impl Link {
         self.wake_limiter.is_out()
     }
 
-    /// Returns the number of packets and descriptors that one call may receive, since each packet may turn out to be
-    /// for nothing. This is the budget of idle wake-ups, but at least [`FEW_PACKETS`] and at most
-    /// [`DRAIN_LIMIT`](super::DRAIN_LIMIT). (A thread that wakes late from a pause finds a small budget, and must not
-    /// receive a thousand packets for it.)
+    /// Returns how much one call may receive from this link, as one sum: the number of packets plus the number of
+    /// descriptors with them. Each packet may turn out to be for nothing. This is the budget of idle wake-ups, but at
+    /// least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT). After a pause of the limiter the budget
+    /// is small, so that a call receives few packets.
     pub(super) fn drain_limit(&self) -> usize {
         (self.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
     }

@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-/// An action that a fuzzer has this thread run at a step.
+/// An action of a fuzzer, which this thread runs at the next hook: a place in the library where a peer could act in
+/// between.
 type Action = Box<dyn FnOnce()>;
 
 thread_local! {

@@ -39,7 +39,8 @@ mod yield_policy;
 /// in some seconds.
 const PREEMPTIONS: usize = 1;
 
-/// The channel, locks and clock of the model, in place of [`crate::call::platform`].
+/// The channel, locks and clock that the model of calls (a loom test that explores the interleavings of the threads)
+/// uses in place of [`crate::call::platform`].
 mod platform {
     use std::collections::VecDeque;
     use std::sync::Arc;

@@ -97,7 +97,8 @@ pub(super) struct PendingMove {
 }
 
 impl PendingMove {
-    /// Returns whether the mark that leads the other end to the fresh lane of this move is in the ring of `lane`.
+    /// Returns whether the mark that leads the other end to the fresh lane of this move is in the ring of `lane` that
+    /// this end reads.
     pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
         self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
     }

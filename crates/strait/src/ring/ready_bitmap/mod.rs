@@ -204,8 +204,8 @@ pub(crate) fn post<W: Words>(words: &W) -> bool {
     sleeping.load(SeqCst) == ON_WORD && sleeping.compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
-/// Announces a sleep: writes `how`, which says how a thread of the reader sleeps, to the sleep word ([`ON_WORD`], or
-/// another number). The thread must look once more before it sleeps. Returns whether this replaced the announcement of
+/// Announces a sleep: writes `how`, which says how a thread of the reader sleeps, to the sleep word ([`ON_WORD`],
+/// [`ON_SOCKET`], or 0 once it sleeps no more). A thread must look at the bitmap once more before it sleeps. Returns whether this replaced the announcement of
 /// another thread that slept on the word; if so, the caller must wake that thread.
 #[inline]
 pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {

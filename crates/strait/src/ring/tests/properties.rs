@@ -26,7 +26,8 @@ fn plain(cells: usize) -> Plain {
 enum Step {
     /// Sends a batch: for each message, its length and the number of pieces in which the payload is written.
     Send(Vec<(usize, usize)>),
-    /// Sends one message without staging it first: its length, and the number of its parts (0 for a single slice).
+    /// Sends one message without staging it first: its length in bytes, and the number of slices that
+    /// it is given in (0 for one slice that is sent by the call for a single slice).
     Push(usize, usize),
     /// Sends small messages of these lengths in one packed record.
     Pack(Vec<usize>),

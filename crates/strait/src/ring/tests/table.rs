@@ -14,7 +14,8 @@ pub(crate) trait Barrier {
     fn barrier();
 }
 
-/// No barrier: the order of the atomic operations themselves must be enough, as it is on hardware.
+/// The choice of barriers for models and tests in which the barriers of the ring do nothing: the memory orders of the
+/// atomic operations alone must be enough, as they are on the processors that the library runs on.
 #[derive(Debug)]
 pub(crate) struct InOperations;
 

@@ -230,14 +230,14 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// The model leaves out this step: a thread that has sent a packet checks whether a thread of the peer sleeps on
-    /// the word of the notification area.
+    /// A deliberate error that the model must find is the lack of this step: a thread that has sent a packet checks
+    /// whether a thread of the peer sleeps on the word of the notification area.
     Post,
-    /// The model leaves out this step: a thread that slept on the word of the notification area writes that it no
-    /// longer sleeps there.
+    /// A deliberate error that the model must find is the lack of this step: a thread that slept on the word of the
+    /// notification area writes that it no longer sleeps there.
     Leave,
-    /// The model leaves out this step: a thread that overwrites the word of the notification area wakes the thread that
-    /// sleeps on it.
+    /// A deliberate error that the model must find is the lack of this step: a thread that overwrites the word of the
+    /// notification area wakes the thread that sleeps on it.
     Take,
 }
 

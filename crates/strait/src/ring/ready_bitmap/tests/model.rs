@@ -53,8 +53,8 @@ fn notifier<B: Barrier + Send + Sync + 'static>(
     })
 }
 
-/// The reader of a model, which records which notifications it has seen. A notification is seen if its member was
-/// collected after the notifier had published something for it.
+/// The reader of a model, which records which notifications it has seen. A notification is seen if the reader took the
+/// member's bit out of the ready bitmap after the notifier had published something for it.
 struct Reader<B> {
     collector: Collector<Bitmap<B>>,
     things: Things,

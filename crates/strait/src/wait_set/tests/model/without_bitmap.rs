@@ -21,18 +21,20 @@ use crate::ring::{Word, announce, take_sleeper};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// The model leaves out this step: a peer without the notification area sends a wake packet.
+    /// A deliberate error that the model must find is the lack of this step: a peer without the notification area sends
+    /// a wake packet.
     WakePacket,
-    /// The model leaves out this step: a peer whose packet was refused puts the member's sleep word back.
+    /// A deliberate error that the model must find is the lack of this step: a peer whose packet was refused puts the
+    /// member's sleep word back.
     GiveBack,
-    /// The model leaves out this step: a peer that has sent a packet checks whether it has received the notification
-    /// area in the meantime.
+    /// A deliberate error in the model, which must be found: a peer sends a packet and then does not check whether the
+    /// notification area has reached that peer in the meantime.
     Post,
     /// The model takes two steps in the wrong order: a peer acknowledges the notification area before its own threads
     /// can see the area.
     KnownFirst,
-    /// The model leaves out this step: the reader looks at all members after a packet that it receives once the peer
-    /// has acknowledged the notification area.
+    /// A deliberate error that the model must find is the lack of this step: the reader looks at all members after a
+    /// packet that it receives once the peer has acknowledged the notification area.
     LastRound,
 }
 
