@@ -24,3 +24,21 @@ fn check(cases: Vec<Case>) {
 fn small_bounds() {
     check(catalogue::small());
 }
+
+#[test]
+#[ignore = "takes minutes"]
+fn larger_bounds() {
+    check(catalogue::large());
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn larger_bounds_for_connects() {
+    check(catalogue::large_connects());
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn larger_bounds_for_attacks() {
+    check(catalogue::large_attacks());
+}

@@ -2,8 +2,8 @@
 
 use strait_model::links::breakage::Breakage::{self, *};
 use strait_model::links::catalogue::{
-    beside_a, claimed, connected, forged, forged_release, handed_on, introduced, listener_copied, opened,
-    two_introducers, two_ways,
+    beside_a, claimed, connected, forged, forged_release, handed_on, idle_introducer, introduced, listener_copied,
+    opened, two_introducers, two_links, two_ways,
 };
 use strait_model::links::configuration::{Attack, Configuration};
 use strait_model::links::explore::explore_until;
@@ -42,6 +42,16 @@ fn makers_ignored_by_a_receiver() {
 #[test]
 fn makers_ignored_by_an_introducer() {
     finds(KeyWithoutMakers, HARM, two_ways());
+}
+
+#[test]
+fn naming_a_pair_over_another_link() {
+    finds(NamedOverAnyLink, HARM, two_links());
+}
+
+#[test]
+fn an_introduction_that_holds_no_link() {
+    finds(IntroductionHoldsNothing, HARM, idle_introducer());
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! What can happen next.
+//! The steps that can happen in a state.
 
 use super::breakage::Breakage;
 use super::configuration::{Attack, Configuration};
-use super::state::{A, End, Lane, LaneId, Link, Origin, Packet, Place, Process, SocketId, State, bit};
+use super::state::{A, End, Entry, Lane, LaneId, Link, Origin, Packet, Place, Process, SocketId, State, bit};
 
 /// One step of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -36,7 +36,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it happens only if somebody wants it.
+    /// Whether the step happens only if a user or the hostile process wants it.
     pub fn is_optional(self) -> bool {
         use Action::{Attack, Close, Connect, Die, Introduce, Open, Send};
         matches!(self, Introduce(..) | Open(..) | Send(..) | Close(..) | Connect(_) | Attack(..) | Die(_))
@@ -75,7 +75,7 @@ fn first_of_its_process(state: &State, at: u8) -> bool {
     state.tasks.iter().position(|task| task.process() == process) == Some(usize::from(at))
 }
 
-/// A packet waits while what it needs to be understood is still to be read elsewhere.
+/// Whether a process may receive this packet now. It first reads the packets on other sockets that explain this one.
 fn may_take(
     configuration: &Configuration,
     state: &State,
@@ -98,7 +98,7 @@ fn may_take(
             let links = state.links_of(process, state.sockets[usize::from(socket)].maker);
             links.into_iter().all(|(link, _)| drained(state, link, process))
         }
-        // What the acceptor has said on that link, and how it has answered an older connect, comes first.
+        // The packets that the acceptor sent earlier on that link come first, and its answer to an older connect.
         Packet::Reuse(lane, over) if !configuration.has(ConnectorReadsLate) => {
             state.side_of(over, process).is_none_or(|side| {
                 let half = &state.sockets[usize::from(over)].halves[usize::from(side)];
@@ -134,7 +134,7 @@ fn of_link(
     }
     let idle = match configuration.breakage {
         Breakage::LanesNotCounted => !link.named && !link.pinned,
-        Breakage::ConnectHoldsNothing => unused && !link.named && !link.pinned,
+        Breakage::ConnectHoldsNothing | Breakage::IntroductionHoldsNothing => unused && !link.named && !link.pinned,
         _ => !state.in_use(socket, side),
     };
     if idle && up && link.may_ask && link.asked.is_none() && link.peer.is_some() && link.origin != Origin::Foreign {
@@ -194,6 +194,9 @@ fn of_configuration(configuration: &Configuration, state: &State, found: &mut Ve
             };
             for (one, _) in state.links_of(introducer, left).into_iter().filter(ready) {
                 for (other, _) in state.links_of(introducer, right).into_iter().filter(ready) {
+                    if left != right && elsewhere(configuration, state, introducer, [left, right], [one, other]) {
+                        continue;
+                    }
                     if left != right || one == other {
                         found.push(Action::Introduce(line, [one, other]));
                     }
@@ -214,6 +217,23 @@ fn of_configuration(configuration: &Configuration, state: &State, found: &mut Ve
     if state.left.deaths > 0 {
         found.extend((0..4).filter(|&p| state.alive & configuration.mortal & bit(p) != 0).map(Action::Die));
     }
+}
+
+/// Whether the introducer has made such a pair over other links, over which it is to name that pair.
+fn elsewhere(
+    configuration: &Configuration,
+    state: &State,
+    introducer: Process,
+    processes: [Process; 2],
+    over: [SocketId; 2],
+) -> bool {
+    let made = |socket| state.side_of(socket, introducer).and_then(|side| state.link(socket, side));
+    let makers = over.iter().fold(bit(introducer), |set, &socket| set | made(socket).map_or(0, |link| link.makers));
+    let makers = makers & !(bit(processes[0]) | bit(processes[1]));
+    let same = |entry: &Entry| {
+        (entry.introducer, entry.processes, entry.makers) == (introducer, processes, makers) && entry.links != over
+    };
+    !configuration.has(Breakage::NamedOverAnyLink) && state.entries.iter().any(same)
 }
 
 fn attacks(state: &State, line: u8, attack: &Attack, found: &mut Vec<Action>) {

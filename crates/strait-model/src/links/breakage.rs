@@ -10,10 +10,14 @@ pub enum Breakage {
     ClaimedName,
     /// A receiver believes the introducer about the process at the other half.
     ExpectedUnchecked,
-    /// A receiver binds a lane to the oldest link to that process, whoever made it.
+    /// A receiver binds a lane to the oldest link to that process and ignores its makers.
     MakersIgnored,
     /// An introducer names a pair that it made over other links.
     KeyWithoutMakers,
+    /// An introducer names a pair over other links than those over which it sent the halves.
+    NamedOverAnyLink,
+    /// An introduction in progress holds no link.
+    IntroductionHoldsNothing,
     /// The first packet alone says to whom a link leads and that it is direct.
     FirstPacketAlone,
     /// A link is direct if one side thinks so.
@@ -22,7 +26,7 @@ pub enum Breakage {
     IdleWithoutCount,
     /// A side goes on sending between its IDLE and the answer.
     SendWhileAsked,
-    /// Nobody owes an IDLE after a refusal.
+    /// No side owes an IDLE after a refusal.
     RefuserOwesNothing,
     /// After IDLEs with other numbers have crossed, each side waits for the other's next IDLE.
     CrossedOweNothing,
@@ -38,9 +42,9 @@ pub enum Breakage {
     ForgetByOneSide,
     /// A connect whose answer is still to come holds no link.
     ConnectHoldsNothing,
-    /// The acceptor chooses a link before it has read what its peer sent over it.
+    /// The acceptor chooses a link before it has read the packets that its peer sent over it.
     AcceptorReadsLate,
-    /// The connector looks for the link that *reuse* names before it has read what the acceptor said first.
+    /// The connector looks for the link that *reuse* names before it has read the acceptor's earlier packets.
     ConnectorReadsLate,
     /// The acceptor makes a new link while its IDLE is not answered.
     AskedAnswersNew,
@@ -50,6 +54,6 @@ pub enum Breakage {
     YourselfBelieved,
     /// A packet for an unknown lane is the peer's breach.
     UnknownIsBreach,
-    /// A packet for an unknown lane is answered before what the introducer said was read.
+    /// A packet for an unknown lane is answered before the introducer's packets were read.
     UnknownAtOnce,
 }

@@ -1,17 +1,17 @@
-//! The configurations that are explored, each with what it is there for.
+//! The configurations that are explored.
 
 use super::configuration::{Attack, Configuration};
 use super::met::Met;
 use super::state::{A, B, H, Packet, V};
 
-/// A configuration and what is expected of it.
+/// A configuration and its expected result.
 #[derive(Debug)]
 pub struct Case {
-    /// A few words.
+    /// A name of a few words.
     pub name: &'static str,
     /// The bounds.
     pub configuration: Configuration,
-    /// What has to come about in it.
+    /// The situations that must come about in it.
     pub met: Vec<Met>,
     /// How many states it has; the table in the documentation is made of these.
     pub states: usize,
@@ -41,9 +41,19 @@ pub fn two_introducers() -> Configuration {
     introduced(1).link(A, V).link(A, H).introduces(A, V, H, 1)
 }
 
-/// B has a direct link to V, and one that A made; its link to H is direct.
+/// B has a direct link to V, and a link to V that A made; its link to H is direct.
 pub fn two_ways() -> Configuration {
     introduced(2).made_by_a(B, V)
+}
+
+/// H has two links to V and one to B, and introduces the two twice.
+pub fn two_links() -> Configuration {
+    Configuration::default().link(V, H).link(V, H).link(H, B).introduces(H, V, B, 2)
+}
+
+/// H has a link to V for nothing else than to introduce V and B twice.
+pub fn idle_introducer() -> Configuration {
+    Configuration::default().idle_link(V, H).link(H, B).introduces(H, V, B, 2)
 }
 
 /// A has links to V and H.
@@ -82,7 +92,7 @@ pub fn forged_release() -> Configuration {
     introduced(2).link(A, V).link(A, H).attack(say(V)).attack(say(H))
 }
 
-/// What cargo test explores.
+/// The configurations of `cargo test`.
 pub fn small() -> Vec<Case> {
     vec![
         case(
@@ -118,13 +128,15 @@ pub fn small() -> Vec<Case> {
         case("A agrees in another's place", 70975, &[], two_introducers().attack(Attack::Inject(0, Packet::Agree))),
         case("A hands its connection on", 1561, &[Met::Foreign], handed_on()),
         case("A has a copy of a listener", 1561, &[Met::Foreign], listener_copied()),
-        case("an introduced process introduces in its turn", 7155, &[Met::Released], introduced_in_turn()),
+        case("an introduced process introduces in its turn", 6766, &[Met::Released], introduced_in_turn()),
         case(
             "an introduced process introduces in its turn, a death",
-            46266,
+            42619,
             &[Met::Abandoned],
             introduced_in_turn().deaths(1, &[V, H, B]),
         ),
+        case("an introducer has two links to one process", 15990, &[Met::NamedAgain], two_links()),
+        case("an introducer needs its link for nothing else", 88885, &[Met::NamedAgain], idle_introducer()),
         case("A claims a name", 242, &[], claimed()),
         case(
             "A names a process that is elsewhere",
@@ -145,6 +157,43 @@ pub fn small() -> Vec<Case> {
                 .introduces(B, V, V, 1)
                 .attack(Attack::FalseYourself)
                 .deaths(2, &[A, B]),
+        ),
+    ]
+}
+
+/// Larger bounds for lanes and introductions.
+pub fn large() -> Vec<Case> {
+    let all = [V, H, B];
+    vec![
+        case("in its turn, a packet, two deaths", 367191, &[], introduced_in_turn().sends(1).deaths(2, &all)),
+        case("three lanes on a direct link, 2 packets, a death", 1089855, &[], opened(3).sends(2).deaths(1, &[V, H])),
+        case("three introductions, a packet", 1149480, &[], introduced(3).sends(1)),
+        case("two introductions, 2 packets, two deaths", 1147560, &[], introduced(2).sends(2).deaths(2, &all)),
+        case("connects beside an introduction", 1622226, &[], introduced(1).connects(V, H, 1).connects(H, V, 1)),
+    ]
+}
+
+/// Larger bounds for connects.
+pub fn large_connects() -> Vec<Case> {
+    vec![
+        case("connects, twice both ways", 1832142, &[], connected(2, 2)),
+        case("connects, both ways, 2 packets, a death", 402739, &[], connected(1, 1).sends(2).deaths(1, &[V, H])),
+        case("connects, both ways, and a lane opened", 1279519, &[], connected(1, 1).opens(1).sends(1)),
+    ]
+}
+
+/// Larger bounds for attacks.
+pub fn large_attacks() -> Vec<Case> {
+    let (shutdown, swap) = (Attack::Shutdown, Attack::Swap);
+    vec![
+        case("A hands its connection on, connects both ways", 342750, &[], handed_on().connects(V, H, 1)),
+        case("A has a copy of a listener, connects both ways", 342750, &[], listener_copied().connects(H, V, 1)),
+        case("two ways; A swaps and shuts down", 251678, &[], two_ways().attack(swap).attack(shutdown)),
+        case(
+            "two introducers; A shuts down, a death",
+            666450,
+            &[],
+            two_introducers().attack(shutdown).deaths(1, &[V, B, A]),
         ),
     ]
 }

@@ -1,4 +1,4 @@
-//! The bounds of a run: what is there at first, and what may happen how often.
+//! The bounds of a run: the links at the start, and how often each thing may happen.
 
 use super::breakage::Breakage;
 use super::state::{A, HOSTILE, Left, Link, Origin, Packet, Place, Process, Set, Socket, State, bit};
@@ -30,7 +30,7 @@ impl Given {
     }
 }
 
-/// What the hostile process may try, each once.
+/// An attack of the hostile process; it happens once at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attack {
     /// Shuts down a socket of which it has a copy.
@@ -49,7 +49,7 @@ pub enum Attack {
     HandOn,
     /// Takes a connection of H from V's listener, keeps a copy, and sends it to V.
     ListenerCopy,
-    /// Puts a half of its own in the place of one that passes over a link of which it has a copy.
+    /// Replaces a half that passes over a link of which A has a copy by a half of A's own.
     Swap,
 }
 

@@ -7,14 +7,14 @@ use super::met::{Met, Seen};
 use super::properties::Rules;
 use crate::explore::show;
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// How many different states there are.
     pub states: usize,
     /// The properties that do not hold, each with a shortest way there, the shortest first.
     pub wrong: Vec<(&'static str, String)>,
-    /// What came about.
+    /// The situations that came about.
     pub met: Vec<Met>,
 }
 

@@ -1,4 +1,4 @@
-//! What came about in a run.
+//! The situations that came about in a run.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,17 +1,17 @@
-//! A model of the rules for links: who is at the other end, who made the socket, which lanes may use it, and when it is
-//! closed.
+//! A model of the rules for links: the identity of the peer, the makers of the socket, the lanes that may use the link,
+//! and its end.
 //!
 //! The rules stand in `docs/links.md`, with the reason for each. The library does not follow them yet. The model is a
 //! program of its own; it shares only the model checker with the model of moving ends.
 //!
-//! # What there is
+//! # Objects
 //!
-//! - Four **processes**: V and H, an honest introducer B, and a hostile process A. The number of a process stands for the
-//!   identity that the kernel reports.
-//! - **Sockets**, with two halves. A half is with a process, in a packet, or closed. For each socket the model also notes
-//!   what no process can know: the hostile processes that hold a copy.
-//! - A **link** is what one process knows of its half: its origin (direct, introduced, foreign), the peer, the makers, the
-//!   lanes bound to it, whether an introducer may still name it, and the state of IDLE.
+//! - Four **processes**: V and H, an honest introducer B, and a hostile process A. The number of a process stands for
+//!   the identity that the kernel reports.
+//! - **Sockets**, with two halves. A half is with a process, in a packet, or closed. For each socket the model also
+//!   notes the hostile processes that hold a copy, which no process can know.
+//! - A **link** is what one process knows of its half: its origin (direct, introduced, foreign), the peer, the makers,
+//!   the lanes bound to it, whether an introducer may still name it, and the state of IDLE.
 //! - **Lanes**, each with the processes that may harm it (*blame*): its two ends' processes, its mover, its makers.
 //! - **Entries** of an introducer's table, each for one socket pair that it made.
 //!
@@ -23,16 +23,16 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`state`] | what there is |
-//! | [`action`] | what can happen next |
-//! | `steps` | what it does |
-//! | [`properties`] | what must hold |
+//! | [`state`] | processes, sockets, links, lanes, tables |
+//! | [`action`] | the steps that can happen next |
+//! | `steps` | the effect of each step |
+//! | [`properties`] | the properties |
 //! | [`breakage`] | mistakes, which the tests show to be found |
 //! | [`configuration`], [`catalogue`] | bounds, and the configurations below |
-//! | [`met`] | what came about in a run |
+//! | [`met`] | the situations that came about in a run |
 //! | [`explore`] | the search |
 //!
-//! # What is left out
+//! # Left out
 //!
 //! - The messages and the move of an end: a move is here a new lane, told to both processes, then a commit; the ends of
 //!   the old lane are closed by their processes. The model of moving ends has the rest.
@@ -44,7 +44,8 @@
 //!
 //! # The configurations
 //!
-//! These are explored by `cargo test -p strait-model --test links`, in seconds.
+//! The first table is explored by `cargo test -p strait-model --test links`, in seconds; the second by `cargo test -p
+//! strait-model --test links -- --ignored`, in minutes.
 //!
 //! | configuration | states |
 //! |---|--:|
@@ -61,14 +62,31 @@
 //! | A agrees in another's place | 70 975 |
 //! | A hands its connection on | 1 561 |
 //! | A has a copy of a listener | 1 561 |
-//! | an introduced process introduces in its turn | 7 155 |
-//! | an introduced process introduces in its turn, a death | 46 266 |
+//! | an introduced process introduces in its turn | 6 766 |
+//! | an introduced process introduces in its turn, a death | 42 619 |
+//! | an introducer has two links to one process | 15 990 |
+//! | an introducer needs its link for nothing else | 88 885 |
 //! | A claims a name | 242 |
 //! | A names a process that is elsewhere | 3 254 |
 //! | A announces a lane to one side | 874 |
 //! | A forges FORGET | 42 920 |
 //! | A forges RELEASED | 38 628 |
 //! | yourself, and a false one | 761 |
+//!
+//! | larger bounds | states |
+//! |---|--:|
+//! | in its turn, a packet, two deaths | 367 191 |
+//! | three lanes on a direct link, 2 packets, a death | 1 089 855 |
+//! | three introductions, a packet | 1 149 480 |
+//! | two introductions, 2 packets, two deaths | 1 147 560 |
+//! | connects, twice both ways | 1 832 142 |
+//! | connects, both ways, 2 packets, a death | 402 739 |
+//! | connects, both ways, and a lane opened | 1 279 519 |
+//! | connects beside an introduction | 1 622 226 |
+//! | A hands its connection on, connects both ways | 342 750 |
+//! | A has a copy of a listener, connects both ways | 342 750 |
+//! | two ways; A swaps and shuts down | 251 678 |
+//! | two introducers; A shuts down, a death | 666 450 |
 
 pub mod action;
 pub mod breakage;

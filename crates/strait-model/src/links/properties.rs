@@ -1,4 +1,4 @@
-//! What must hold.
+//! The properties that must hold.
 
 use stateright::{Model, Property};
 
@@ -13,25 +13,25 @@ use super::steps;
 pub struct Rules {
     /// The bounds.
     pub configuration: Configuration,
-    /// What came about so far.
+    /// The situations that came about so far.
     pub seen: Seen,
 }
 
-/// A lane runs over no link, and ends by no deed, of which its own three kinds of processes are innocent.
+/// A lane runs over no link of which another hostile process has a copy, and ends only by a death or a hostile process.
 pub const HARM: &str = "a lane is harmed only by its peer, its movers and its makers";
 /// Ends, halves and names go to the processes that they are for.
 pub const IDENTITY: &str = "a peer is the process for which it is taken";
-/// No honest process pays for another.
+/// An honest process is never blamed for another.
 pub const ACCUSED: &str = "no honest process is taken for a bad peer";
 /// Links are closed by both sides, with nothing in them.
 pub const CLOSED: &str = "a link is closed only when neither side needs it";
-/// A side that has asked keeps quiet.
+/// A side that waits for the answer to its IDLE sends no counted packet.
 pub const QUIET: &str = "no packet is sent between an IDLE and its answer";
 /// The two ends of a lane are on the two sides of one socket.
 pub const SAME_LINK: &str = "both ends of a lane are on one link";
-/// What was sent is received.
+/// Every packet of a lane is received.
 pub const DELIVERED: &str = "at rest, nothing that was accepted is lost";
-/// No link is open for nothing.
+/// Each open link is needed by one of its sides.
 pub const NO_SURPLUS: &str = "at rest, two processes that need a link no more have closed it";
 /// No side waits for an answer, or leaves a packet unread.
 pub const ANSWERED: &str = "at rest, every IDLE was answered and every packet was read";
@@ -85,7 +85,7 @@ impl Model for Rules {
 }
 
 impl Rules {
-    /// Whether nothing happens any more unless somebody wants something.
+    /// Whether nothing happens any more unless a user or the hostile process wants something.
     fn at_rest(&self, state: &State) -> bool {
         let mut actions = Vec::new();
         self.actions(state, &mut actions);

@@ -1,4 +1,4 @@
-//! What there is: processes, sockets with a link at each side, lanes, and what an introducer notes.
+//! The objects: processes, sockets with a link at each side, lanes, and the tables of introducers.
 
 use super::configuration::Configuration;
 
@@ -159,29 +159,29 @@ impl Link {
     }
 }
 
-/// Where one half of a socket pair is.
+/// The place of one half of a socket pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
     /// With a process.
     At(Process),
     /// In a packet.
     Travelling,
-    /// Nowhere.
+    /// Closed by its process, or lost with its packet.
     Closed,
 }
 
 /// One half of a socket pair.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Half {
-    /// Where it is.
+    /// The place of the half.
     pub place: Place,
-    /// What can be received there.
+    /// The packets that can be received there.
     pub queue: Vec<Packet>,
-    /// What its process knows of the link.
+    /// The link as its process sees it.
     pub link: Option<Link>,
 }
 
-/// A socket pair, and what no process knows of it.
+/// A socket pair.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Socket {
     /// The hostile processes that hold a copy.
@@ -199,14 +199,14 @@ impl Socket {
     }
 }
 
-/// Where one end of a lane is.
+/// The place of one end of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
     /// Its process was not told of it yet.
     Coming,
     /// Bound to a link.
     At(SocketId),
-    /// In a mailbox; it came over this link.
+    /// In a mailbox; the end came over this link.
     Mailbox(SocketId),
     /// Closed or ended.
     Closed,
@@ -250,7 +250,7 @@ pub struct Entry {
     pub forgot: [bool; 2],
 }
 
-/// What is left to do of an introduction, in this order.
+/// A remaining step of an introduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Task {
     /// Tell the second process.
@@ -268,10 +268,10 @@ impl Task {
     }
 }
 
-/// What can be seen to be wrong at the moment it happens.
+/// A fault that shows in the step that causes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
-    /// A lane ended, and none of those who may harm it did anything.
+    /// A lane ended, although no process that may harm it died or is hostile.
     Harmed(LaneId),
     /// A link was closed with something in it, or with a lane bound to it.
     ClosedInUse(SocketId),
@@ -285,7 +285,7 @@ pub enum Wrong {
     NotQuiet(SocketId),
 }
 
-/// What may still happen of somebody's own accord.
+/// The numbers of optional steps that are left.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Left {
     /// Introductions: how often each line of the configuration may still be done.
@@ -315,9 +315,9 @@ pub struct State {
     pub entries: Vec<Entry>,
     /// Introductions in progress.
     pub tasks: Vec<Task>,
-    /// What may still happen.
+    /// The optional steps that are left.
     pub left: Left,
-    /// What went wrong in the last step.
+    /// The fault of the last step.
     pub wrong: Option<Wrong>,
 }
 
@@ -381,6 +381,13 @@ impl State {
     pub fn in_use(&self, socket: SocketId, side: u8) -> bool {
         self.link(socket, side).is_some_and(|link| link.pinned || link.named || link.lanes != 0)
             || self.connecting(socket, side)
+            || self.introducing(socket, side)
+    }
+
+    /// Whether the process has an introduction in progress.
+    pub fn introducing(&self, socket: SocketId, side: u8) -> bool {
+        let process = self.holder(socket, side);
+        self.tasks.iter().any(|task| Some(task.process()) == process)
     }
 
     /// Whether the process waits for the answer of an acceptor that may name this link.

@@ -1,4 +1,4 @@
-//! What happens in a step.
+//! The effect of each step.
 
 use super::action::{Action, side_in};
 use super::breakage::Breakage;
@@ -275,7 +275,9 @@ impl Step<'_> {
         let Some(link) = self.now.link_mut(socket, side) else { return };
         let in_use = match breakage {
             Breakage::LanesNotCounted => link.named || link.pinned,
-            Breakage::ConnectHoldsNothing => link.named || link.pinned || link.lanes != 0,
+            Breakage::ConnectHoldsNothing | Breakage::IntroductionHoldsNothing => {
+                link.named || link.pinned || link.lanes != 0
+            }
             _ => used,
         };
         let heard_all = n == link.sent || any;
@@ -352,7 +354,7 @@ impl Step<'_> {
         }
     }
 
-    /// What was named over a link is named no more once the link is closed, and the introducer lets go of it.
+    /// The links that were named over a closed link are named no more, and the introducer removes its entries.
     fn link_is_gone(&mut self, process: Process, socket: SocketId) {
         for (other, its_side, _) in self.now.clone().halves().filter(|(.., half)| half.place == Place::At(process)) {
             if let Some(link) = self.now.link_mut(other, its_side).filter(|link| link.by == Some(socket)) {
@@ -597,7 +599,10 @@ impl Step<'_> {
         }));
         for socket in 0..self.now.sockets.len() as u8 {
             for side in 0..2 {
-                let brings = |packet: &Packet| matches!(*packet, Packet::Half { socket: s, side: at, .. } if (s, at) == (socket, side));
+                let brings = |packet: &Packet| match *packet {
+                    Packet::Half { socket: its, side: at, .. } => (its, at) == (socket, side),
+                    _ => false,
+                };
                 if !packets.iter().any(brings) {
                     self.drop_half(socket, side);
                 }
@@ -710,7 +715,7 @@ impl Step<'_> {
         self.abort(own, 1);
     }
 
-    /// A socket that nobody has any more is as good as none.
+    /// Makes sockets whose two halves are closed alike, so that states differ less.
     fn forget_closed(&mut self) {
         for socket in &mut self.now.sockets {
             if socket.halves.iter().all(|half| half.place == Place::Closed) {
