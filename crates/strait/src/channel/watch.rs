@@ -173,7 +173,7 @@ impl End {
                 return Err(Error::InSet);
             }
             self.in_set.store(true, Ordering::SeqCst);
-            place.replace(member)
+            place.replace(Box::new(member))
         };
         if let Some(old) = old {
             old.take_out(false);
@@ -185,13 +185,13 @@ impl End {
 
     /// Returns the registration of this end with its wait set; `None` if the end is in no set.
     pub(crate) fn watcher(&self) -> Option<Arc<dyn Watcher>> {
-        if self.born.is_elsewhere() { None } else { unpoisoned(&self.member).clone() }
+        if self.born.is_elsewhere() { None } else { unpoisoned(&self.member).as_deref().cloned() }
     }
 
     /// Takes this end out of its wait set, if it is still in the wait set as `member`.
     pub(crate) fn leave_set(&self, member: &dyn Watcher) {
         let mut place = unpoisoned(&self.member);
-        if place.as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current), member)) {
+        if place.as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current.as_ref()), member)) {
             *place = None;
             self.in_set.store(false, Ordering::Relaxed);
             drop(place);
@@ -210,13 +210,13 @@ impl End {
         // A poll that is in progress holds these locks only briefly.
         drop(self.tx.lock(Deadline::NOW));
         drop(self.rx.lock(Deadline::NOW));
-        member
+        member.map(|member| *member)
     }
 
     /// Restores a member that [`End::take_member`] has returned, because the end stays in this process: the wait set
     /// polls the end again.
     pub(super) fn put_member_back(&self, member: Arc<dyn Watcher>) {
-        *unpoisoned(&self.member) = Some(member);
+        *unpoisoned(&self.member) = Some(Box::new(member));
         self.in_set.store(true, Ordering::SeqCst);
         self.after_blocking();
     }
@@ -234,14 +234,14 @@ impl End {
 
     #[cold]
     pub(super) fn notify_member(&self) {
-        let member = unpoisoned(&self.member).clone();
+        let member = unpoisoned(&self.member).as_deref().cloned();
         if let Some(member) = member {
             member.notify();
         }
     }
 
     fn is_member(&self, member: &dyn Watcher) -> bool {
-        unpoisoned(&self.member).as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current), member))
+        unpoisoned(&self.member).as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current.as_ref()), member))
     }
 
     /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not ready: the
