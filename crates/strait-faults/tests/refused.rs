@@ -2,25 +2,27 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use strait::{AsyncChannel, Channel, CommandExt, Options, Reactor, Wait, fault, from_parent};
+use strait::{AsyncChannel, Channel, CommandExt, Error, Options, Outgoing, Reactor, Wait, fault, from_parent};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_FAULTS_ECHO";
 
-/// The child process: sends back what it receives, and sleeps while there is nothing.
+/// The child process: sends each message back, keeps the handles that come, and sleeps while there is no message.
 #[test]
 fn actor() {
     if std::env::var_os(ROLE).is_none() {
         return;
     }
     let channel = from_parent(&Options::new().wait(Wait::Block)).unwrap();
-    while let Ok(message) = channel.recv() {
+    let mut idle = Vec::new();
+    while let Ok(mut message) = channel.recv() {
+        idle.append(&mut message.take_handles().unwrap());
         channel.send_by(message.bytes(), DEADLINE).unwrap();
     }
 }
@@ -48,23 +50,59 @@ fn drive<T>(reactor: &Reactor, future: impl Future<Output = T>) -> T {
     }
 }
 
-#[test]
-fn a_refused_wake_up_is_sent_by_whoever_drives_a_reactor() {
+/// Starts the child process with a channel to it.
+fn start(options: &Options) -> (Child, Channel) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "actor", "--nocapture"]).env(ROLE, "").stdout(std::process::Stdio::null());
-    let (mut child, channel): (_, Channel) = command.spawn_with_channel(&Options::new()).unwrap();
+    command.spawn_with_channel(options).unwrap()
+}
+
+/// Waits until all threads of a process sleep on a socket: a sleep on a word lasts 20 ms at most.
+fn until_asleep(pid: u32) {
+    let mut asleep = 0;
+    while asleep < 40 {
+        asleep = if is_asleep(pid) { asleep + 1 } else { 0 };
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A thread waits on one channel of a link, with the link's socket. Another thread sends over another channel of the link; the
+/// kernel refuses the packet that is to wake the peer, and this thread waits for the answer. The packet is sent again.
+#[test]
+fn a_refused_wake_up_is_sent_by_a_thread_that_waits_beside_another() {
+    let options = Options::new().wait(Wait::Block);
+    let (mut child, channel) = start(&options);
+    let (idle, theirs) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"keep this").handle(theirs)).unwrap();
+    channel.recv_by(DEADLINE).unwrap();
+    let waiting = std::thread::spawn(move || idle.recv_by(2 * DEADLINE).map(|_| ()));
+    let begin = Instant::now();
+    loop {
+        until_asleep(child.id());
+        assert!(fault::follow("fail:sendmsg:ENOBUFS:1"));
+        channel.send(b"again").unwrap();
+        let refused = fault::is_past();
+        assert_eq!(channel.recv_by(DEADLINE / 2).expect("an answer, or both sleep").bytes(), b"again");
+        if refused {
+            break;
+        }
+        assert!(begin.elapsed() < DEADLINE, "no wake-up needed a packet");
+    }
+    drop(channel);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(waiting.join().unwrap(), Err(Error::PeerClosed));
+}
+
+#[test]
+fn a_refused_wake_up_is_sent_by_whoever_drives_a_reactor() {
+    let (mut child, channel) = start(&Options::new());
     let reactor = Reactor::new().unwrap();
     let channel = AsyncChannel::new(channel, &reactor).unwrap();
     drive(&reactor, channel.send(b"first")).unwrap();
     assert_eq!(drive(&reactor, channel.recv()).unwrap().bytes(), b"first");
     let begin = Instant::now();
     loop {
-        // The child sleeps on a word for at most 20 ms, and on the socket after that.
-        let mut asleep = 0;
-        while asleep < 40 {
-            asleep = if is_asleep(child.id()) { asleep + 1 } else { 0 };
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        until_asleep(child.id());
         assert!(fault::follow("fail:sendmsg:ENOBUFS:1"));
         drive(&reactor, channel.send(b"again")).unwrap();
         let refused = fault::is_past();

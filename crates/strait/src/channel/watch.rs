@@ -125,7 +125,11 @@ fn await_others(member: &dyn Watcher, blocked: Option<&BlockedSends>) -> Result<
             BlockedOn::Transit(lane) => {
                 let Some(lane) = lane.get::<Lane>() else { return Ok(true) };
                 let pending = lane.is_pending();
-                let number = member.register_at_other_link(lane.current_link())?;
+                let number = match member.register_at_other_link(lane.current_link()) {
+                    Ok(number) => number,
+                    Err(_) if is_over(lane.current_link()) => return Ok(true),
+                    Err(error) => return Err(error),
+                };
                 waiter::announce(lane.out().waiting(), waiter::on_set(number, pending));
                 if has_arrived(&lane) || lane.is_pending() != pending {
                     return Ok(true);
@@ -241,7 +245,9 @@ impl End {
     }
 
     fn is_member(&self, member: &dyn Watcher) -> bool {
-        unpoisoned(&self.member).as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current.as_ref()), member))
+        unpoisoned(&self.member)
+            .as_ref()
+            .is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current.as_ref()), member))
     }
 
     /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not ready: the

@@ -28,7 +28,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::blocked_on::POLL_INTERVAL;
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::{Error, Refusal};
 use crate::lane::arena;
 use crate::os::fault;
@@ -498,15 +500,17 @@ impl Link {
     /// no packet is needed: a full socket is readable, so no thread sleeps on it.
     ///
     /// Returns `false` if the kernel refused the packet. Then the wake-up is tried again before anything else is sent,
-    /// and whenever a thread of this process is about to sleep on this link; there may be no other reason to wake the
-    /// peer.
+    /// whenever a thread of this process is about to sleep on this link, and in later calls of the library; there may be
+    /// no other reason to wake the peer.
     pub(crate) fn wake(&self) -> bool {
         match self.io.send(&Packet::Wake, Attachments::NOTHING) {
             Ok(Sent::Done | Sent::Full) => true,
             Ok(Sent::Refused) | Err(_) => {
                 unpoisoned(&self.later).wake = true;
-                // An event loop may not look at its set before the peer answers.
+                // An event loop may not look at its set before the peer answers, and this thread may never sleep on
+                // this link.
                 self.wake_sets();
+                deferred::try_later("wake-ups", routes::peers::send_all_that_is_unsent);
                 false
             }
             Ok(Sent::HungUp) => {
@@ -824,6 +828,8 @@ impl Link {
         mut done: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         let mut done = || done() || interruption.has_come();
+        // Whether packets are unsent, as a follower has found out before it follows the leader.
+        let mut is_unsent = None;
         let mut leader = unpoisoned(&self.leader);
         loop {
             if done() || self.is_down() || deadline.has_passed() {
@@ -832,6 +838,7 @@ impl Link {
             if *leader == Leader::None {
                 *leader = Leader::Sleeping;
                 drop(leader);
+                is_unsent = None;
                 let (interest, slice) = self.until_all_is_sent(deadline);
                 let found = self.sleep(interest, slice, interruption);
                 let received = self.receive_and_leave();
@@ -844,10 +851,16 @@ impl Link {
                 }
                 leader = unpoisoned(&self.leader);
             } else {
-                // No limit but the deadline: the leader notifies when it has received something and when it stops
-                // leading.
-                let left = deadline.remaining(Instant::now());
-                leader = self.follow(leader, left);
+                // The leader notifies when it has received something and when it stops leading. It may have gone to
+                // sleep before this thread's packet was refused, so this thread tries again to send that packet.
+                let Some(is_unsent) = is_unsent.take() else {
+                    drop(leader);
+                    is_unsent = Some(self.unsent().is_some());
+                    leader = unpoisoned(&self.leader);
+                    continue;
+                };
+                let limit = is_unsent.then(|| deadline.within(POLL_INTERVAL));
+                leader = self.follow(leader, limit.or_else(|| deadline.remaining(Instant::now())));
             }
         }
     }

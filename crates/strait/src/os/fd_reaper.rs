@@ -22,7 +22,7 @@ use crate::sync::unpoisoned;
 const MOST_THREADS: usize = 16;
 
 /// Stack size in bytes of each thread that closes descriptors.
-const STACK: usize = 64 << 10;
+const STACK: usize = 256 << 10;
 
 /// A descriptor that waits until a thread of the fd reaper closes it.
 struct Waiting {

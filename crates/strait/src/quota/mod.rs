@@ -399,7 +399,10 @@ fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
 
 /// Returns whether few descriptors are left now, so that peers may have fewer here than usual. Opens one to find out.
 pub(crate) fn has_few_descriptors() -> bool {
-    epoll::wake_fd().map_or(true, |newest| few_are_left(&[newest]).is_some())
+    match epoll::wake_fd() {
+        Ok(newest) => few_are_left(&[newest]).is_some(),
+        Err(error) => error == Error::NoDescriptors,
+    }
 }
 
 /// Returns the lowest descriptor number at which few descriptors are left: three quarters of the limit `most`.

@@ -29,7 +29,7 @@ const CLOSE_THING: usize = 64;
 
 /// Returns whether the error comes from a shortage of descriptors, memory or threads in this process. Only a close that
 /// failed with such an error is tried again: a peer could cause the other errors without end.
-fn is_ours(error: &Error) -> bool {
+pub(super) fn is_ours(error: &Error) -> bool {
     match error {
         Error::NoDescriptors | Error::NoMemory { .. } => true,
         Error::System { code, .. } => [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM].contains(code),

@@ -64,6 +64,8 @@ impl<T> Drop for Round<'_, T> {
             let mut deferred_close = unpoisoned(self.of);
             deferred_close.ends.extend(&mut self.ends);
             deferred_close.running = false;
+            // No other end may ever be added, which would start the next thread.
+            deferred::try_later("ends", || start(unpoisoned(DEFERRED.get())));
         }
     }
 }

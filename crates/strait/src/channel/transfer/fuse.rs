@@ -29,7 +29,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use super::close::CLOSE_LIMIT;
+use super::close::{self, CLOSE_LIMIT};
+use super::deferred_close;
 use super::ends::cancel_transfers;
 use super::in_transit;
 use super::table::{FlatHandles, Parsed};
@@ -693,11 +694,20 @@ impl<'a, 'b> Joining<'a, 'b> {
 }
 
 /// Closes the reading direction of this process's side of `lane`, in place of a far end that was closed before it came
-/// to this lane. `end` gives the options.
+/// to this lane. `end` gives the options. If this process lacks something that the close needs, the close is tried again
+/// later.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
-    if let Ok(mut rx) = end.rx.lock(Deadline::NOW) {
-        drop(end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).0);
+    let lacked = match end.rx.lock(Deadline::NOW) {
+        Ok(mut rx) => end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).1.filter(close::is_ours),
+        Err(_) => None,
+    };
+    if lacked.is_some() {
+        // The far end has closed the sending direction itself.
+        if let Ok(mut tx) = end.tx.lock(Deadline::NOW) {
+            tx.end_with(Error::PeerClosed);
+        }
+        deferred_close::close_later(Arc::new(end));
     }
 }
 

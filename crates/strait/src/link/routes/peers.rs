@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use crate::deferred;
 use crate::error::Error;
 use crate::link::Link;
 use crate::os;
@@ -70,6 +71,14 @@ fn retain_existing(links: &mut BTreeMap<Process, Vec<Weak<Link>>>) {
 /// Returns all links of this process to other processes that still exist.
 pub(super) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Tries again to send the packets of all links that the kernel has refused so far. Never waits.
+pub(in crate::link) fn send_all_that_is_unsent() {
+    let is_left = all_there_are().iter().filter(|link| link.unsent().is_some()).count() > 0;
+    if is_left {
+        deferred::try_later("wake-ups", send_all_that_is_unsent);
+    }
 }
 
 /// Returns all links of this process to the process `process` that still exist, the oldest first.
