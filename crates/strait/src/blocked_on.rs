@@ -19,18 +19,19 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The time between two checks in a wait that no event ends.
+/// The time between two checks in a wait that no event ends: 100 ms.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How far the reader of a ring had got when the writer's attempt to send was blocked. If the reader gets further,
-/// another attempt is worthwhile.
+/// How much the consumer of a ring had received and freed when the producer's attempt to send was blocked. If the
+/// consumer gets further, another attempt is worthwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The generation (number within the lane) of the ring that the writer used; each larger ring has the next number.
+    /// The generation (number within the lane) of the ring that the producer used. Each larger ring of the lane has the
+    /// next number.
     pub(crate) generation: u16,
-    /// The number of cells of this ring for which the reader had given credit, since the ring began.
+    /// The number of cells for which the consumer of this ring had given credit, counted since the lane was made.
     pub(crate) cells: u64,
-    /// The number of messages that the reader had received in this lane.
+    /// The number of messages that the consumer had received in this lane, as it had told the producer.
     pub(crate) messages: u64,
     /// The number of blocks that the receiver of the messages had released when the attempt to send failed: the
     /// sender's pool could lend those again.
@@ -38,15 +39,15 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Returns the lower of two values of progress: a reader that has got further than either of them has got further
-    /// than the one returned.
+    /// Returns the lower of two values of progress of one consumer. A consumer that gets further than either value gets
+    /// further than the returned one.
     fn lower(self, other: Self) -> Self {
         let key = |progress: &Self| (progress.generation, progress.cells, progress.messages, progress.blocks);
         if key(&other) < key(&self) { other } else { self }
     }
 }
 
-/// The lane or the link that an attempt was blocked on. A weak reference, which keeps neither open.
+/// The lane or the link that an attempt was blocked on, as a weak reference: keeps neither open.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject(Weak<dyn Any + Send + Sync>);
 
@@ -55,26 +56,27 @@ impl Subject {
         Self(weak)
     }
 
-    /// Returns the lane or the link that the attempt was blocked on, if it still exists and is of the type `T`.
+    /// Returns the lane or the link that the attempt was blocked on. Returns `None` if it no longer exists or is not of
+    /// the type `T`.
     pub(crate) fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.0.upgrade()?.downcast().ok()
     }
 
-    /// Returns whether the attempt was blocked on `this`, a lane or a link.
+    /// Returns whether the attempt was blocked on the lane or link `this`.
     pub(crate) fn is<T>(&self, this: &Arc<T>) -> bool {
         std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(this))
     }
 }
 
-/// The reason why an attempt to send or receive would have blocked, and thus the event that a waiter waits for. Keeps
-/// no lane and no link open.
+/// The reason why an attempt to send or receive would have blocked, which decides the event that a waiter waits for.
+/// Keeps no lane and no link open.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockedOn {
-    /// The attempt was blocked on room in this lane. It is worth repeating once the reader gets beyond this progress,
-    /// or the ring ends.
+    /// The attempt was blocked on room in this lane. Another attempt is worthwhile once the consumer of the ring gets
+    /// beyond this progress, or the ring ends.
     Room(Subject, Progress),
-    /// The attempt was blocked on descriptors: it needed this number, and too many were in flight over the lane's link.
-    /// Worth repeating once the lane's reader gets beyond this progress.
+    /// The attempt was blocked on descriptors: it needed to send this number of them, and too many were in flight over
+    /// the lane's link. Another attempt is worthwhile once the consumer of the lane's ring gets beyond this progress.
     Descriptors(Subject, Progress, usize),
     /// The attempt was blocked on a transfer: the other end of this lane was in transit, or its process had not sent
     /// its open packet yet.
@@ -93,14 +95,15 @@ pub(crate) enum BlockedOn {
 pub(crate) struct BlockedSends {
     /// Whether a task waits until there is room for a small message.
     pub(crate) small_room: bool,
-    /// The lane in which tasks wait for room, and the lowest progress of its reader that one of the tasks saw.
+    /// The lane in which tasks wait for room, with the lowest progress of the lane's consumer that one of these tasks
+    /// saw. `None` if no task waits for room in a lane.
     pub(crate) room: Option<(Subject, Progress)>,
-    /// Everything else that the tasks are blocked on, in no particular order.
+    /// Everything else that the tasks are blocked on, in no particular order: also room in a second lane.
     pub(crate) others: Vec<BlockedOn>,
 }
 
 impl BlockedSends {
-    /// Adds what one more task is blocked on. `None` means that the task waits for room for a small message.
+    /// Adds what one more task is blocked on. `None` means that the task waits until there is room for a small message.
     pub(crate) fn add(&mut self, blocked_on: Option<BlockedOn>) {
         match (blocked_on, &mut self.room) {
             (None, _) => self.small_room = true,
@@ -113,8 +116,8 @@ impl BlockedSends {
     }
 }
 
-/// The pauses between the checks of a wait whose event may be reported late: the longer the wait, the longer the
-/// pauses.
+/// The growing pauses between the checks of a wait whose event may be reported late: the longer the wait has lasted,
+/// the longer the next pause.
 ///
 /// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find room
 /// before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
@@ -135,14 +138,15 @@ thread_local! {
     static LAST: RefCell<Option<BlockedOn>> = const { RefCell::new(None) };
 }
 
-/// Stores what the present call of this thread is blocked on, for a later [`take`]. Replaces an earlier note.
+/// Stores, for this thread, what the present call is blocked on, for a later [`take`]. Replaces the note of an earlier
+/// call.
 #[cold]
 pub(crate) fn note(blocked_on: BlockedOn) {
     let old = LAST.try_with(|last| last.replace(Some(blocked_on)));
     drop(old);
 }
 
-/// Removes and returns what the last call of this thread was blocked on; `None` if no call has stored a note.
+/// Removes and returns this thread's note of what its last call was blocked on; `None` if there is no note.
 pub(crate) fn take() -> Option<BlockedOn> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
@@ -152,8 +156,8 @@ pub(crate) fn forget() {
     drop(take());
 }
 
-/// Calls `act`, and then restores this thread's note of what an earlier call was blocked on. So calls within `act` do
-/// not change the note.
+/// Calls `act` and returns its result. This thread's note of what an earlier call was blocked on is the same afterwards
+/// as before, because calls within `act` may change it.
 pub(crate) fn preserved<T>(act: impl FnOnce() -> T) -> T {
     let blocked_on = take();
     let done = act();

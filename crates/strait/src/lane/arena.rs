@@ -34,14 +34,16 @@ const LARGEST: usize = 4 << 20;
 /// The number of bytes of an arena that are populated (backed with memory by the kernel) at a time.
 const PIECE: usize = 64 << 10;
 
-/// The page size in bytes. A peer may round the size of an arena up to the next multiple of it.
+/// The page size in bytes that this crate assumes. A peer may round the size of an arena up to the next multiple of
+/// this number.
 const PAGE: usize = 4096;
 
-/// The number of lane slots in use that a maker checks before it creates a new arena. A slot is free again once both
-/// ends are done with it.
+/// The most lane slots in use that a maker checks, before it creates a new arena: a slot has become free if both ends
+/// of its lane are done with the lane.
 const LOOKS: usize = 16;
 
-/// The number of cells of each ring in an arena of many lanes. A larger ring gets an arena with one lane.
+/// The number of cells of each ring in an arena of many lanes. A lane whose rings need more cells gets an arena of its
+/// own.
 pub(crate) const SMALL: usize = MIN_CELLS;
 
 /// An arena: a block of shared memory that holds many lanes between the same two processes.
@@ -49,8 +51,8 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The lowest token for rings of this arena in packets of this process to itself. This process chooses it; a peer
-    /// that chose it could choose the tokens of other rings.
+    /// The lowest of the tokens that name this arena's rings in packets of this process to itself. This process chooses
+    /// the number, because a peer that chose it could make it equal to the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
@@ -60,43 +62,46 @@ pub(crate) struct Arena {
     /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena that this process
     /// created.
     _charge: Option<Charge>,
-    /// For an arena that a peer created: a bit for each end of each lane, set while this process holds that end. Two
-    /// ends on the same side would write to the same memory. Empty for an arena that this process created.
+    /// For an arena that a peer created: a bit for each end of each lane, set while this process holds that end. The
+    /// bits keep this process from holding two ends on the same side of a lane, which would both write to the same
+    /// ring. Empty for an arena that this process created.
     held: Box<[AtomicU32]>,
-    /// For an arena that a peer created: by lane slot and side, the use count of the last lane there whose end this
-    /// process held and holds no more. That end cannot arrive again.
+    /// For an arena that a peer created: by lane slot and side, the use count of the lane whose end this process was
+    /// the last to hold there, and holds no more. That end cannot arrive again.
     gone: Mutex<HashMap<(u32, usize), u32>>,
-    /// For an arena that this process created: a bit for each end of each lane, set once this process will not ask for
-    /// the end's next lane any more. `successors` gets no entry for such an end, because the link in an entry might
-    /// keep the arena alive. Written under the lock of `successors`.
+    /// For an arena that this process created: a bit for each end of each lane. The bit is set once this process will
+    /// not ask for the end's next lane any more. From then on `successors` gets no entry for that end, because the link
+    /// in an entry might keep the arena alive. Written under the lock of `successors`.
     left: Box<[AtomicU32]>,
-    /// The next lanes, by lane slot and side, of ends whose other end this process has moved. The ends are in this
-    /// process or in transit to it. Not in shared memory, because another process could change that.
+    /// The next lanes of ends that are in this process or in transit to it, by the lane slot and side of the end. An
+    /// entry is made when this process moves the other end of the channel. The entries are not in shared memory,
+    /// because another process could change them there.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
     /// The free lane slots of a private arena (one that only this process has); empty for other arenas.
     freed: Mutex<Freed>,
 }
 
-/// The free lane slots of a private arena, which only this process has.
+/// The free lane slots of a private arena (an arena that only this process has), and what to do before one is used
+/// again.
 #[derive(Default)]
 struct Freed {
-    /// The names of the last lanes in the free lane slots. The slot that was freed last is used first, because it is
-    /// still in the CPU's caches.
+    /// The free lane slots: for each, the name of the last lane that used the slot. The slot that was freed last is
+    /// used first, because it is still in the CPU's caches.
     names: Vec<Name>,
-    /// The lane slots whose lanes may still hold attachments that no end will receive, because an end left the lane
-    /// before it had read everything.
+    /// The lane slots whose last lane may have left attachments in this process that no end will receive, because an
+    /// end left the lane before it had read everything. They are discarded when the slot is freed.
     unread: HashSet<u32>,
-    /// The number of lanes, by lane slot, that had used the slot when it was last freed; 0 if it was never freed.
+    /// For each lane slot, the number of lanes that had used the slot when it was last freed; 0 if it was never freed.
     uses: Vec<u32>,
 }
 
 impl Freed {
-    /// Returns whether the lane slot `slot` was freed after the lane with the use count `usage` had used it.
+    /// Returns whether the lane slot `slot` has been freed since the lane with the use count `usage` began to use it.
     fn was_given_back(&self, slot: u32, usage: u32) -> bool {
         self.uses.get(slot as usize).is_some_and(|uses| uses.wrapping_sub(usage).cast_signed() > 0)
     }
 
-    /// Adds the lane slot of the lane `name`, which both ends are done with, to the free ones.
+    /// Adds the lane slot of the lane `name` to the free slots. Both ends are done with that lane.
     fn give_back(&mut self, name: Name) {
         let at = name.slot as usize;
         if self.uses.len() <= at {
@@ -107,8 +112,8 @@ impl Freed {
     }
 }
 
-/// The next lane of an end in this process, or in transit to it. Stored when this process moved the other end of the
-/// channel.
+/// The next lane of an end that is in this process or in transit to it. Stored when this process moves the other end of
+/// the channel; read when the end goes on in the next lane.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
     /// The name of the next lane. A flag in it says whether the end changes sides there.
@@ -120,7 +125,7 @@ pub(crate) struct Successor {
     _in_transit: Option<InTransit>,
 }
 
-/// The place of one end in a lane that connects this process to itself: the arena, lane slot, use count and side.
+/// The location of one end in a lane that connects this process to itself: the arena, lane slot, use count and side.
 pub(crate) struct LaneSlot {
     arena: Arc<Arena>,
     slot: u32,
@@ -133,20 +138,20 @@ impl LaneSlot {
         Self { arena: arena.clone(), slot, usage, side }
     }
 
-    /// Returns a key for the arena, lane slot and side of this place; two places with all three the same have equal
-    /// keys.
+    /// Returns the arena, lane slot and side of this location as a key for maps. Two locations have equal keys if all
+    /// three are equal; the use count is left out.
     pub(crate) fn key(&self) -> (*const Arena, u32, usize) {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Returns whether the lane slot of this place was freed after the lane of this place had used it.
+    /// Returns whether the lane slot of this location has been freed since the lane of this location began to use it.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
     }
 
-    /// Returns the place of this end in its next lane, and the link to the process that holds the other end there.
-    /// Returns `None` if this process has stored no next lane for the end.
+    /// Returns the location of this end in its next lane, and the link to the process that holds the other end there.
+    /// Returns `None` if this process has stored no next lane for the end. The stored entry stays.
     pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
         let successors = unpoisoned(&self.arena.successors);
         let Successor { arena, name, link, .. } = successors.get(&(self.slot, self.side))?;
@@ -154,7 +159,7 @@ impl LaneSlot {
         Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
-    /// Returns the token of the ring that the end in this place reads, in packets of this process to itself.
+    /// Returns the token by which packets of this process to itself name the ring that the end at this location reads.
     pub(crate) fn token_in(&self) -> u128 {
         self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
@@ -166,8 +171,9 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Returns the range of sizes in bytes of the memory for an arena with `lanes` lanes and `cells` cells for each ring,
-/// both bounds included. Returns `None` if there can be no such arena.
+/// Returns the smallest and the largest size in bytes, both included, that the memory of an arena with `lanes` lanes
+/// and `cells` cells for each ring may have. Returns `None` if `cells` is not a possible ring size or `lanes` is 0, or
+/// if the size overflows.
 pub(crate) fn sizes(lanes: u32, cells: u64, layout: Layout) -> Option<Sizes> {
     let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells))?;
     let len = layout.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
@@ -180,8 +186,9 @@ fn is_count(cells: usize) -> bool {
 }
 
 impl Arena {
-    /// Creates an arena from an announcement of a peer, with `mapping` as its memory. Returns `None` if the memory is
-    /// too small for `lanes` lanes or the number of cells is impossible.
+    /// Creates an arena that a peer announced. `number`, `token`, `lanes`, `cells` (of each ring) and `layout` are as
+    /// announced, `mapping` is the received memory, and `charge` charges the peer. Returns `None` if the memory is too
+    /// small for the lanes, or if `lanes` or `cells` is impossible.
     pub(crate) fn received(
         number: u64,
         token: u128,
@@ -212,7 +219,7 @@ impl Arena {
         })
     }
 
-    /// Returns the memory of the lane in the lane slot `slot`; `None` if the arena has no such slot.
+    /// Returns the memory of the lane in the lane slot `slot`; `None` if the arena has no slot of this number.
     pub(crate) fn lane(&self, slot: u32) -> Option<LaneMemory<'_>> {
         if slot >= self.lanes {
             return None;
@@ -220,23 +227,24 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    /// Marks the end on `side` of a lane as held by this process. Returns `false` if this process holds an end there
-    /// already, or has held this end before and holds it no more. Always returns `true` for an arena that this process
-    /// created.
+    /// Marks the end on `side` of the lane with this slot and use count as held by this process. Returns `false` if
+    /// this process already holds an end on that side of the slot, or has held this end before and holds it no more.
+    /// Always returns `true`, and marks nothing, for an arena that this process created.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
         gone.get(&(slot, side)) != Some(&usage)
             && bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
-    /// Returns whether this process holds the end on `side` of a lane. Always returns `true` for an arena that this
-    /// process created.
+    /// Returns whether this process holds the end on `side` of the lane in `slot`. Always returns `true` for an arena
+    /// that this process created, because no record of its ends is kept.
     pub(crate) fn is_here(&self, slot: u32, side: usize) -> bool {
         bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
 
-    /// Returns whether the end on `side` of a lane will not read anything in this process any more: it was closed or
-    /// sent away, or never arrives. An end in an arena of a peer may arrive once for each use of the lane slot.
+    /// Returns whether the end on `side` of the lane with this slot and use count will read nothing more in this
+    /// process. Such an end was closed or sent away, or never arrives. An end in an arena of a peer may arrive once for
+    /// each use of the lane slot.
     pub(crate) fn has_left(&self, slot: u32, usage: u32, side: usize) -> bool {
         match bit(&self.left, slot, side) {
             Some((word, bit)) => word.load(Ordering::SeqCst) & bit != 0,
@@ -244,8 +252,9 @@ impl Arena {
         }
     }
 
-    /// Marks the end on `side` of a lane as no longer held by this process. The caller does so before it declares that
-    /// the end is done with the lane, after which the creator of the arena may use the lane slot again.
+    /// Marks the end on `side` of the lane with this slot and use count as no longer held by this process. The caller
+    /// does so before it declares that the end is done with the lane. After that declaration the creator of the arena
+    /// may use the lane slot again. Does nothing for an arena that this process created.
     pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
             unpoisoned(&self.gone).insert((slot, side), usage);
@@ -274,10 +283,11 @@ impl Arena {
     }
 
     /// Frees the lane slot of a private arena if both ends are done with the lane with the use count `usage`. Does
-    /// nothing for an arena that other processes have too.
+    /// nothing for an arena that other processes have too, and nothing if the slot was freed after that lane already.
     ///
-    /// Two threads may find both ends done at the same time, and another lane may use the slot before the second one
-    /// gets here. So this call reads the words of the lane under the lock, and only if they still belong to this use.
+    /// Two threads may find both ends done at the same time. Another lane may use the slot before the second thread
+    /// calls this function. So the function reads the lane's words under the lock of the free slots, and only if the
+    /// words still belong to the lane with this use count.
     pub(crate) fn give_back(&self, slot: u32, usage: u32) {
         if self.private
             && let Some(memory) = self.lane(slot)
@@ -296,18 +306,19 @@ impl Arena {
         }
     }
 
-    /// Notes that an end leaves a lane before it has read everything that the other end has sent or may still send.
-    /// When both ends are done with the lane, the rest is discarded. The caller does so before it declares that the end
-    /// is done.
+    /// Notes that an end leaves the lane in `slot` before it has read everything that the other end has sent or may
+    /// still send. When both ends are done with the lane, the attachments that are left are discarded. The caller does
+    /// so before it declares that the end is done. Does nothing for an arena that other processes have too.
     pub(crate) fn expect_more(&self, slot: u32) {
         if self.private {
             unpoisoned(&self.freed).unread.insert(slot);
         }
     }
 
-    /// Stores `next` as the next lane of the end on `side`; `link` leads to the process of the other end there. Returns
-    /// an entry that the end will not read: the new one if the end is closed or was sent away, otherwise a replaced
-    /// entry that named another lane.
+    /// Stores `next` (an arena and the name of a lane in it) as the next lane of the end on `side` of the lane with
+    /// this slot and use count. `link` is the link to the process of the other end there. Returns an entry that the end
+    /// will never read: the new one if the end is closed or was sent away, otherwise an older entry that named another
+    /// lane. Returns `None` if there is no such entry.
     #[must_use]
     pub(crate) fn set_successor(
         &self,
@@ -331,8 +342,8 @@ impl Arena {
         old.filter(|_| !is_again)
     }
 
-    /// Returns the places of ends in transit to this process for which this process has stored a next lane, or holds
-    /// handles that it sent to them.
+    /// Returns the locations, in this arena, of ends in transit to this process. Listed are the ends for which this
+    /// process has stored a next lane, or holds handles that it sent to them.
     pub(crate) fn slots_in_transit(self: &Arc<Self>) -> Vec<LaneSlot> {
         let lane_slot = |slot, usage, side| LaneSlot::new(self, slot, usage, side);
         let successors = unpoisoned(&self.successors);
@@ -348,14 +359,14 @@ impl Arena {
         slots
     }
 
-    /// Returns the lane slot and the side of the end that reads the ring with the token `token`, a token for packets of
-    /// this process to itself.
+    /// Returns the lane slot and the side of the end that reads the ring with this token. `token` must be a token for
+    /// packets of this process to itself.
     fn reader_of(token: u128) -> (u32, usize) {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
 
-    /// Discards everything that this process has stored in this arena for ends in transit to it, because those ends
-    /// will not arrive: next lanes, and handles that it sent to them.
+    /// Discards everything that this process has stored in this arena for ends in transit to it: their next lanes, and
+    /// the handles that it sent to them. The caller knows that these ends will never arrive.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
@@ -371,13 +382,15 @@ impl Arena {
         }
     }
 
-    /// Removes and returns the next lane that this process has stored for the end on `side`; `None` if there is none.
+    /// Removes and returns the next lane that this process has stored for the end on `side` of the lane in `slot`.
+    /// Returns `None` if no next lane is stored.
     pub(crate) fn take_successor(&self, slot: u32, side: usize) -> Option<Successor> {
         unpoisoned(&self.successors).remove(&(slot, side))
     }
 
-    /// Removes and returns the next lane that this process has stored for the end on `side`; `None` if there is none.
-    /// From now on none is stored for that end, because the end is closed, was sent away or never arrives.
+    /// Removes and returns the next lane that this process has stored for the end on `side` of the lane in `slot`;
+    /// `None` if no next lane is stored. In an arena that this process created, no next lane is stored for the end from
+    /// now on: the end is closed, was sent away or never arrives.
     pub(crate) fn leave(&self, slot: u32, side: usize) -> Option<Successor> {
         let mut successors = unpoisoned(&self.successors);
         if let Some((word, bit)) = bit(&self.left, slot, side) {
@@ -386,19 +399,21 @@ impl Arena {
         successors.remove(&(slot, side))
     }
 
-    /// Returns the token that names the ring that the end on `side` of a lane writes, in packets. A process that does
-    /// not know the arena cannot guess the token. If `local`, returns the token for packets of this process to itself.
+    /// Returns the token by which packets name the ring that the end on `side` of the lane with this slot and use count
+    /// writes. If `local`, this is the token for packets of this process to itself. Otherwise it is the token for
+    /// packets between processes; a process that does not know the arena cannot guess it.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, local: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
     }
 
-    /// Returns the range of the tokens for all rings of this arena in packets of this process to itself.
+    /// Returns the range of all tokens by which packets of this process to itself can name a ring of this arena.
     pub(crate) fn local_tokens(&self) -> RangeInclusive<u128> {
         self.local_token..=self.local_token | LANES_OF_ONE
     }
 
-    /// Clears the memory of a lane slot that was used before, for a new lane, and returns the name of the new lane.
+    /// Clears the memory of the lane slot that the lane `name` used last, for a new lane. Returns the name of the new
+    /// lane, which has the next use count.
     fn renew(&self, name: Name) -> Name {
         for (word, bit) in [0, 1].into_iter().filter_map(|side| bit(&self.left, name.slot, side)) {
             word.fetch_and(!bit, Ordering::SeqCst);
@@ -407,26 +422,26 @@ impl Arena {
         Name { usage: name.usage.wrapping_add(1), ..name }
     }
 
-    /// Returns the token that names the arena itself in the packet that announces it.
+    /// Returns the token that names this arena itself (and no ring of it) in the packet that announces the arena.
     pub(crate) fn own_token(&self) -> u128 {
         self.token
     }
 }
 
-/// Returns bits that are all 0, one for each of the two ends of `lanes` lanes.
+/// Returns words of 32 bits with room for one bit for each of the two ends of `lanes` lanes; all bits are 0.
 fn bits(lanes: u32) -> Box<[AtomicU32]> {
     (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect()
 }
 
-/// Returns the word in `bits` that has the bit of the end on `side` of a lane slot, and the mask of that bit. Returns
-/// `None` if `bits` is too short.
+/// Returns the word in `bits` that holds the bit of the end on `side` of the lane slot `slot`, and the mask of that
+/// bit. Returns `None` if `bits` has no such word.
 fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
     let bit = 2 * slot as usize + side;
     Some((bits.get(bit / 32)?, 1 << (bit % 32)))
 }
 
-/// Closes an end in transit that will never arrive, in the next lane that this process stored for it. The other end in
-/// that lane sees its peer closed.
+/// Closes an end that is in transit to this process and will never arrive. The end is closed in the next lane,
+/// `successor`, that this process stored for it. The other end in that lane sees its peer closed.
 fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
@@ -446,7 +461,7 @@ impl Drop for Arena {
     }
 }
 
-/// Returns a number for a new arena that no other arena of this process has had.
+/// Returns the number of a new arena. No other arena that this process created has this number.
 fn next_number() -> u64 {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
@@ -458,27 +473,30 @@ fn local_token(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
 
-/// The number of low bits of a token that name a lane and a side within its arena. Some of the bits are spare.
+/// The number of low bits of a local token (for packets of this process to itself) that name a lane and a side within
+/// the arena. Some of these bits are spare.
 const LANE_BITS: u32 = 72;
 
-/// The mask of the low bits of a token, which name a lane and a side within its arena.
+/// The mask of the low bits of a local token (for packets of this process to itself): they name a lane and a side
+/// within the arena.
 const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 
-/// An arena that this process created, with what is left to announce of it.
+/// An arena that this process created, with the descriptor and the notes that it needs to announce the arena.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
-    /// The descriptor of the arena's memory; `None` for a private arena, and once the arena was announced to both
-    /// processes that use it.
+    /// The descriptor of the arena's memory, to be sent with an announcement. `None` for a private arena, and once the
+    /// arena was announced to both processes that use it.
     pub(crate) fd: Option<OwnedFd>,
-    /// Whether the arena was announced to the first and to the second of the two processes that use it.
+    /// For the first and the second of the two processes that use the arena: whether the arena was announced to that
+    /// process.
     pub(crate) announced: [bool; 2],
-    /// The lowest lane slot that no lane has used yet. No lane has used a higher one either.
+    /// The number of lane slots that a lane has used so far. The slots from this index on were never used.
     unused: u32,
 }
 
 impl Made {
     /// Creates an arena with `lanes` lanes and `cells` cells for each ring. If `private`, only this process has the
-    /// memory.
+    /// memory. Fails if the memory or the random token cannot be had.
     pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
         let number = next_number();
         let layout = Layout::FIRST;
@@ -510,8 +528,8 @@ impl Made {
         Ok(Self { arena, fd, announced: [false; 2], unused: 0 })
     }
 
-    /// Returns the name of a lane in a lane slot that no lane has used yet, and populates the slot's memory. Returns
-    /// `None` if every slot was used.
+    /// Takes the next lane slot that no lane has used yet, and populates the slot's memory. Returns the name of the
+    /// first lane there. Returns `None` if every slot has been used.
     pub(crate) fn take(&mut self) -> Option<Name> {
         let slot = self.unused;
         if slot == self.arena.lanes {
@@ -535,8 +553,8 @@ pub(crate) struct Maker {
     /// The link to one of the two processes that use the lanes. The link to the other process holds this maker.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
-    /// The lanes that were in use when last checked, of arenas that are not private. The lane that was checked or taken
-    /// first is in front.
+    /// The lanes, in arenas that are not private, that were in use when the maker last checked them. The lane that was
+    /// checked or taken longest ago is in front.
     lent: VecDeque<Lent>,
     /// The introduction by which this process connected the two processes that use the lanes; `None` if there was none.
     pub(crate) introduction: Option<Introduction>,
@@ -550,10 +568,10 @@ struct Lent {
     usage: u32,
 }
 
-/// An introduction: a socket by which this process connects two other processes.
+/// An introduction: a socket by which this process connects two other processes that have no link yet.
 pub(crate) struct Introduction {
     pub(crate) number: u64,
-    /// The two ends of the introduction's socket; each is `None` once it was sent to its process.
+    /// The two ends of the introduction's socket, one for each process; `None` once the end was sent to its process.
     pub(crate) sockets: [Option<OwnedFd>; 2],
 }
 
@@ -562,8 +580,8 @@ impl Maker {
         Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
     }
 
-    /// Returns the name of a free lane, and the arena of that lane. Creates a new arena if no lane is free; `private`
-    /// says whether only this process has its memory.
+    /// Takes a free lane, and returns the arena of the lane and the name of the lane. Creates a new arena if no lane is
+    /// found free; `private` says whether only this process has the arena's memory.
     pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
         let (index, name) = match self.find(private) {
             Some(found) => found,
@@ -607,8 +625,8 @@ impl Maker {
         None
     }
 
-    /// Takes back the lane `name`, which was the last one taken and was announced to no process, so that it is free
-    /// again.
+    /// Takes back the lane `name`, so that it is free again. This lane must be the last one that was taken, and must
+    /// have been announced to no process.
     pub(crate) fn put_back(&mut self, name: Name) {
         if let Some(lent) = self.lent.back() {
             let memory = self.arenas[lent.arena as usize].arena.lane(name.slot);
@@ -638,8 +656,8 @@ mod tests {
         !freed.names.is_empty()
     }
 
-    /// Shows that a lane slot is freed in whatever order its two ends and the source of a transfer are done. The
-    /// destination of an end may be done before the source has handed the end over.
+    /// Shows that a lane slot is freed once its two ends and the source of a transfer are all done, in whatever order,
+    /// and not before. The destination of an end may be done before the source has handed the end over.
     #[test]
     fn a_slot_is_free_whoever_is_done_with_it_last() {
         for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {

@@ -25,36 +25,39 @@ use crate::ring::{self, MAX_CELLS, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use arena::{Arena, Successor};
 
-/// The name of a lane: its arena, its lane slot and its use count. All processes that know the lane use the same name.
+/// The name of a lane: the arena's number, the lane slot and the use count. All processes that know the lane use the
+/// same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
-    /// The number of the arena, given by the process that created it.
+    /// The number of the arena, given by the process that created the arena.
     pub(crate) arena: u64,
     /// The lane slot: the index of the lane among the lanes of its arena.
     pub(crate) slot: u32,
-    /// The use count: how many lanes had the lane slot before this lane.
+    /// The use count: the number of lanes that had the lane slot before this lane.
     pub(crate) usage: u32,
 }
 
 impl Name {
-    /// The size in bytes of an encoded lane name in a record.
+    /// The size in bytes of a lane name as it is encoded in a record.
     pub(crate) const SIZE: usize = 16;
 
     /// A flag in `slot` of the lane name in a mark: the end that goes on in the named lane changes sides there. No
     /// arena has so many lane slots that an index needs this bit.
     const FLIPPED: u32 = 1 << 31;
 
-    /// Returns this lane name with the opposite value of the flag that says that an end changes sides.
+    /// Returns this lane name with [`Self::FLIPPED`] inverted, the flag that says that an end changes sides in this
+    /// lane.
     pub(crate) fn flipped(self) -> Self {
         Self { slot: self.slot ^ Self::FLIPPED, ..self }
     }
 
-    /// Returns this lane name without the flag that says that an end changes sides, so that it compares equal.
+    /// Returns this lane name without the flag that says that an end changes sides, so that two names of one lane
+    /// compare equal.
     pub(crate) fn upright(self) -> Self {
         Self { slot: self.slot & !Self::FLIPPED, ..self }
     }
 
-    /// Returns the side (0 or 1) in the named lane of an end that is on `side` in the lane before.
+    /// Returns the side, 0 or 1, that an end has in the named lane, if the end is on `side` in the lane before.
     pub(crate) fn side_from(self, side: usize) -> usize {
         side ^ usize::from(self.slot & Self::FLIPPED != 0)
     }
@@ -85,11 +88,12 @@ impl Name {
 enum LaneLocation {
     /// The lane is in the lane slot `slot` of an arena, which `usage` lanes had before.
     Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
-    /// The lane is the first one of a link, which is in no arena: each process created the ring that it writes.
+    /// The lane is the first lane of a link, which is in no arena: each of the two processes created the ring that it
+    /// writes.
     Halves(Box<Halves>),
 }
 
-/// The two rings of the first lane of a link. Each of the two processes created the ring that it writes.
+/// The two rings of the first lane of a link. Each of the two processes created the ring that this process writes.
 struct Halves {
     out: RingMemory,
     token: u128,
@@ -100,19 +104,20 @@ struct Halves {
 /// A lane (the shared memory that carries one channel over one link), seen from one of its two ends.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// The side of this end, 0 or 1, which is also the number of the ring that it writes. Also holds the flags [`GONE`]
-    /// and [`LINGERING`].
+    /// The side of this end, 0 or 1, which is also the number of the ring that this end writes. Also holds the flags
+    /// [`GONE`] and [`LINGERING`].
     side: AtomicU8,
-    /// The number of lanes in a row, up to this one, in which this end has sent and received no message. At most
-    /// [`MOST_UNUSED`].
+    /// The number of lanes in a row, up to this one, in which this end has sent and received no message. A peer that
+    /// makes the number exceed [`MOST_UNUSED`] is a bad peer.
     unused: AtomicU32,
     /// The link to the process that holds the other end, or that will hold it once the transfer into this lane is
     /// complete.
     link: InUse,
-    /// The link to the source of the other end, the process that sent it away. `None` if the other end was not in
-    /// transit when this process got the lane.
+    /// The link to the source of the other end: the process that sent the other end away. `None` if the other end was
+    /// not in transit when this process got the lane.
     source: Option<InUse>,
-    /// Whether the transfer of the other end into this lane is pending, as far as this process has noticed.
+    /// Whether the transfer of the other end into this lane is pending, as far as this process has noticed. Once
+    /// `false`, stays `false`.
     pending: AtomicBool,
     /// Whether the transfer of the other end into this lane was abandoned, because the source died before it handed the
     /// end over. The channel is then closed.
@@ -123,11 +128,11 @@ pub(crate) struct Lane {
     moving: AtomicBool,
     /// Whether this end has received everything that the other end sent in this lane, and nothing more can follow.
     is_read: AtomicBool,
-    /// The next lane, in which this end goes on. Set by the direction of the end (sending or receiving) that comes to
-    /// its mark first.
+    /// The next lane, in which this end goes on; empty if the next lane is not known yet. Set by the direction of this
+    /// end (sending or receiving) that comes to its mark first.
     next: OnceLock<Arc<Lane>>,
-    /// A lock held while a direction of this end looks up the next lane, because an arena with one lane can be looked
-    /// up only once.
+    /// A lock that a direction of this end holds while it looks up the next lane. Without it, both directions might
+    /// look the lane up, and the memory of a lane with an arena of its own can be looked up only once.
     finding: Mutex<()>,
 }
 
@@ -138,8 +143,8 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// Creates the first lane of a link, with the ring `out` that this process created and the token of that ring. The
-    /// side of this end is not known until the lane is open.
+    /// Creates the first lane of a link. `out` is the ring that this process created, and `token` is the token of that
+    /// ring. The side of this end is not known until the lane is open.
     pub(crate) fn first(link: InUse, out: RingMemory, token: u128) -> Self {
         Self::new(LaneLocation::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
@@ -161,8 +166,9 @@ impl Lane {
         }
     }
 
-    /// Returns the lane `name` in `arena`, seen from the end on `side`; `None` if the arena has no such lane slot. With
-    /// `source`, the other end is in transit from the process of that link.
+    /// Returns the lane `name` in `arena`, seen from the end on `side`; `None` if the arena has no such lane slot.
+    /// `link` is the link to the process of the other end. If there is a `source`, the other end is in transit from the
+    /// process of that link.
     pub(crate) fn in_arena(
         arena: &Arc<Arena>,
         name: Name,
@@ -183,8 +189,8 @@ impl Lane {
         }
     }
 
-    /// Opens the first lane of a link, if the peer's open packet has arrived. Returns whether the lane is open now.
-    /// Always returns `true` for a lane in an arena.
+    /// Opens the first lane of a link, if the peer's open packet (with the ring that the peer writes) has arrived.
+    /// Returns whether the lane is open now. Always returns `true` for a lane in an arena.
     pub(crate) fn open(&self) -> Result<bool, Error> {
         let LaneLocation::Halves(halves) = &self.location else { return Ok(true) };
         if halves.inward.get().is_some() {
@@ -197,7 +203,8 @@ impl Lane {
         }
     }
 
-    /// Opens the first lane of a link with the content of the peer's open packet. Does nothing for a lane in an arena.
+    /// Opens the first lane of a link with the content of the peer's open packet: the peer's ring and its token. Does
+    /// nothing for a lane in an arena. Fails with [`Error::BadPeer`] if the ring has an impossible size.
     pub(crate) fn open_with(&self, open: OpenPacket) -> Result<(), Error> {
         let LaneLocation::Halves(halves) = &self.location else { return Ok(()) };
         let cells = usize::try_from(open.cells).ok().filter(|cells| *cells <= MAX_CELLS);
@@ -238,7 +245,7 @@ impl Lane {
         }
     }
 
-    /// Returns the token that names the ring that this end writes, in packets. The token depends on whether the other
+    /// Returns the token by which packets name the ring that this end writes. The token depends on whether the other
     /// end is in this process. So the token may change when the transfer of the other end is cancelled.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.location {
@@ -247,7 +254,7 @@ impl Lane {
         }
     }
 
-    /// Returns the token that names the ring that this end reads, in packets. Returns 0 if the lane is not open.
+    /// Returns the token by which packets name the ring that this end reads. Returns 0 if the lane is not open.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_local()),
@@ -255,7 +262,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether `other` is this lane seen from its other end, in the same arena.
+    /// Returns whether `other` is this same lane seen from its other end. Always returns `false` for the first lane of
+    /// a link.
     pub(crate) fn is_opposite(&self, other: &Self) -> bool {
         match (&self.location, &other.location) {
             (
@@ -268,13 +276,15 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end is in this process now, so that attachments need no socket.
+    /// Returns whether the other end is in this process now, so that attachments need no socket. Looks at the transfer
+    /// word first, if a transfer of the other end may be pending.
     fn is_local(&self) -> bool {
         self.is_pending();
         self.link().is_local()
     }
 
-    /// Returns the word in shared memory in which the peer says on which CPU it runs; `None` if the lane is not open.
+    /// Returns the word in shared memory in which the peer writes on which CPU it runs: the CPU's number plus 1, or 0
+    /// if unknown. Returns `None` if the lane is not open.
     pub(crate) fn peer_cpu(&self) -> Option<&AtomicU32> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.cpu(1 - self.side())),
@@ -313,8 +323,8 @@ impl Lane {
         }
     }
 
-    /// Returns which threads may sleep on the words of this lane: only threads of this process (`Private`), or also
-    /// threads of other processes (`Shared`).
+    /// Returns which threads may sleep on the futex words of this lane. `Private`: only threads of this process.
+    /// `Shared`: also threads of other processes.
     pub(crate) fn scope(&self) -> Scope {
         match &self.location {
             LaneLocation::Slot { arena, .. } if arena.is_private() => Scope::Private,
@@ -323,7 +333,7 @@ impl Lane {
     }
 
     /// Returns whether the transfer of the other end into this lane is pending. Reads the transfer word of the lane,
-    /// unless the transfer is known to be over.
+    /// unless this process has already seen that the transfer is over.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.look_at_transfer()
@@ -343,20 +353,21 @@ impl Lane {
     }
 
     /// Returns whether the transfer of the other end was abandoned, because the source died before it handed the end
-    /// over. Only valid once the transfer is no longer [pending](Self::is_pending).
+    /// over. The answer is valid only after [`Lane::is_pending`] has returned `false`.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Abandons the pending transfer into this lane, as this end does when it finds that the source is dead. Only for
+    /// Abandons the pending transfer into this lane, as this end does when it notices that the source is dead. Only for
     /// tests.
     #[cfg(test)]
     pub(crate) fn give_up(&self) {
         assert_eq!(self.transfer_word().map(transfer_word::abandon), Some(Some(TransferState::Pending)));
     }
 
-    /// Returns whether no more messages can be committed in this lane: the link of the other end is down, or its
-    /// transfer was abandoned. If the source of a pending transfer is dead, abandons the transfer.
+    /// Returns whether no more messages can be committed in this lane. This is so if the link to the process of the
+    /// other end is down, or if the transfer of the other end was abandoned. If the source of a pending transfer is
+    /// dead, this call abandons the transfer.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         if self.source.is_some() || self.abandoned.load(Ordering::Relaxed) {
@@ -376,19 +387,20 @@ impl Lane {
         self.abandoned.load(Ordering::Relaxed) || (!self.is_pending() && self.link().is_down())
     }
 
-    /// Asks the kernel whether the process of the other end is alive, or the source while the other end is in transit.
-    /// If not, that link is down from now on.
+    /// Asks the kernel whether the process of the other end is alive; while the other end is in transit, asks about the
+    /// source instead. If that process is dead, its link is down from now on.
     pub(crate) fn probe(&self) {
         self.current_link().probe();
     }
 
-    /// Returns the error with which the link to the other end (to the source while it is in transit) went down. Returns
-    /// [`Error::PeerClosed`] if that link is up.
+    /// Returns the error with which the current link of the other end went down: the link to the source while the other
+    /// end is in transit. Returns [`Error::PeerClosed`] if that link is up.
     pub(crate) fn reason(&self) -> Error {
         if self.current_link().is_down() { self.current_link().reason() } else { Error::PeerClosed }
     }
 
-    /// Marks this end as in transit from now on, with this process as the source of the transfer.
+    /// Marks this end as in transit from now on, with this process as the source of the transfer. The mark stands in
+    /// this value and in the lane's shared memory.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -400,8 +412,8 @@ impl Lane {
         self.moving.load(Ordering::Relaxed)
     }
 
-    /// Hands this end over to its destination: its message was committed. Completes the transfer on the source's side.
-    /// This process no longer holds the end, and the other end may turn to the destination.
+    /// Hands this end over to its destination, because the message that carries the end was committed. This process no
+    /// longer holds the end. From now on the other end has the destination as its peer.
     pub(crate) fn hand_over(&self) {
         if let LaneLocation::Slot { arena, slot, usage } = &self.location {
             // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
@@ -422,8 +434,9 @@ impl Lane {
         self.moving.store(false, Ordering::Relaxed);
     }
 
-    /// Connects the far ends of two channels that are being fused through this new lane, which was announced to both.
-    /// `other` is this lane seen from its other end. This process holds neither end.
+    /// Joins two channels that are being fused: hands the two ends of this new lane to the processes of the two far
+    /// ends. The lane was announced to both. `other` is this lane seen from its other end. This process then holds
+    /// neither end.
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
         fault::point("before two ends are handed to each other");
@@ -435,8 +448,8 @@ impl Lane {
         other.disown();
     }
 
-    /// Clears the mark that a source is moving an end into this lane. If both ends are done with the lane already,
-    /// frees the lane slot.
+    /// Clears the mark, in the lane's `memory`, that a source is moving an end into this lane. If both ends are done
+    /// with the lane already, frees the lane slot.
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
         fault::point("before a lane is free of its source");
         memory.moving().store(0, Ordering::SeqCst);
@@ -447,13 +460,14 @@ impl Lane {
         }
     }
 
-    /// Marks this end as not held by this process any more, so that dropping this value does not declare that the end
-    /// is done with the lane.
+    /// Marks this end as not held by this process any more. Dropping this value then does not declare that the end is
+    /// done with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Wakes the other end if its sleep word says that only the source of the transfer, this process, can wake it.
+    /// Wakes the other end if one of its two sleep words (for messages and for room) says that only the source of the
+    /// transfer can wake it. This process is the source.
     fn wake_relayed(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = transfer_word::take_sleeper_if_relayed(word);
@@ -461,8 +475,8 @@ impl Lane {
         }
     }
 
-    /// Writes the outcome of the transfer of this end with `step`, which changes the transfer word. Then wakes the
-    /// other end, if only the source of the transfer can wake it.
+    /// Calls `step` with the lane's transfer word, so that `step` writes the outcome of the transfer of this end. Then
+    /// wakes the other end if only the source of the transfer, this process, can wake it.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<TransferState>) {
         let Some(memory) = self.memory() else { return };
         fault::point("before an end is handed over or its transfer is cancelled");
@@ -471,9 +485,9 @@ impl Lane {
         self.is_moved_into(memory);
     }
 
-    /// Takes the value of `word`, a sleep word of this lane, so that the word becomes 0, and returns it. If the value
-    /// is not 0, the caller must wake the thread that slept. Returns 0 and takes nothing if no thread sleeps there that
-    /// this process can wake.
+    /// Sets `word`, a sleep word of this lane, to 0 and returns its old value. If the value is not 0, the caller must
+    /// wake the thread that slept. Returns 0 and changes nothing if no thread sleeps there, or if only the source of a
+    /// transfer may wake the thread and this process is not the source.
     #[inline]
     pub(crate) fn take_sleeper(&self, word: &AtomicU32) -> u32 {
         if word.load(Ordering::SeqCst) == 0 { 0 } else { self.take_that_sleeper(word) }
@@ -500,8 +514,8 @@ impl Lane {
         }
     }
 
-    /// Claims this end, which was sent to this process as the destination of the transfer. Returns `false` if the other
-    /// end has abandoned the transfer.
+    /// Claims this end: this process received the end as the destination of the transfer. Returns `false` if the other
+    /// end has abandoned the transfer before.
     pub(crate) fn claim(&self) -> bool {
         fault::point("before an end is claimed");
         let claimed =
@@ -512,15 +526,16 @@ impl Lane {
         claimed
     }
 
-    /// Marks the transfer into this new lane as complete, because the lane was made with no end in transit.
+    /// Marks the transfer into this new lane as complete in the lane's transfer word, because neither end of the new
+    /// lane is in transit.
     pub(crate) fn complete_transfer(&self) {
         if let Some(word) = self.transfer_word() {
             transfer_word::hand_over::<RingMemory>(word);
         }
     }
 
-    /// Stores the next lane for the other end, if that end is in this process. This process has created the lane
-    /// `fresh` to move this end; `link` leads to the destination of the move.
+    /// Stores the lane `fresh` as the next lane of the other end, if the other end is in this process. This process has
+    /// created `fresh` to move this end; `link` is the link to the destination of the move.
     pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse) {
         if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
             (&self.location, &fresh.location)
@@ -533,13 +548,14 @@ impl Lane {
         }
     }
 
-    /// Returns the name of the next lane as the other end of this lane needs it. `fresh` is the next lane seen from
-    /// this end. The name has a flag if the other end changes sides there.
+    /// Returns the name of the next lane as a mark must give it to the other end of this lane. `fresh` is the next lane
+    /// seen from this end. The name has the flag [`Name::FLIPPED`] if the other end changes sides there.
     pub(crate) fn name_for_other(&self, fresh: &Lane) -> Name {
         if fresh.side() == self.side() { fresh.name() } else { fresh.name().flipped() }
     }
 
-    /// Returns the place of this end in its arena, if the lane connects this process to itself, and otherwise `None`.
+    /// Returns the location of this end in its arena, if the lane connects this process to itself, and otherwise
+    /// `None`.
     pub(crate) fn local_slot(&self) -> Option<arena::LaneSlot> {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => {
@@ -559,8 +575,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end, which should be in this process, was closed or sent away. It then never receives
-    /// what this end sends to it in this lane.
+    /// Returns whether the other end, which should be in this process, was closed or sent away. The other end then
+    /// never receives what this end sends in this lane.
     pub(crate) fn has_other_left(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
@@ -568,7 +584,8 @@ impl Lane {
         }
     }
 
-    /// Returns the links that this lane uses: to the process of the other end and, if there is one, to the source.
+    /// Returns the links that this lane uses: the link to the process of the other end and, if there is one, the link
+    /// to the source.
     pub(crate) fn links(&self) -> impl Iterator<Item = &InUse> {
         [Some(&self.link), self.source.as_ref()].into_iter().flatten()
     }
@@ -579,13 +596,14 @@ impl Lane {
         self.next.get()
     }
 
-    /// Sets the next lane of this end to `next`, a lane that this process created for the end.
+    /// Sets the next lane of this end to `next`, a lane that this process created for the end. Does nothing if the next
+    /// lane is set already.
     pub(crate) fn lead_to(&self, next: &Arc<Self>) {
         let _ = self.next.set(next.clone());
     }
 
-    /// Removes the next lane that [`Lane::store_successor`] stored for the other end. Returns `false` if that end has
-    /// read the entry already, or is closed.
+    /// Removes the next lane that [`Lane::store_successor`] stored for the other end. Returns `false` if the entry was
+    /// gone, because the other end has read it or is closed. Returns `true` if the other end is not in this process.
     pub(crate) fn forget_successor(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } if self.current_link().is_local() => {
@@ -595,12 +613,13 @@ impl Lane {
         }
     }
 
-    /// Returns the next lane, in which this end goes on. `name` is the name in a mark that the peer wrote. The first
-    /// direction of the end that comes to its mark looks the lane up; the other direction gets the same lane.
+    /// Returns the next lane, in which this end goes on. `name` is the lane's name in a mark that the peer wrote. The
+    /// direction of the end that comes to its mark first looks the lane up; the other direction gets the same lane.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the marks of the two directions name different lanes, if there is no such lane, or after
-    /// too many lanes without a message; a temporary error if the lane's memory cannot be mapped now.
+    /// more than [`MOST_UNUSED`] lanes in a row without a message; a temporary error if the lane's memory cannot be
+    /// mapped now.
     pub(crate) fn next(&self, name: Name) -> Result<Arc<Lane>, Error> {
         let next = match self.next.get() {
             Some(next) => next.clone(),
@@ -640,8 +659,9 @@ impl Lane {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps counting the descriptors that this end has in flight in this lane, after its last message here.
-    /// `in_flight` is their in-flight record. Returns `false` if none are in flight.
+    /// Keeps counting the descriptors that this end still has in flight in this lane, after its last message here.
+    /// `in_flight` is the in-flight record of this end. Returns `false`, and counts nothing more, if none are in
+    /// flight.
     pub(crate) fn linger(&self, in_flight: &Arc<InFlight>) -> bool {
         let lingers = self.link().linger(in_flight, self.inward());
         if lingers {
@@ -650,7 +670,7 @@ impl Lane {
         lingers
     }
 
-    /// Marks that this end has sent or received a message in this lane.
+    /// Notes that this end has sent or received a message in this lane: sets the count of unused lanes in a row to 0.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
     }
@@ -682,9 +702,9 @@ impl Lane {
     }
 }
 
-/// The most lanes in a row in which an end may send and receive nothing; with more, the peer is a bad peer, because its
-/// marks may form an endless chain. An honest peer has no memory for so many lanes. Following them takes a second or
-/// two.
+/// The most lanes in a row in which an end may send and receive nothing. With more, the peer is a bad peer, because its
+/// marks may form an endless chain. An honest peer has no memory for this many lanes. Following this many takes a
+/// second or two.
 const MOST_UNUSED: u32 = 1 << 20;
 
 /// Flag in `Lane::side`: this process does not hold the end any more, so dropping the `Lane` does not declare that the
@@ -695,7 +715,7 @@ const GONE: u8 = 2;
 /// before the peer has received them.
 const LINGERING: u8 = 4;
 
-/// The process that declares that an end is done with a lane in which the end never arrived.
+/// Answers which process declares that an end is done with a lane in which the end never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     ByUs,
@@ -703,8 +723,9 @@ enum Done {
     ByOthers,
 }
 
-/// Removes an end from the lane `successor`, which was stored for it, and from the chain of next lanes after that. The
-/// end never goes there, because it is closed or in another process. `side` is its side in the lane before `successor`.
+/// Removes an end from the next lane `successor` that was stored for it, and from the chain of next lanes after that.
+/// The end never goes to those lanes, because it is closed or in another process. `side` is the end's side in the lane
+/// before `successor`. `done` says whether this process declares the end done with those lanes.
 fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     while let Some(Successor { arena, name, .. }) = successor {
         side = name.side_from(side);
@@ -723,8 +744,8 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     }
 }
 
-/// Discards the attachments that this process has sent to itself for the end on `side` of a lane, which will not
-/// receive them.
+/// Discards the attachments that this process has sent to itself for the end on `side` of the lane with this slot and
+/// use count. The end will not receive them. Does nothing for a private arena.
 fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
     if !arena.is_private() && Link::has_sent_local() {
         let token = arena.token(slot, usage, 1 - side, true);
@@ -733,8 +754,8 @@ fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
 }
 
 impl Drop for Lane {
-    /// Declares that this end is done with the lane, if this process still holds the end. Removes the end from the
-    /// lanes in which it would have gone on.
+    /// Declares that this end is done with the lane, if this process still holds the end. Removes the end from the next
+    /// lanes that are stored for it, in which it will not go on.
     fn drop(&mut self) {
         if self.link().is_elsewhere() {
             return;

@@ -24,44 +24,47 @@ use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
 use crate::wake::{Direction, Wait};
 
-/// Value of a sleep word (the word in which a side says whether and how it sleeps): no thread sleeps. Publishing then
-/// needs no system call.
+/// `AWAKE`: the value of a sleep word if no thread sleeps. A sleep word is the word in shared memory in which one side
+/// says whether and how it sleeps. Publishing a message then needs no system call.
 pub(crate) const AWAKE: u32 = 0;
-/// Value of a sleep word: a thread sleeps on the word itself (a futex).
+/// `ON_WORD`: the value of a sleep word if a thread sleeps on the word itself, as a futex.
 pub(crate) const ON_WORD: u32 = 1;
-/// Value of a sleep word: a thread sleeps on the link's socket, so waking it takes a packet.
+/// `ON_SOCKET`: the value of a sleep word if a thread sleeps on the link's socket, so that waking the thread takes a
+/// packet.
 const ON_SOCKET: u32 = 2;
 
-/// Value of a sleep word: no thread sleeps on this end, but the end is an armed member of a wait set. The upper bits
-/// hold the member id. The other side notifies this member when it publishes.
+/// `ON_SET`: the low bits of a sleep word if no thread sleeps on this end, but the end is an armed member of a wait
+/// set. The upper bits hold the member id, by which the other side notifies the member when it publishes.
 const ON_SET: u32 = 3;
 /// The mask of the bits of a sleep word that say how its side sleeps. The bit [`transfer_word::RELAYED`] is not among
 /// them.
 const KIND: u32 = 3;
-/// The lowest of the bits that hold the member id in a sleep word. The bits below leave room for more ways to sleep.
+/// The position of the lowest bit of the member id in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
 
-/// Returns the value that the sleep word of an armed member of a wait set has. `number` is the member id. `relayed`
-/// says that the other end is in transit and the member is armed on the link to the source.
+/// Returns the value for the sleep word of an armed member of a wait set. `number` is the member id. `relayed` says
+/// that the other end is in transit and that the member is armed on the link to the source.
 pub(crate) fn on_set(number: u32, relayed: bool) -> u32 {
     ON_SET | if relayed { transfer_word::RELAYED } else { 0 } | number << NUMBER
 }
 
-/// The longest sleep on a word, during which this process does not notice the peer's death. A longer sleep goes on at
-/// the socket, and the next sleep then begins at the socket.
+/// The longest sleep on the sleep word, during which this process does not notice the peer's death. A longer wait goes
+/// on at the link's socket, and the next wait then begins at the socket.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
-/// The number of first checks of a wait, which take less than a microsecond together. There is a pause after each
-/// check, although an answer is seen later for that, by half a pause on average. A check of a cache line that the other
-/// side is about to write takes the line away from there. The line then has to be fetched back before the message can
-/// be committed, which costs more than leaving out the pause saves.
+/// The number of checks with which a wait begins, before the clock is read. Together they take less than a microsecond.
+/// There is a pause after each check, although this delays the moment at which an answer is seen by half a pause on
+/// average. A check of a cache line that the other side is about to write takes the line away from the other side's
+/// CPU. The line then has to be fetched back before the message can be committed, which costs more than leaving out the
+/// pause saves.
 const EAGER: u32 = 32;
 
-/// The number of checks between two reads of the clock while spinning, about a microsecond.
+/// The number of checks between two reads of the clock while a thread spins. They take about a microsecond.
 const LOOKS: u32 = 64;
 
-/// Wakes the other side, after the caller has taken the value `how` from its sleep word `word`. Returns `false` if
-/// `how` says that no thread sleeps, and otherwise `true`.
+/// Wakes the other side over `link`, after the caller has taken the value `how` from that side's sleep word `word`. If
+/// the kernel refuses the packet, puts `how` back into the word. Returns `false` if `how` says that no thread sleeps,
+/// and otherwise `true`.
 #[inline]
 pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
     if how != AWAKE {
@@ -90,28 +93,30 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
     true
 }
 
-/// Puts the value `how` back into the sleep word from which it was taken, because the kernel refused the packet and the
-/// peer still sleeps. The next call that publishes tries again. So does the link, before it sends anything else.
+/// Puts the value `how` back into the sleep word `word` from which it was taken, unless the word has changed since. The
+/// kernel refused the packet, and the peer still sleeps. The next call that publishes tries again. The link also tries
+/// again, before it sends anything else.
 fn give_back(word: &AtomicU32, how: u32) {
     let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
 }
 
-/// Writes the value `how` into a sleep word of this side: how it sleeps, or [`AWAKE`] if it does not. The caller checks
-/// the ring once more after this.
+/// Records in `word`, a sleep word of this side, how this side sleeps: writes the value `how`, which is [`AWAKE`] if no
+/// thread sleeps. The caller checks the ring once more after this.
 pub(crate) fn announce(word: &AtomicU32, how: u32) {
     fault::point("before it is said how an end sleeps");
     ring::announce::<RingMemory>(word, how);
 }
 
-/// Returns whether the peer last ran on another CPU than this thread, so that both may run at the same time. Returns
-/// `false` if the peer's CPU is unknown (`None` or 0).
+/// Returns whether the peer last ran on another CPU than this thread runs on, so that both may run at the same time.
+/// `peer_cpu` holds the number of the peer's CPU plus 1. Returns `false` if the CPU is unknown (`None` or 0).
 #[inline]
 pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     let theirs = peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
     theirs != 0 && theirs != os::current_cpu() + 1
 }
 
-/// Calls `ready` up to `times` times, and `pause` after each `false`. Returns whether `ready` returned `true`.
+/// Calls `ready` until it returns `true`, at most `times` times, and calls `pause` after each `false`. Returns whether
+/// `ready` returned `true`.
 #[inline]
 fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool {
     (0..times).any(|_| {
@@ -123,15 +128,15 @@ fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool
     })
 }
 
-/// Makes the first checks of a wait: calls `ready` up to [`EAGER`] times, if the peer last ran on another CPU. Returns
-/// whether `ready` returned `true`.
+/// Makes the first checks of a wait: calls `ready` up to [`EAGER`] times, if the peer last ran on another CPU than this
+/// thread. Returns whether `ready` returned `true`; `false` if it was not called.
 #[inline]
 pub(crate) fn look_eagerly(peer_cpu: &AtomicU32, mut ready: impl FnMut() -> bool) -> bool {
     is_elsewhere(Some(peer_cpu)) && looks(EAGER, std::hint::spin_loop, &mut ready)
 }
 
-/// Spins until `ready` returns `true`, and then returns `true`. Returns `false` after `budget`, at the deadline, at an
-/// interruption, or as soon as the peer was last seen on this thread's CPU.
+/// Spins until `ready` returns `true`, and then returns `true`. Returns `false` once the time `budget` is over, at the
+/// deadline, at an interruption, or as soon as the peer was last seen on this thread's CPU.
 fn spin_for(
     peer_cpu: Option<&AtomicU32>,
     budget: Duration,
@@ -160,8 +165,9 @@ fn spin_for(
     }
 }
 
-/// Spins as the wait strategy `wait` says, before a sleep for something other than a message. Returns whether `ready`
-/// returned `true`. With [`Wait::Spin`] spins for at most a millisecond.
+/// Spins as the wait strategy `wait` says, before a sleep for an event that is not a message. Returns whether `ready`
+/// returned `true`. [`Wait::Block`] checks once; [`Wait::Adaptive`] spins for `budget`; [`Wait::Spin`] spins for at
+/// most a millisecond.
 pub(crate) fn spin(
     peer_cpu: &AtomicU32,
     wait: Wait,
@@ -178,27 +184,28 @@ pub(crate) fn spin(
     }
 }
 
-/// The parameters of a wait on one side of a channel, for a message or for room.
+/// The parameters of a wait at one end of a channel, for a message or for room.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) link: &'a Link,
-    /// The scope of the threads that use the sleep word: those of this process only, or of other processes too.
+    /// The threads that use the sleep word: only those of this process (`Private`), or those of other processes too
+    /// (`Shared`).
     pub(crate) scope: Scope,
     /// Whether the other end is in transit. Then `link` is the link to its source.
     pub(crate) relayed: bool,
-    /// The ring whose memory has the sleep word of this wait. `direction` selects the word for receiving or for
-    /// sending.
+    /// The ring whose control block has the sleep word of this wait. `direction` selects the word: there is one for
+    /// receiving and one for sending.
     pub(crate) memory: &'a RingMemory,
     pub(crate) direction: Direction,
-    /// The means by which another thread can interrupt the wait.
+    /// The means by which another thread of this process can interrupt the wait.
     pub(crate) interruption: Interruption<'a>,
     /// The word in shared memory with the number of the CPU on which the peer runs, plus 1; 0 if unknown. `None` if the
     /// lane is not open.
     pub(crate) peer_cpu: Option<&'a AtomicU32>,
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
-    /// Whether the last sleep of this side of the channel was longer than [`SLICE`]. If so, the next sleep begins at
-    /// the socket.
+    /// Whether the last sleep of this end, in this direction, was longer than [`SLICE`]. If so, the next sleep begins
+    /// at the socket.
     pub(crate) long: &'a AtomicBool,
 }
 
@@ -231,7 +238,8 @@ impl Waiter<'_> {
         self.sleep(deadline, ready)
     }
 
-    /// Returns whether the peer last ran on another CPU than this thread, so that both may run at once.
+    /// Returns whether the peer last ran on another CPU than this thread runs on, so that both may run at once. Returns
+    /// `false` if the peer's CPU is unknown.
     #[inline]
     fn peer_is_elsewhere(&self) -> bool {
         is_elsewhere(self.peer_cpu)
@@ -260,8 +268,9 @@ impl Waiter<'_> {
         }
     }
 
-    /// Returns `Ok` if `ready` returns `true`, because what was published before the link went down still counts.
-    /// Otherwise returns the link's error if the link is down, and `otherwise` if it is up.
+    /// Decides how a wait ends. Returns `Ok` if `ready` returns `true`, because messages published before the link went
+    /// down still count. Otherwise returns the link's error if the link is down, and the error `otherwise` if the link
+    /// is up.
     fn gone_or(&self, otherwise: Error, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
         let down = self.link.is_down();
         match (ready(), down) {
@@ -271,19 +280,20 @@ impl Waiter<'_> {
         }
     }
 
-    /// Returns the bit of a sleep word that says that the other end is in transit; 0 if that end is not. With the bit,
-    /// the source wakes this side when it hands the other end over. This side then uses the link to the destination.
+    /// Returns the bit for the sleep word that says that the other end is in transit; 0 if the other end is not. With
+    /// the bit, the source wakes this side when it hands the other end over. This side then uses the link to the
+    /// destination.
     fn relayed(&self) -> u32 {
         if self.relayed { transfer_word::RELAYED } else { 0 }
     }
 
-    /// Returns the sleep word, in shared memory, of this side of the channel for this wait.
+    /// Returns the sleep word, in shared memory, that this wait uses: that of this end for the wait's direction.
     fn word(&self) -> &AtomicU32 {
         word_of(self.memory, self.direction)
     }
 
-    /// Writes the value `how` into the sleep word of this side. The write is ordered before the check of the ring that
-    /// must follow it.
+    /// Records in the sleep word of this wait how this side sleeps: writes the value `how`. The write is ordered before
+    /// the check of the ring that must follow it.
     fn announce(&self, how: u32) {
         announce(self.word(), how);
     }
@@ -321,10 +331,11 @@ impl Waiter<'_> {
     }
 
     /// Sleeps on the sleep word until `ready` returns `true`, and then returns `true`. Returns `false` when the time
-    /// `slice` is over; `None` is no limit.
+    /// `slice` is over; without a `slice` sleeps until the deadline.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] at the deadline, [`Error::Interrupted`], [`Error::System`].
+    /// [`Error::TimedOut`] at the deadline, [`Error::Interrupted`] if another thread interrupts the wait,
+    /// [`Error::System`] if the kernel refuses the futex.
     fn sleep_on_word(
         &self,
         deadline: Deadline,
