@@ -41,8 +41,8 @@ use slots::Answer;
 use waiting::Waits;
 use wire::CallKind;
 
-/// The default number of calls and of requests that may be unanswered at a time: that of [`CallOptions::calls`] and of
-/// [`CallOptions::requests`].
+/// The default of both [`CallOptions::calls`] and [`CallOptions::requests`]: the number of calls that one end may have
+/// without an answer at a time, and the number of requests of the other end.
 const CALLS: usize = 1024;
 
 /// The greatest number of batches of messages that a reactor receives from one call end before other ends have their
@@ -107,9 +107,10 @@ impl CallOptions {
         Self::default()
     }
 
-    /// Sets how many calls of this end may be without an answer at a time, at least 1; further calls wait until one is
-    /// answered. The number must not be more than [`requests`](Self::requests) of the other end. An answer that has
-    /// arrived counts until it is taken from its [`PendingCall`], or the `PendingCall` is dropped.
+    /// Sets how many calls of this end may be without an answer at a time, at least 1; further calls wait until a call
+    /// slot is free. The number must not be more than [`requests`](Self::requests) of the other end. A call whose
+    /// answer has arrived counts until the program takes the answer from its [`PendingCall`] or drops the
+    /// `PendingCall`.
     #[must_use]
     pub fn calls(mut self, most: usize) -> Self {
         self.calls = most.max(1);
@@ -117,7 +118,8 @@ impl CallOptions {
     }
 
     /// Sets how many calls of the other end may be without an answer at a time; a peer that makes more is a bad peer.
-    /// This process holds each request whole, in private memory, from when it was received until it is served.
+    /// This process holds each request whole, in private memory, from when it was received until the program takes the
+    /// request.
     #[must_use]
     pub fn requests(mut self, most: usize) -> Self {
         self.requests = most;
@@ -281,8 +283,8 @@ impl CallEnd {
         self.shared.routes().counters
     }
 
-    /// Returns the number of calls of this end whose answer has not arrived or was not taken, including cancelled calls
-    /// that the other end has not answered.
+    /// Returns the number of calls that this end has made and that still count against [`CallOptions::calls`]: their
+    /// answer has not arrived, or the program has not taken it. A cancelled call counts until its answer arrives.
     pub fn under_way(&self) -> usize {
         self.shared.routes().in_flight()
     }
@@ -320,8 +322,8 @@ impl PendingCall {
         self.wait_on(Deadline::NOW, None)
     }
 
-    /// Waits for the answer of this call until `deadline`. Wakes the peer, if that is still due, by dropping
-    /// `deferred_wake` before this thread sleeps.
+    /// Waits for the answer of this call until `deadline`, and returns the reply. `deferred_wake` is a wake-up that is
+    /// still due to the peer, if there is one; this thread drops it, which wakes the peer, before it sleeps.
     fn wait_on(&mut self, deadline: Deadline, deferred_wake: Option<WakeOnDrop>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
         let find = |routes: &mut Routes| routes.take_answer(id);
@@ -359,8 +361,8 @@ impl Drop for PendingCall {
     }
 }
 
-/// A request of the other end that needs a reply. If the request is dropped without a reply, its caller learns that
-/// there will be none.
+/// A request of the other end that needs a reply. If the program drops the request without a reply, the caller gets
+/// [`CallError::NotAnswered`].
 #[derive(Debug)]
 pub struct Request {
     message: Message,

@@ -32,7 +32,8 @@ pub struct CallCounters {
     pub calls: u64,
     /// Number of requests that this end has received.
     pub requests: u64,
-    /// Number of answers that arrived after their caller had given up. They were dropped.
+    /// Number of answers to this end's calls that were dropped because the caller had given up: at its deadline, or by
+    /// cancelling.
     pub late: u64,
     /// Number of answers that arrived for calls that were never made or were answered before. They were dropped.
     pub unknown: u64,
@@ -48,12 +49,12 @@ pub(super) struct Routes {
     /// cancelled it.
     serving: HashMap<u64, bool, NumberHashing>,
     most_requests: usize,
-    /// Whether a thread receives from the channel now, on behalf of all threads of this end; also `true` while that
-    /// thread yields.
+    /// Whether one thread has the task to receive from the channel, on behalf of all threads of this end. Also `true`
+    /// while that thread yields (lets others run before it sleeps).
     pub(super) receiving: bool,
     pub(super) yield_policy: YieldPolicy,
-    /// A wake-up that is still due to the peer. Another thread has left it to the thread that yields now, which wakes
-    /// the peer after its yield.
+    /// A wake-up that is still due to the peer, if there is one. A thread that has sent left the wake-up to the thread
+    /// that yields now (lets others run before it sleeps); the yielding thread wakes the peer afterwards.
     pub(super) deferred_wake: Option<WakeOnDrop>,
     /// The threads that wait on this end, with what each waits for. Some sleep, and some were woken and have not run
     /// yet.
@@ -69,7 +70,8 @@ pub(super) struct Routes {
     pub(super) deferred: VecDeque<(CallKind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
-    /// Buffer into which messages are received, kept so that its memory is reused; empty while a thread receives.
+    /// Buffer into which messages are received, kept so that its memory is reused. Empty while a thread receives,
+    /// because that thread has taken the buffer.
     pub(super) batch: Vec<Message>,
 }
 
@@ -109,8 +111,9 @@ impl Routes {
         self.calls.taken() < self.most_calls
     }
 
-    /// Returns whether other threads of this end are about to run on this processor. Waking the peer can then wait
-    /// until they have run.
+    /// Returns whether other threads of this end are likely to run soon: a thread yields on this processor, or woken
+    /// threads have not run yet and yields pay. If so, a thread that sends may leave the waking of the peer until they
+    /// have run.
     pub(super) fn has_company(&self) -> bool {
         self.yield_policy.are_here() || (self.woken_threads > 0 && self.yield_policy.pay())
     }
@@ -136,15 +139,17 @@ impl Routes {
         }
     }
 
-    /// Registers the waker of a task, which is woken when the answer of the call `id` arrives.
+    /// Registers the waker of a task, which is woken when the answer of the call `id` arrives. Replaces an earlier
+    /// waker of that call; does nothing if the answer is there.
     pub(super) fn park_for_answer(&mut self, id: u64, waker: &Waker) {
         if let Some(Call::Waiting(_, task)) = self.calls.get(id) {
             *task = Some(waker.clone());
         }
     }
 
-    /// Records that the caller of the call `id` has given up. Returns whether the server must be told so. Returns
-    /// `false` if the answer had arrived already (it is dropped), or if there is no such call.
+    /// Records that the caller of the call `id` has given up. Returns `true` if the call had no answer yet; the server
+    /// must then be told. Returns `false` if the answer had arrived (it is dropped, and the slot is free), or if there
+    /// is no such call.
     pub(super) fn abandon(&mut self, id: u64) -> bool {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -165,10 +170,10 @@ impl Routes {
         self.calls.taken()
     }
 
-    /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns a message
-    /// that no caller wants any more, which must be dropped without a lock. Fails with [`Error::BadPeer`] if the
-    /// message breaks the protocol of calls. Wakes no thread that waits for requests;
-    /// [`wake_for_requests`](Self::wake_for_requests) does that.
+    /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns the
+    /// message of a late answer or of a cancelled request, if this call has found one: the caller of `sort` drops it
+    /// once it holds no lock. Fails with [`Error::BadPeer`] if the message breaks the protocol of calls. Wakes no
+    /// thread that waits for requests; [`wake_for_requests`](Self::wake_for_requests) does that.
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
             return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
@@ -202,8 +207,8 @@ impl Routes {
         }
     }
 
-    /// Gives an answer to the call `id`, and wakes the caller. Returns the answer's message if no caller wants it, to
-    /// be dropped without a lock.
+    /// Gives an answer to the call `id`, and wakes the caller. If the caller has given up or there is no such call,
+    /// returns the message of the reply instead, to be dropped without a lock.
     fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -228,15 +233,16 @@ impl Routes {
         }
     }
 
-    /// Records that the answer to the request `id` is about to be sent, or was sent; does nothing for a cancellation.
-    /// From here on the slot of the request counts as free: its caller may use the slot again as soon as the answer
-    /// arrives. Returns whether the caller had cancelled the request; `None` if there is no such request.
+    /// Removes the request `id` from the requests without an answer, because its answer is about to be sent or was
+    /// sent. From now on the request does not count against the limit, since the caller may make a new call as soon as
+    /// the answer arrives. Returns whether the caller had cancelled the request; `None` if there is no such request. If
+    /// `kind` is a cancellation, does nothing and returns `None`.
     pub(super) fn said(&mut self, kind: CallKind, id: u64) -> Option<bool> {
         if kind == CallKind::Cancel { None } else { self.serving.remove(&id) }
     }
 
-    /// Undoes [`said`](Self::said) for the request `id`, whose answer could not be sent. `cancelled` is what `said` has
-    /// returned.
+    /// Undoes [`said`](Self::said) for the request `id`, whose answer could not be sent: the request has no answer
+    /// again. `cancelled` is the value that `said` has returned.
     pub(super) fn unsaid(&mut self, id: u64, cancelled: Option<bool>) {
         self.serving.insert(id, cancelled.unwrap_or(false));
     }
@@ -261,15 +267,15 @@ impl Routes {
         self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
     }
 
-    /// Registers the waker of a task, which is woken when there is what the task waits for: a request or a free slot,
-    /// as `what` says.
+    /// Registers the waker of a task. `what` says for what the task waits: it is woken when a request arrives, or when
+    /// a call slot becomes free.
     pub(super) fn park(&mut self, what: Waits, waker: &Waker) {
         if !self.tasks.iter().any(|(waits, other)| *waits == what && other.will_wake(waker)) {
             self.tasks.push((what, waker.clone()));
         }
     }
 
-    /// Wakes one sleeping thread that waits for `what`, and all tasks that wait for `what`. They are woken once the
+    /// Notes one sleeping thread that waits for the event `what`, and all tasks that wait for it, to be woken once the
     /// lock of the routes is released.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
@@ -290,8 +296,9 @@ impl Routes {
         self.woken.tasks(self.tasks.extract_if(.., |(waits, _)| *waits == what).map(|(_, waker)| waker));
     }
 
-    /// Wakes threads for the `came` requests that have just arrived: one thread each, and one fewer if the receiving
-    /// thread takes a request itself (`takes`). Wakes all tasks that wait for requests.
+    /// Wakes one thread for each of the `came` requests that have just arrived. If `takes` is true, the receiving
+    /// thread takes a request itself, so one thread fewer is woken. If `came` is not 0, wakes all tasks that wait for
+    /// requests.
     pub(super) fn wake_for_requests(&mut self, came: usize, takes: bool) {
         if came > 0 {
             self.wake_tasks(Waits::Request);
@@ -300,8 +307,8 @@ impl Routes {
         (0..others.min(self.waiters.len())).for_each(|_| self.wake(Waits::Request));
     }
 
-    /// Wakes another thread, when the calling thread stops waiting for `what`, if there is a request or a free slot
-    /// that the calling thread has not taken.
+    /// Wakes another thread, and the tasks, if a request or a free call slot, as `what` says, is there now. The calling
+    /// thread stops waiting for it: the wake-up meant for the calling thread must not be lost.
     pub(super) fn pass_on(&mut self, what: Waits) {
         match what {
             Waits::Reply(_) => {}
@@ -311,8 +318,8 @@ impl Routes {
         }
     }
 
-    /// Wakes a thread that waits on this end, so that it receives from the channel. Does nothing if a thread receives
-    /// already, or if a thread was woken and has not run yet: that thread will receive.
+    /// Wakes the thread that has waited longest on this end, so that it receives from the channel. Does nothing if a
+    /// thread receives already, or if a thread was woken and has not run yet: that thread will receive.
     pub(super) fn hand_over(&mut self) {
         if !self.receiving
             && self.woken_threads == 0
@@ -397,8 +404,9 @@ mod tests {
     }
 
     proptest! {
-        /// Applies any sequence of the peer's and this end's steps. Shows that this end never holds more than the
-        /// limits permit, and that no answer reaches another call.
+        /// Applies random sequences of steps to the routes of a call end: messages of the peer, correct or not, and
+        /// calls of this end. Shows that the end never holds more calls and requests than its limits permit, and that
+        /// each answer reaches only its own call.
         #[test]
         fn nothing_is_misrouted_or_grows(steps in prop::collection::vec((0u8..7, 0u64..12), 1..300)) {
             let mut routes = Routes::new(4, 4);

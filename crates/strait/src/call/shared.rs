@@ -19,11 +19,12 @@ const BATCH: usize = 16;
 /// cheaper than sending two pieces.
 const SMALL: usize = 240;
 
-/// How long a thread that waits for room sleeps before it checks whether a thread receives: the first time, and at
-/// most. The time doubles with each check.
+/// The first and the longest time that a thread waits for room to send before it checks whether any thread of its call
+/// end receives. The time doubles with each check.
 const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
 
-/// How long a message that found no room waits before it is tried again.
+/// The pause before a receiving thread tries again: to send a deferred message for which there was no room, or to
+/// receive after a temporary error.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// The state of one call end, which all its threads share: the channel, and the routes (calls, requests and waiters)
@@ -39,7 +40,8 @@ impl CallShared {
         Self { channel, routes: Mutex::new(routes) }
     }
 
-    /// Returns whether this process is a forked child, and the call end belongs to its parent.
+    /// Returns whether this process is a forked child and the call end was made by its parent, so that the child must
+    /// not use the call end.
     pub(super) fn is_elsewhere(&self) -> bool {
         check_fork(&self.channel).is_err()
     }
@@ -49,8 +51,8 @@ impl CallShared {
     }
 
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
-    /// call. If `waits` is true (the caller will wait for the answer) and other threads are about to run, the peer may
-    /// not have been woken yet; then dropping the second value wakes it.
+    /// call and, if the peer has still to be woken, a value that wakes the peer when it is dropped. Such a value is
+    /// returned only if `waits` is true (the caller will wait for the answer) and other threads of this end run soon.
     pub(super) fn begin(
         &self,
         request: Outgoing<'_>,
@@ -67,9 +69,10 @@ impl CallShared {
         Ok((id, deferred_wake))
     }
 
-    /// Sends `message` with the trailer of the call `id`; waits for room until the deadline. While there is no room,
-    /// some thread of this end receives, if necessary this one. If `deferred_wake` is true, the peer may not have been
-    /// woken yet; then dropping the returned value wakes it.
+    /// Sends `message`, followed by the trailer (the role `kind` and the call number `id`); waits for room until the
+    /// deadline. While there is no room, some thread of this end receives, if necessary this one. If `deferred_wake` is
+    /// true and the peer sleeps, does not wake the peer but returns a value that wakes it when dropped; otherwise
+    /// returns `None`.
     pub(super) fn send(
         &self,
         message: Outgoing<'_>,
@@ -145,8 +148,8 @@ impl CallShared {
         self.flush(routes);
     }
 
-    /// Sends the cancellations and answers that were deferred for lack of room, as many as there is room for now.
-    /// Releases the lock.
+    /// Sends the cancellations and answers without a payload that were deferred for lack of room, as many as there is
+    /// room for now. Releases the lock `routes`.
     pub(super) fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // The message is small and sent at once or not at all. The lock is held, so that it is sent only once.
@@ -161,8 +164,9 @@ impl CallShared {
         }
     }
 
-    /// Waits until `find` returns a value, and returns the value. `what` says what `find` looks for. Wakes the peer, if
-    /// that is still due, by dropping `deferred_wake` before this thread sleeps.
+    /// Waits until `find` returns a value, or until the deadline, and returns the value. `what` is the event for which
+    /// `find` looks. `deferred_wake` is a wake-up that is still due to the peer, if there is one; this thread drops it,
+    /// which wakes the peer, before it sleeps or returns.
     pub(super) fn wait_until<T>(
         &self,
         what: Waits,
@@ -239,8 +243,9 @@ impl CallShared {
         }
     }
 
-    /// Yields: lets threads that were woken run first, if they share this processor and yielding pays. The caller must
-    /// hold the lock, and no thread may be receiving.
+    /// Yields: lets other threads that were woken run first, before this thread sleeps. Returns at once if the yield
+    /// policy skips this yield. `routes` is the lock, which is released meanwhile and returned locked. No thread may be
+    /// receiving. May put a wake-up for the peer that another thread left here into `deferred_wake`.
     fn pause<'a>(&'a self, mut routes: Locked<'a>, deferred_wake: &mut Option<WakeOnDrop>) -> Locked<'a> {
         let woken_threads = routes.woken_threads;
         if !self.channel.end.sleeps_at_once() {
@@ -265,7 +270,8 @@ impl CallShared {
 
     /// Receives the messages that have arrived, or waits for messages until the deadline, and gives them to their calls
     /// or to the queue of requests. No other thread may be receiving. `takes` says whether the calling thread takes a
-    /// request itself.
+    /// request itself, so that one thread fewer is woken. Returns the result, and the lock of the routes, which is
+    /// released while the thread receives.
     pub(super) fn receive<'a>(
         &'a self,
         mut routes: Locked<'a>,

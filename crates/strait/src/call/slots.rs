@@ -14,7 +14,7 @@ use crate::channel::message::Message;
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(Message),
-    /// The server will not reply: it has dropped the request.
+    /// `None`: the server will not reply, because it has dropped the request.
     None,
 }
 
@@ -31,13 +31,14 @@ pub(super) enum Call {
 
 #[derive(Debug)]
 struct CallSlot {
-    /// The upper half of the number of the call in this slot, or of the next call that takes the slot. It changes with
-    /// each call.
+    /// The upper 32 bits of the number of the call in this slot, or of the next call that takes the slot. The value
+    /// changes with each call, so that a late answer does not fit the next call of the slot.
     turn: u32,
     call: Option<Call>,
 }
 
-/// The call slots of one call end. As many slots exist as there were calls at the same time so far.
+/// The call slots of one call end, free and in use. There are as many slots as the greatest number of calls that held a
+/// slot at the same time so far.
 #[derive(Debug, Default)]
 pub(super) struct CallSlots {
     slots: Vec<CallSlot>,
@@ -50,7 +51,8 @@ impl CallSlots {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a slot for a new call without an answer, and returns the number of the call.
+    /// Takes a free call slot, or adds one, for a new call that has no answer yet. Returns the number of the call,
+    /// which is never 0. Does not check any limit.
     pub(super) fn take(&mut self) -> u64 {
         let call = Some(Call::Waiting(None, None));
         let at = match self.free.pop() {
@@ -88,7 +90,7 @@ impl CallSlots {
         call.flatten()
     }
 
-    /// Returns all calls that have a slot.
+    /// Returns an iterator over all calls that hold a call slot.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Call> {
         self.slots.iter_mut().filter_map(|slot| slot.call.as_mut())
     }

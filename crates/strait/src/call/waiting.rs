@@ -12,12 +12,13 @@ use super::platform::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpo
 use super::routes::Routes;
 use super::slots::Call;
 
-/// The object on which a thread sleeps while it waits on a call end. Each thread has one waiter for all its waits, as
-/// it waits for one thing at a time.
+/// The object on which a thread sleeps while it waits on a call end. Each thread has one such object, which it uses for
+/// all its waits, since a thread waits for one event at a time.
 #[derive(Debug, Default)]
 pub(super) struct CallWaiter {
     pub(super) condition: Condvar,
-    /// Whether the thread sleeps and no other thread is about to wake it. Changes only under the lock of the routes.
+    /// Whether the thread of this waiter sleeps and no other thread is about to wake it. Changes only under the lock of
+    /// the routes (which give each message to its call).
     asleep: AtomicBool,
 }
 
@@ -49,12 +50,14 @@ impl Waits {
         }
     }
 
-    /// Returns whether a thread that waits for `self` may be woken when `other` is there.
+    /// Returns whether a thread that waits for the event `self` may be woken by the event `other`: if both are equal,
+    /// or if `other` is a request and `self` is `Either`.
     pub(super) fn includes(self, other: Self) -> bool {
         self == other || (other == Self::Request && self.takes_requests())
     }
 
-    /// Returns whether a thread that waits for this takes a request if one arrives.
+    /// Returns whether a thread that waits for this event takes a request if a request arrives: `true` for `Request`
+    /// and `Either`.
     pub(super) fn takes_requests(self) -> bool {
         matches!(self, Self::Request | Self::Either(_))
     }
@@ -74,7 +77,8 @@ pub(super) struct Woken {
 }
 
 impl Woken {
-    /// Adds the thread of `waiter` to the threads to be woken, if the thread sleeps. Returns whether the thread slept.
+    /// Adds the thread of `waiter` to the threads to be woken, if the thread sleeps and no other thread is about to
+    /// wake it. Returns whether the thread was added.
     pub(super) fn thread(&mut self, waiter: &Arc<CallWaiter>) -> bool {
         let asleep = waiter.asleep.swap(false, Ordering::Relaxed);
         if asleep {
@@ -111,8 +115,9 @@ impl<'a> Locked<'a> {
         Self { routes, guard: Some(unpoisoned(routes)) }
     }
 
-    /// Releases the lock and sleeps until this thread is woken or `limit` has passed (without end if it is `None`), and
-    /// then locks again. May also return for no reason.
+    /// Releases the lock, sleeps until this thread is woken or the time `limit` has passed, and then locks again and
+    /// returns the lock. With `None` there is no time limit. `what` is the event for which the thread waits. May also
+    /// return although neither has happened.
     pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
         if !self.woken.is_empty() {
             // Other threads are woken first. Meanwhile the state may have changed, and no thread would have woken this

@@ -15,9 +15,9 @@ pub(super) const TRAILER: usize = 16;
 pub(super) enum CallKind {
     Request = 1,
     Reply = 2,
-    /// The message says that the server will not reply to the call.
+    /// `NoReply`: a message without a payload, by which the server says that it will not reply to the call.
     NoReply = 3,
-    /// The message cancels the call: its caller no longer waits.
+    /// `Cancel`: a message without a payload, by which the caller says that it no longer waits for the reply.
     Cancel = 4,
 }
 

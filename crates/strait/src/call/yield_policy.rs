@@ -12,20 +12,25 @@ use std::time::Duration;
 
 use super::platform::{Instant, current_cpu};
 
-/// Number of yields in a row in which no woken thread ran, after which the next [`SELDOM`] yields are skipped.
+/// Number of yields (a thread lets others run before it sleeps) in a row without any woken thread having run, after
+/// which the next [`SELDOM`] yields are skipped.
 const IN_VAIN: u32 = 4;
 /// Number of yields that are skipped after [`IN_VAIN`] yields in which no woken thread ran.
 const SELDOM: u32 = 16;
 
-/// Time from which on a yield counts as long: an unrelated thread must have run, because threads that make a call and
-/// sleep take less. After a long yield, the next [`LEAST`] yields are skipped; after each further one twice as many, up
-/// to [`MOST`]. [`SOON`] short yields in a row reset the number.
+/// A yield (a thread lets others run before it sleeps) of at least this time counts as long: an unrelated thread must
+/// have run, because threads that make a call and sleep take less. After a long yield, the next [`LEAST`] yields are
+/// skipped; after each further long yield twice as many as the last time, at most [`MOST`]. After [`SOON`] short yields
+/// in a row, the number begins at [`LEAST`] again.
 const LONG: Duration = Duration::from_micros(100);
-/// Number of yields that are skipped after the first long yield (one of at least [`LONG`]).
+/// Number of yields (a thread lets others run before it sleeps) that are skipped after the first long yield, which is
+/// one that takes at least [`LONG`].
 const LEAST: u32 = 64;
-/// The greatest number of yields that are skipped after a long yield (one of at least [`LONG`]).
+/// The greatest number of yields (a thread lets others run before it sleeps) that are skipped after a long yield, which
+/// is one that takes at least [`LONG`].
 const MOST: u32 = 4096;
-/// Number of short yields in a row after which the long yields before them no longer count.
+/// Number of short yields (they take less than [`LONG`]) in a row after which earlier long yields no longer count:
+/// after the next long yield, only [`LEAST`] yields are skipped.
 const SOON: u32 = 64;
 
 /// The state of the yield policy of a call end: which thread yields now (lets others run before it sleeps), and whether
@@ -38,14 +43,16 @@ pub(super) struct YieldPolicy {
     in_vain: u32,
     /// Number of coming yields (a thread lets others run before it sleeps) that are still to be skipped.
     left_out: u32,
-    /// Number of yields (a thread lets others run before it sleeps) that were skipped after the last long yield; 0 once
-    /// [`SOON`] short yields in a row have reset it.
+    /// Number of yields (a thread lets others run before it sleeps) to skip that the last long yield has set; the next
+    /// long yield doubles this number. It becomes 0 after [`SOON`] short yields in a row.
     penalty: u32,
-    /// Number of short yields in a row since the last long yield or the last reset.
+    /// Number of short yields (they take less than [`LONG`]) since the last long yield. It restarts at 0 when it
+    /// reaches [`SOON`].
     soon: u32,
 }
 
-/// A yield in progress: when it began, and how many threads had been woken and had not run when it began.
+/// A yield in progress (a thread lets others run before it sleeps): the time at which it began, and the number of
+/// threads that at this time were woken and had not run yet.
 #[derive(Debug)]
 pub(super) struct Yield {
     begin: Instant,
@@ -64,8 +71,9 @@ impl YieldPolicy {
         self.cpu != 0 && self.cpu == current_cpu() + 1
     }
 
-    /// Begins a yield. `woken_threads` is the number of threads that were woken and have not run yet. Returns `None` if
-    /// this yield is skipped, and counts it as skipped.
+    /// Begins a yield (a thread lets others run before it sleeps). `woken_threads` is the number of threads that were
+    /// woken and have not run yet. Returns the yield, for [`end`](Self::end). If this yield is to be skipped, returns
+    /// `None` and counts it among those skipped.
     pub(super) fn begin(&mut self, woken_threads: usize) -> Option<Yield> {
         if self.left_out > 0 {
             self.left_out -= 1;
@@ -75,8 +83,9 @@ impl YieldPolicy {
         Some(Yield { begin: Instant::now(), woken_threads })
     }
 
-    /// Ends the yield `pause`. `woken_threads` is the number of threads that were woken and have not run yet; the yield
-    /// has paid if the number is smaller than at the beginning.
+    /// Ends the yield `pause`, and decides from its length and result how many of the next yields are skipped.
+    /// `woken_threads` is the number of threads that were woken and have not run yet. The yield has paid if this number
+    /// is smaller than at the beginning.
     pub(super) fn end(&mut self, pause: &Yield, woken_threads: usize) {
         self.cpu = 0;
         self.judge(pause.begin.elapsed(), woken_threads < pause.woken_threads);
@@ -108,7 +117,7 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
-    /// Returns how many of the coming yields the policy skips.
+    /// Begins yields until the policy skips none, and returns how many yields it has skipped before that one.
     fn left_out(yield_policy: &mut YieldPolicy) -> u32 {
         (0..).take_while(|_| yield_policy.begin(1).is_none()).count() as u32
     }

@@ -35,8 +35,8 @@ mod waiting;
 #[allow(clippy::duplicate_mod, reason = "it is compiled once more, on another ground")]
 mod yield_policy;
 
-/// Limit of involuntary thread switches in one execution of a model: enough for three or four busy threads, and checked
-/// in some seconds.
+/// Limit of preemptions (switches to another thread where the running thread could go on) in one execution of a model.
+/// With 1, the model checker takes some seconds for three or four busy threads.
 const PREEMPTIONS: usize = 1;
 
 /// The channel, locks and clock that the model of calls (a loom test that explores the interleavings of the threads)
@@ -59,7 +59,8 @@ mod platform {
     loom::lazy_static! {
         /// Whether the deadlines of kind [`Deadline::Passes`] have passed in the model.
         static ref LATE: AtomicBool = AtomicBool::new(false);
-        /// Whether a deferred wake-up is forgotten in the model, to show that the model finds such a defect.
+        /// Deliberate error of the model: whether dropping a deferred wake-up wakes no thread. A test shows that the
+        /// model finds this error.
         static ref FORGETFUL: AtomicBool = AtomicBool::new(false);
     }
 
@@ -67,7 +68,8 @@ mod platform {
         FORGETFUL.store(true, Ordering::SeqCst);
     }
 
-    /// One direction of the channel of a model: a queue of messages.
+    /// One direction of the channel of a model: a queue of messages, and the condition variable on which its receiver
+    /// sleeps.
     #[derive(Debug, Default)]
     struct Lane {
         queue: Mutex<Queue>,
@@ -77,11 +79,12 @@ mod platform {
     #[derive(Debug, Default)]
     struct Queue {
         messages: VecDeque<Vec<u8>>,
-        /// Whether the reader of this queue sleeps and no other thread is about to wake it.
+        /// Whether the thread that receives from this queue sleeps and no other thread is about to wake it.
         asleep: bool,
     }
 
-    /// One end of the channel of a model: the queue that it writes and the queue that it reads.
+    /// One end of the channel of a model: first the queue into which this end sends, then the queue from which it
+    /// receives.
     #[derive(Clone, Debug, Default)]
     pub(super) struct Wire {
         lanes: [Arc<Lane>; 2],
@@ -93,15 +96,16 @@ mod platform {
             Self { lanes: [back.clone(), out.clone()] }
         }
 
-        /// Puts a message into the queue of the other side. If the reader there sleeps, dropping the returned value
-        /// wakes it; otherwise returns `None`.
+        /// Puts a message into the queue from which the other end receives. If the receiving thread sleeps, returns a
+        /// value that wakes this thread when dropped; otherwise returns `None`.
         pub(in crate::call) fn put(&self, message: Vec<u8>) -> Option<WakeOnDrop> {
             let mut queue = unpoisoned(&self.lanes[0].queue);
             queue.messages.push_back(message);
             std::mem::take(&mut queue.asleep).then(|| WakeOnDrop { lane: self.lanes[0].clone() })
         }
 
-        /// Takes all messages out of this side's queue; waits until there is one, or until the deadline.
+        /// Takes all messages out of the queue from which this end receives, and returns them; waits until there is a
+        /// message, or fails at the deadline.
         pub(in crate::call) fn take(&self, deadline: Deadline) -> Result<Vec<Vec<u8>>, Error> {
             let lane = &self.lanes[1];
             let mut queue = unpoisoned(&lane.queue);
@@ -119,8 +123,9 @@ mod platform {
             }
         }
 
-        /// Lets the deadlines of kind [`Deadline::Passes`] pass. Wakes the threads of the other end that sleep, by
-        /// `waiters` and on the queue, so that they see this.
+        /// Lets the deadlines of kind [`Deadline::Passes`] pass. Then wakes the sleeping threads of the other end, so
+        /// that they notice: `waiters` wakes those that wait on the call end, and this function the thread that
+        /// receives.
         pub(super) fn be_late(&self, waiters: impl FnOnce()) {
             LATE.store(true, Ordering::SeqCst);
             waiters();
@@ -135,7 +140,8 @@ mod platform {
     }
 
     impl WakeOnDrop {
-        /// Wakes the reader, even if the model forgets deferred wake-ups.
+        /// Wakes the thread that receives from the queue, also if the model makes its deliberate error (to forget
+        /// deferred wake-ups).
         pub(super) fn wake(self) {
             self.lane.news.notify_one();
             std::mem::forget(self);
@@ -290,7 +296,8 @@ mod platform {
     }
 }
 
-/// Makes a call end from the code that ships, and the wire of a server that the test itself plays.
+/// Makes a call end that runs the shipped code. Also returns the other end of its channel, over which the test itself
+/// plays the server.
 fn pair() -> (Arc<CallShared>, Wire) {
     let wire = Wire::default();
     let server = wire.other_side();
@@ -313,7 +320,8 @@ fn call(end: &CallShared, question: &[u8], deadline: Deadline) -> Result<(), Err
     }
 }
 
-/// Waits for the next request until the deadline and takes it, as a thread that serves does.
+/// Waits on the call end `end` for the next request of the server until the deadline, and takes the request. Fails if
+/// the deadline passes first.
 fn next_request(end: &CallShared, deadline: Deadline) -> Result<(), Error> {
     end.wait_until(Waits::Request, deadline, None, |routes| routes.requests.pop_front()).map(drop)
 }
@@ -326,8 +334,8 @@ fn put(server: &Wire, kind: CallKind, id: u64, payload: &[u8]) {
 
 const UNANSWERED: &[u8] = b"of no interest";
 
-/// Plays the server: replies to `requests` requests in turn with their own bytes, and never to a request
-/// [`UNANSWERED`].
+/// Plays the server: waits for requests, and replies to `requests` of them with their own bytes. Never replies to the
+/// request [`UNANSWERED`], which does not count.
 fn serve(server: &Wire, mut requests: usize) {
     while requests > 0 {
         for mut message in server.take(Deadline::NEVER).unwrap() {
@@ -341,14 +349,16 @@ fn serve(server: &Wire, mut requests: usize) {
     }
 }
 
-/// Lets the deadlines of the end's threads pass, and wakes these threads.
+/// Lets the deadlines of kind [`Deadline::Passes`] pass, and wakes all threads that sleep on the call end `end`, so
+/// that they notice. `server` is the other end of its channel.
 fn be_late(end: &CallShared, server: &Wire) {
     server.be_late(|| end.routes().waiters.iter().for_each(|(_, waiter)| waiter.condition.notify_one()));
 }
 
 /// Two threads make the given numbers of calls at the same time. The thread that receives wakes the other and lets it
 /// run, and one of the two may leave the waking of the server to the other. Shows that every call gets its reply. With
-/// `forgetful`, a wake-up that was left to another thread is forgotten.
+/// `forgetful`, the model makes a deliberate error: a wake-up that was left to another thread is forgotten, so that a
+/// call waits for ever.
 fn two_threads_call(calls: [usize; 2], forgetful: bool) {
     check_within(PREEMPTIONS, move || {
         if forgetful {
@@ -376,8 +386,9 @@ fn a_wake_up_that_was_left_to_somebody_and_forgotten_is_missed() {
     two_threads_call([2, 1], true);
 }
 
-/// Two threads make calls, and the server never answers one of them. That thread gives up at its deadline, perhaps
-/// while it receives for the other thread or lets it run. Shows that the other thread still gets its replies.
+/// Two threads make calls, and the server never answers one of them. The thread of that call gives up at its deadline,
+/// perhaps while it receives for the other thread or lets the other thread run. Shows that the other thread still gets
+/// its replies.
 #[test]
 fn one_that_gives_up_leaves_the_other_its_reply() {
     check_within(PREEMPTIONS, || {
