@@ -77,8 +77,8 @@ impl Interrupter {
 
 impl Interrupter {
     /// Takes an interruption back: from now on calls on the end wait again. If this call follows soon after
-    /// [`Interrupter::interrupt`], a waiting call may notice neither, and go on waiting. A caller that needs all
-    /// waiting calls to return has to wait for that before it resumes.
+    /// [`Interrupter::interrupt`], a waiting call may not notice the interruption, and goes on waiting. A caller that
+    /// needs all waiting calls to return resumes only after they have returned.
     ///
     /// Use an interruption and this call to make other threads leave an end for a moment, for a step that may fail.
     pub fn resume(&self) {
@@ -91,8 +91,9 @@ impl Interrupter {
 }
 
 impl End {
-    /// Returns the means by which a wait that begins now can check whether an interrupter has ended the waits of this
-    /// end. An interrupter that is created later does not end that wait.
+    /// Returns the [`Interruption`] by which a wait that begins now can check whether [`Interrupter::interrupt`] was
+    /// called for this end. If no interrupter was created for this end yet, one that is created later does not end that
+    /// wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
     }

@@ -143,7 +143,7 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
 }
 
 /// The content of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes,
-/// so this type is one word: such messages stay small, and cost nothing to drop.
+/// so this type is one pointer, which is null for them: such messages stay small, and cost nothing to drop.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedExtras(Option<Box<MessageExtras>>);
 
@@ -160,7 +160,8 @@ pub(crate) struct MessageExtras {
     sealed: Option<Sealed>,
 }
 
-/// A message that is a value, while it is sent within this process.
+/// The [`MessageExtras`] of a message that is a value. A send within this process takes them out of the message, and
+/// puts them back if it fails.
 pub(crate) type Valued = Box<MessageExtras>;
 
 /// The bytes of a received message, in sealed memory that no process can change.
@@ -215,8 +216,8 @@ impl ReceivedExtras {
         }
     }
 
-    /// Returns the account of the peer process that sent the message's handles. Returns the default account if the
-    /// message has only bytes.
+    /// Returns the account of the peer process that sent the message's handles. Returns the empty payer, which charges
+    /// no peer, if the message has only bytes.
     pub(crate) fn payer(&self) -> Payer {
         self.0.as_ref().map(|beside| beside.handles.payer().clone()).unwrap_or_default()
     }
@@ -231,13 +232,15 @@ impl ReceivedExtras {
         self.0.as_ref()?.value.as_ref()
     }
 
-    /// Takes the value out of a message that is a value; `None`, with nothing changed, if the message is not a value.
+    /// Takes the extras with the value out of a message that is a value, and returns them. Returns `None`, and changes
+    /// nothing, if the message is not a value.
     pub(crate) fn take_valued(&mut self) -> Option<Valued> {
         self.value()?;
         self.0.take()
     }
 
-    /// Stores a value that [`ReceivedExtras::take_valued`] has taken out in the message again. `None` changes nothing.
+    /// Puts the extras with the value, which [`ReceivedExtras::take_valued`] has returned, back into the message.
+    /// `None` changes nothing.
     pub(crate) fn put_valued(&mut self, value: Option<Valued>) {
         self.0 = value.or_else(|| self.0.take());
     }

@@ -119,8 +119,8 @@ pub(crate) struct End {
     /// Whether this end notifies its wait set after each received message. Set when the other end is closed while a
     /// trap waits until no message is left: the peer will not notify the wait set any more.
     notifies_each: AtomicBool,
-    /// Whether a receive has failed with a temporary error since the wait set last asked. The wait set then pauses
-    /// before it reports this end again.
+    /// Whether a receive has failed with a temporary error since the wait set last asked with [`End::take_stumble`].
+    /// The wait set then pauses before it reports this end again.
     has_stumbled: AtomicBool,
     /// The registration of this end with its wait set. Boxed, so that an end without one is small.
     member: Mutex<Option<Box<Arc<dyn Watcher>>>>,
@@ -285,8 +285,8 @@ impl Channel {
         Ok(Self { end: Arc::new(end) })
     }
 
-    /// Returns whether a receive would not block: a message is there, or the channel has ended. Does not block. Returns
-    /// `false` if another thread is receiving from this end.
+    /// Returns whether a receive would not block: a message is there, or the channel has ended. Does not block. Also
+    /// returns `false` if another thread is receiving from this end.
     pub fn is_readable(&self) -> bool {
         let readable = self.end.is_readable();
         deferred::run();
@@ -294,7 +294,7 @@ impl Channel {
     }
 
     /// Returns whether a small message with one descriptor could be sent now, as far as the ring and the limits of this
-    /// end's [`Options`] allow. Does not block. Returns `false` if another thread is waiting for room on this end.
+    /// end's [`Options`] allow. Does not block. Also returns `false` if another thread is waiting for room on this end.
     pub fn is_writable(&self) -> bool {
         let writable = self.end.is_writable();
         deferred::run();
@@ -402,7 +402,8 @@ impl Channel {
 }
 
 impl End {
-    /// Creates an end in `lane`, on the side of this process, which no end has used before.
+    /// Creates an end in `lane`, on the side that `lane` says. No other end has used that side before. Publishes to the
+    /// peer the CPU on which this thread runs.
     fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {
         let end = Self {
             born: Born::here(),
@@ -423,9 +424,9 @@ impl End {
         end
     }
 
-    /// Ends both directions of this end with `error`, because the peer is known to have broken the protocol on another
-    /// channel or on the link. Returns the error with which the sending direction has ended, which is an earlier one if
-    /// that direction had ended before.
+    /// Ends each direction of this end with `error`, because the peer is known to have broken the protocol on another
+    /// channel or on the link. Leaves a direction alone while another thread holds its lock. Returns the error with
+    /// which the sending direction has ended: an earlier one if that direction had ended before, otherwise `error`.
     pub(crate) fn break_off(&self, error: Error) -> Error {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
             rx.end_with(error);

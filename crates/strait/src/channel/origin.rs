@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::quota::Ledger;
 
-/// The origin of a message: the number of the link over which this process received the message, or
-/// [`Origin::NOWHERE`].
+/// The origin of a message: the number of the link over which this process received the message, with or without the
+/// flag `IN_BACKLOG`; or [`Origin::NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u64);
 

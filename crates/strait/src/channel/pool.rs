@@ -34,8 +34,8 @@ const MAX_SINGLE: usize = 64;
 /// Largest number of blocks in the pool of an end, shared blocks included.
 pub(crate) const MAX_BLOCKS: usize = 256;
 
-/// Largest number of parts in a shared block (a block for several messages, one in each part). One 8-byte word for each
-/// part fits into the page before the first part.
+/// Largest number of parts in a shared block (a block for several messages, one in each part). The page before the
+/// first part has one 8-byte return word for each part.
 const MAX_PARTS: usize = PAYLOAD / 8;
 
 /// Largest number of bytes in all parts of one shared block together.
@@ -47,8 +47,8 @@ const PAGE: usize = 4096;
 /// Smallest number of bytes that an unshared block has room for.
 const SMALLEST: usize = 64 << 10;
 
-/// The payload of a record whose message lies in a block. The record names the block, the part of the block, and the
-/// use.
+/// The payload of a record in the ring whose message lies in a block. Names the block, the part of a shared block, and
+/// the number of the use, and gives the length of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRecord {
     pub(crate) id: u64,
@@ -56,8 +56,8 @@ pub(crate) struct BlockRecord {
     /// 0 for an unshared block.
     part: usize,
     stride: usize,
-    /// The number of this use of the block or part, counted from 1. The receiver writes the number into the block when
-    /// it has finished with the message.
+    /// The number of this use of the block or part, counted from 1. When the receiver has finished with the message, it
+    /// writes this number into the return word of the block or part.
     pub(crate) usage: u64,
     pub(crate) len: u64,
     /// Whether the sender never uses the block again, so that the receiver unmaps the block after this message.
@@ -101,7 +101,8 @@ impl BlockRecord {
         })
     }
 
-    /// Returns a record of the same block, part and use for a message of `len` bytes.
+    /// Returns a record for a message of `len` bytes, with the block, the part and the number of the use of this
+    /// record.
     pub(crate) fn with_len(self, len: usize) -> Self {
         Self { len: len as u64, ..self }
     }
@@ -126,15 +127,15 @@ impl BlockRecord {
         PAYLOAD + self.part * self.stride
     }
 
-    /// Returns the byte offset of the word of this block or part: the receiver returns the block by writing the number
-    /// of the use into that word.
+    /// Returns the byte offset, in the block, of the return word of this block or part. The receiver returns the block
+    /// or part by writing the number of the use into that word.
     fn word(&self) -> usize {
         8 * self.part
     }
 }
 
-/// Returns the number of bytes of memory, the first page included, for an unshared block that holds a message of
-/// `len` bytes.
+/// Returns the number of bytes of memory for an unshared block that holds a message of `len` bytes: the first page,
+/// which has the return word, and room for `len` bytes, rounded up to a power of two and at least [`SMALLEST`].
 fn size_for(len: usize) -> usize {
     PAYLOAD + len.next_power_of_two().max(SMALLEST)
 }
@@ -142,7 +143,8 @@ fn size_for(len: usize) -> usize {
 #[derive(Debug)]
 struct Block {
     mapping: Arc<Mapping>,
-    /// How often the block was lent for a message so far. This is also the number of its present or last use.
+    /// How often the block was lent for a message so far, without the loans that were taken back unused. This is also
+    /// the number of its present or last use.
     usage: u64,
     /// Number of bytes of the message for which the block is lent now; `None` while the block is free.
     lent: Option<usize>,
@@ -165,7 +167,7 @@ pub(crate) struct Pool {
     retained: usize,
     /// Number of bytes of the messages that are in flight in blocks of the pool.
     queued: usize,
-    /// Number of blocks and parts that the receiver has returned so far, as far as the pool has noticed.
+    /// Number of blocks and parts returned by the receiver that the pool has taken back so far.
     returned: u64,
     /// Shared blocks, each for several messages; the block at index *n* has the id [`MAX_SINGLE`] + *n*.
     shared: Vec<Option<SharedBlock>>,
@@ -285,7 +287,7 @@ impl Pool {
         }
     }
 
-    /// Returns the number of blocks and parts that the receiver has returned so far, as far as the pool has noticed.
+    /// Returns the number of blocks and parts returned by the receiver that the pool has taken back so far.
     pub(crate) fn returned(&self) -> u64 {
         self.returned
     }
@@ -340,8 +342,8 @@ impl Pool {
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
     }
 
-    /// Lends a free part of an existing shared block whose parts have the right length for a message of `len` bytes;
-    /// `None` if there is no such part.
+    /// Lends a free part of an existing shared block whose parts have the length `stride_for(len)`, for a message of
+    /// `len` bytes. Returns `None` if there is no such part.
     fn lend_part(&mut self, len: usize) -> Option<Loan> {
         let stride = stride_for(len);
         let fits = |entry: &Option<SharedBlock>| {
@@ -443,8 +445,9 @@ impl Pool {
         })
     }
 
-    /// Takes back the memory that was lent for a message which is not sent after all. If the receiver never got the
-    /// block's memory, the block is dropped. Does nothing for memory from the pool of an earlier lane.
+    /// Takes back the memory that was lent for a message which is not sent after all. The next loan of that memory gets
+    /// the number of this use again. If the receiver never got the block's memory, the block is dropped. Does nothing
+    /// for memory from the pool of an earlier lane.
     pub(crate) fn take_back(&mut self, loan: &Loan) {
         if loan.record.id >= MAX_SINGLE as u64 {
             self.take_back_part(loan);
@@ -499,8 +502,8 @@ pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error
     }
 }
 
-/// Returns a block or part to the sender: writes the number of the use, with which the receiver has finished, into its
-/// word.
+/// Returns a block or part to the sender: writes the number of the use that `record` names into the return word of that
+/// block or part. The receiver has finished with the message.
 pub(crate) fn give_back(block: &Mapping, record: &BlockRecord) {
     fault::point("before a block is given back");
     // A sequentially consistent exchange, so that it is ordered before the read of the sender's sleep word that

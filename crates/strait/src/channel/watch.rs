@@ -53,41 +53,45 @@ impl Ready {
 
 /// The registration of an end with a wait set, as the end sees it.
 pub(crate) trait Watcher: Any + Debug + Send + Sync {
-    /// Returns whether the set waits for events of this direction.
+    /// Returns whether the wait set waits for events of `direction`: messages to receive, or room to send.
     fn waits_for(&self, direction: Direction) -> bool;
 
-    /// Returns the conditions of a trap, for which the set waits in place of a message or room; `None` without a trap.
+    /// Returns the conditions of a trap, for which the wait set waits in place of a message or room; `None` if the
+    /// registration is not that of a trap.
     fn conditions(&self) -> Option<&Conditions>;
 
-    /// Returns, locked, what the tasks that wait to send are blocked on; `None` if that was never set.
+    /// Returns the locked record of what the sends of tasks on this end are blocked on; its content is `None` if no
+    /// task has set it.
     fn blocked(&self) -> MutexGuard<'_, Option<BlockedSends>>;
 
-    /// Returns whether the set still exists and is not closed.
+    /// Returns whether the end is still in this wait set: the wait set still exists and is not closed.
     fn is_current(&self) -> bool;
 
-    /// Returns whether the set reports when this process closes the end. Only traps need that.
+    /// Returns whether the wait set reports an event when this process closes the channel end. Only the wait set of a
+    /// trap does.
     fn reports_its_end(&self) -> bool;
 
-    /// Makes the set look at the end, because it may be ready.
+    /// Makes the wait set poll the end, because the end may be ready.
     fn notify(&self);
 
-    /// Takes the end out of its set. With `moved` the set reports that the end was sent away.
+    /// Takes the end out of its wait set, and ends its registrations at all links. If `moved` is `true`, the wait set
+    /// reports that the end was sent away.
     fn take_out(&self, moved: bool);
 
-    /// Returns the member id on `link` for `direction`. If the member is not registered there, registers it and ends
-    /// the registration on another link.
+    /// Returns the member id under which the peer notifies this member over `link` for `direction`. If the member is
+    /// not registered at `link`, registers it there and ends its registration at another link.
     fn register_for(&self, direction: Direction, link: &InUse) -> Result<u32, Error>;
 
-    /// Returns the member id on `link`, which leads to another end for which a task waits. Registers the member there
-    /// if needed.
+    /// Returns the member id on `link`, over which the arrival of another end is reported; a task that sends waits for
+    /// that arrival. Registers the member at `link` in addition, unless it is registered there already.
     fn register_at_other_link(&self, link: &InUse) -> Result<u32, Error>;
 
-    /// Makes the set look at the member again once the socket of `link` has room.
+    /// Makes the wait set poll the member again once the socket of `link` has room.
     fn await_socket(&self, link: &InUse) -> Result<(), Error>;
 }
 
-/// Returns whether any of the conditions is met on which the sends of tasks are blocked (`blocked`). The caller has the
-/// lock of the sending direction.
+/// Returns whether a task whose send is blocked should try again, because at least one of the obstacles in `blocked` is
+/// gone. `has_room` says whether there is room for a small message. The caller has the lock of the sending direction.
 fn is_any_met(blocked: &BlockedSends, has_room: bool, tx: &Tx) -> bool {
     let has_moved_on = |(lane, seen): &(Subject, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
     (blocked.small_room && has_room)
@@ -112,12 +116,12 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
     }
 }
 
-/// Arms `member` for those conditions in `blocked` that no word of its own ring reports. To arm means to ask the peer
-/// or the kernel for a notification. Returns `true` if one of the conditions is met already.
+/// Arms `member` for those obstacles in `blocked` whose end is not reported through the sleep word of the member's own
+/// ring. To arm means to ask the peer or the kernel for a notification. Returns `true` if an end in transit for which a
+/// task waits has arrived already, or if a link or lane no longer exists.
 ///
-/// # Errors
-/// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report some
-/// condition. Also any error of adding a link to the member's wait set.
+/// # Errors [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report the
+/// end of some obstacle. Also any error of adding a link to the member's wait set.
 fn await_others(member: &dyn Watcher, blocked: Option<&BlockedSends>) -> Result<bool, Error> {
     let mut looks_again = false;
     for blocked_on in blocked.iter().flat_map(|blocked| &blocked.others) {
@@ -161,7 +165,8 @@ fn is_over(link: &Link) -> bool {
     link.is_down()
 }
 
-/// Number of times that one poll of an end starts again because the end went on in another lane meanwhile.
+/// Largest number of rounds in which one poll looks at one direction of an end. Another round is needed if the end went
+/// on in another lane during the last one.
 const LANES: usize = 16;
 
 impl End {
@@ -267,8 +272,8 @@ impl End {
     }
 
     /// Polls the receiving direction for the wait set. Returns whether the direction is ready for `member`, and arms it
-    /// if not. Also returns `false` if another thread holds the receiving lock; that thread notifies the wait set
-    /// afterwards.
+    /// if not. Also returns `false` if the end is no longer in the wait set as `member`, or if another thread holds the
+    /// receiving lock; that thread notifies the wait set afterwards.
     fn look_to_receive(&self, member: &dyn Watcher) -> Result<bool, Error> {
         let Ok(mut rx) = self.rx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
@@ -334,8 +339,8 @@ impl End {
     }
 
     /// Polls the sending direction for the wait set. Returns whether the direction is ready for `member`, and arms it
-    /// if not. Also returns `false` if another thread holds the sending lock; that thread notifies the wait set
-    /// afterwards.
+    /// if not. Also returns `false` if the end is no longer in the wait set as `member`, or if another thread holds the
+    /// sending lock; that thread notifies the wait set afterwards.
     fn look_to_send(&self, member: &dyn Watcher) -> Result<bool, Error> {
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
@@ -367,8 +372,9 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Returns whether the sending condition of `member` is met: room for a small message, or else the conditions on
-    /// which the sends of its tasks are blocked. Also `true` if a send would fail at once.
+    /// Returns whether the sending direction is ready for `member`. If no blocked sends of tasks are noted, this means
+    /// room for a small message; otherwise, that one of their obstacles is gone. Also `true` if a send would fail at
+    /// once.
     fn has_room_for(&self, member: &dyn Watcher, tx: &mut Guard<'_, Tx>) -> bool {
         // First follows the other end, so that the present ring is polled.
         let has_room = self.has_room(tx);

@@ -35,8 +35,8 @@ pub(in crate::channel) struct BacklogMessage {
 #[derive(Debug)]
 pub(in crate::channel) enum BacklogPayload {
     Bytes(Vec<u8>),
-    /// The payload is in a block of the pool of the process that sent it, in a lane that this end has left. The process
-    /// uses the block for nothing else. The last field is the length in bytes.
+    /// The payload is in a block of the sender's pool, in a lane that this end has left. The sender does not use that
+    /// block again. The last field is the length of the payload in bytes.
     Block(Arc<Mapping>, BlockRecord, usize),
     /// The payload is in sealed memory, which cannot change. The second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),

@@ -53,8 +53,8 @@ pub(super) struct Rx {
 pub(super) struct RxCold {
     /// The mapped blocks of the peer's pool; the block with id *n* is at index *n*.
     pub(super) blocks: Vec<Option<Arc<Mapping>>>,
-    /// Memory that was sent over the socket for the next record. It stays here until that record is taken, in case a
-    /// call fails before that.
+    /// Memory that was sent over the socket for the next record, with its key. The memory is stored here until that
+    /// record is taken off the ring, in case a call fails before that.
     pub(super) fetched: Option<(MemoryKey, Arc<Mapping>)>,
     /// The backlog: messages that this end took out of a ring earlier and has not received. They are received before
     /// those in the ring.
@@ -279,8 +279,8 @@ impl Rx {
         self.reopen();
     }
 
-    /// Charges the peer's account in advance for all messages that the ring can still bring while the ring neither
-    /// grows nor gets credit. Payloads out of line are not included.
+    /// Charges the peer's account in advance for as many messages and bytes as the ring can hold. This covers what the
+    /// ring can still bring while the ring neither grows nor gets credit. Payloads out of line are not included.
     pub(super) fn prepay(&mut self) -> Result<(), Error> {
         let bytes = self.cells() * CELL;
         // The shortest messages are those of a packed record, each after its length word.
@@ -296,7 +296,8 @@ impl Rx {
     }
 
     /// Charges the peer's account with `amounts` for a message that is taken out of the ring into the backlog. Splits
-    /// the charge off what was charged in advance, if anything was.
+    /// the charge off what was charged in advance, if anything was. Returns the charge; `None` if the link charges
+    /// nothing.
     pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
         match self.cold.as_mut().and_then(|cold| cold.prepaid.as_mut()) {
             Some(prepaid) => Ok(Some(prepaid.split(amounts))),
@@ -311,8 +312,8 @@ impl Rx {
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
-    /// Drops all attachments that were received over the link for this lane, because this end leaves the lane and will
-    /// not use them.
+    /// Drops what was received for this lane, because this end leaves the lane and will not use it: mapped blocks,
+    /// fetched memory and, unless the channel is local, the attachments in the inbox of the link.
     pub(super) fn leave(&mut self) {
         let link = self.lane.current_link().clone();
         if let Some(cold) = &mut self.cold {

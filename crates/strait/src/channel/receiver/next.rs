@@ -77,7 +77,7 @@ impl End {
     }
 
     /// Checks whether a receive that has followed the other end through [`MOST_LANES`] lanes may continue until its
-    /// deadline.
+    /// deadline; `Ok` means that it may.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
@@ -235,8 +235,10 @@ impl End {
         Ok(())
     }
 
-    /// Returns the lane that a mark names, in which the other end went on. `record` is the mark, the last record of its
-    /// ring. If both ends move at once, decides which of them goes first.
+    /// Returns the lane in which this end receives next, after the mark `record`, which is the last record of its ring.
+    /// Normally this is the lane that the mark names, in which the other end went on. If both ends move at once, the
+    /// end on side 0 goes first. If that is this end, the call completes its move and returns its fresh lane; otherwise
+    /// the call gives up the move of this end.
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {
@@ -282,8 +284,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the bytes of a handle table: those of `record` from `offset` on, or, if the table was sent in memory of
-    /// its own, those of the memory for `message`.
+    /// Returns the bytes of a handle table: those of `record` from byte `offset` on, or, if the table was sent in
+    /// memory of its own, the content of that memory. `message` is the key under which that memory was sent.
     fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: AttachmentKey) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
@@ -305,8 +307,8 @@ impl End {
         }
     }
 
-    /// Takes a prepended backlog off the ring, and appends its messages to the backlog. They are so received before
-    /// everything in the ring.
+    /// Takes a prepended backlog off the ring, and appends its messages to the backlog of this end. So they are
+    /// received before everything in the ring.
     fn take_prepended(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let token = rx.lane.token_in();
         let mut number = [MaybeUninit::uninit(); NUMBER];
@@ -361,7 +363,7 @@ impl End {
     }
 
     /// Returns whether a thread that waits for a message on this end would sleep at once instead of spinning, as far as
-    /// this is known without waiting.
+    /// the call can find out without waiting for a lock.
     pub(crate) fn sleeps_at_once(&self) -> bool {
         let peer_is_elsewhere = || {
             let rx = self.rx.try_lock()?;

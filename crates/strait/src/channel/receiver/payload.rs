@@ -292,8 +292,8 @@ impl End {
         }
     }
 
-    /// Returns the block of a payload to the sender, if the payload is in a block. Drops the mapping of a block that is
-    /// used only once.
+    /// Returns the block of a payload to the sender, if the payload is in a block; does not wake the sender. Drops the
+    /// mapping of a block that is used only once.
     pub(in crate::channel) fn let_go(&self, rx: &mut Rx, payload: Payload) {
         match payload {
             Payload::Ring(_) | Payload::Own(_) | Payload::Sealed { .. } => {}

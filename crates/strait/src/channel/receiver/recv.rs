@@ -219,8 +219,8 @@ impl End {
         self.rx.lock_unless(deadline, || self.interruption())
     }
 
-    /// Returns the result of a receive unchanged. After a failure, counts it and runs deferred callbacks and
-    /// destructors first. The caller holds no lock.
+    /// Returns the result of a receive unchanged. After a failure, first counts a reached limit, notes a temporary
+    /// error for the wait set, and runs deferred callbacks and destructors. The caller holds no lock.
     #[inline]
     fn received_or<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {

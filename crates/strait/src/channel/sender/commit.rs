@@ -73,8 +73,9 @@ impl End {
         }
     }
 
-    /// Does the work after a commit: wakes the peer if it sleeps. Every [`LOOK_EVERY`] messages also publishes this
-    /// thread's CPU and looks whether the peer is alive.
+    /// Does the work after a commit: wakes the peer if it sleeps. In that case, and after every [`LOOK_EVERY`]
+    /// messages, also publishes the CPU on which this thread runs, and checks whether the peer is alive if it has shown
+    /// no activity since.
     #[inline]
     pub(in crate::channel) fn committed(&self, tx: &mut Guard<'_, Tx>) {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());

@@ -8,9 +8,9 @@ use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Commits the message that was staged last, and leaves its handles or value (`left`) in the inbox for a reader in
-    /// this process. Returns `None` on success. If the other end was closed or has left this process, returns how its
-    /// ring ended, and `left`.
+    /// Commits the message that was staged last, and leaves its handles or value (`left`) in the inbox for the
+    /// receiver, which is in this process. Returns `None` on success. If the other end was closed or has left this
+    /// process, returns how the ring was ended, and `left`.
     pub(in crate::channel) fn commit_local(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -34,8 +34,8 @@ impl End {
     }
 }
 
-/// Leaves handles or a value in the inbox of this process, for the reader of the message with the key `message` in the
-/// ring that `tx` writes.
+/// Leaves handles or a value in the inbox of this process, for the receiver of the message with the key `message` in
+/// the ring that `tx` writes.
 pub(in crate::channel) fn leave(tx: &mut Tx, message: AttachmentKey, left: Handles) {
     let is_in_transit = left.is_in_transit() && !tx.lane.is_other_here();
     let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);

@@ -30,8 +30,8 @@ const SHORT_STAY: u64 = 1 << 15;
 /// Number of consecutive lanes with a short stay after which the other end counts as one that moves all the time.
 const MANY_SHORT_STAYS: u8 = 4;
 
-/// Number of times that the other end has to receive a whole ring of a lane before it counts as settled there, after it
-/// has moved all the time.
+/// Number of times the length of its ring that the other end has to give credit for in one lane, after it has moved all
+/// the time, before it counts as settled there.
 const LONG_STAY: u64 = 64;
 
 /// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
@@ -185,18 +185,18 @@ impl Tx {
         self.attached = true;
     }
 
-    /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. The limit is needed because
-    /// another end that moves takes its unreceived messages along, and a new ring lets this end send as much again. So
-    /// the ring grows only if fewer than `most` cells were left behind in earlier rings, or if the other end has
-    /// received those and begun with this ring.
+    /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. When the other end moves,
+    /// it takes its unreceived messages along as its backlog, and a new ring lets this end send as much again. To limit
+    /// that, the ring grows only in two cases: if fewer than `most` cells were left behind in earlier rings, or if the
+    /// other end has received those and messages of this ring too.
     pub(super) fn may_grow(&self, most: usize) -> bool {
         let cells = self.producer.memory().cells();
         cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
     }
 
     /// Returns whether this end should wait for room in a full ring before it makes the ring larger. Returns `true` if
-    /// the other end moves all the time: with each move it takes its unreceived messages along, and a small ring keeps
-    /// them few.
+    /// the other end moves all the time: with each move it takes its unreceived messages along as its backlog, and a
+    /// small ring keeps them few.
     pub(super) fn rather_waits_than_grows(&self) -> bool {
         self.short_stays >= MANY_SHORT_STAYS && self.received() < LONG_STAY * self.producer.memory().cells() as u64
     }
@@ -304,14 +304,14 @@ impl Tx {
         self.cold.as_ref().is_some_and(|cold| cold.pool.has_news())
     }
 
-    /// Returns how far the reader of the ring had come when this end last looked: ring, credit in cells, messages taken
-    /// and blocks returned.
+    /// Returns how far the consumer of the ring had come when this end last read its words: the generation of the ring,
+    /// the credit in cells, and the numbers of messages taken and of blocks returned.
     pub(super) fn progress(&self) -> Progress {
         let blocks = self.cold.as_ref().map_or(0, |cold| cold.pool.returned());
         Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
     }
 
-    /// Returns whether the reader has taken a message, freed cells or returned a block since `seen`, which an earlier
+    /// Returns whether the consumer has taken a message, freed cells or returned a block since `seen`, which an earlier
     /// [`Tx::progress`] has returned.
     pub(super) fn has_moved_on_from(&self, seen: &Progress) -> bool {
         let memory = self.producer.memory();
@@ -334,12 +334,13 @@ impl Tx {
     }
 
     /// Returns whether this end may use the descriptors that the link keeps in reserve: nothing is in flight from this
-    /// end, and its reader has taken at least one message in this lane.
+    /// end, and the consumer has taken at least one message in this lane.
     pub(super) fn has_reserve(&self) -> bool {
         self.amount_in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }
 
-    /// Returns how many descriptors, and how much sealed memory, are in flight from this end, as far as this end knows.
+    /// Returns how many descriptors, and how many bytes of sealed memory, are in flight from this end, as far as this
+    /// end knows.
     pub(super) fn amount_in_flight(&self) -> Amount {
         self.in_flight().map_or(Amount::default(), InFlight::all)
     }
@@ -348,7 +349,8 @@ impl Tx {
         self.note_in_flight_of(self.sequence, amount);
     }
 
-    /// Counts `amount` as in flight until the reader has taken the message with this sequence number of the lane.
+    /// Counts `amount` (of descriptors and sealed memory) as in flight until the consumer has taken the message with
+    /// the number `sequence` in this lane.
     pub(super) fn note_in_flight_of(&mut self, sequence: u64, amount: Amount) {
         if amount.is_nothing() {
             return;
@@ -356,8 +358,8 @@ impl Tx {
         self.count_in_flight(Until::Taken(sequence), amount);
     }
 
-    /// Counts `memories` descriptors as in flight until the reader has given credit up to the present position. They
-    /// belong to the record that was committed last, such as one that leads to a larger ring.
+    /// Counts `memories` descriptors of memory as in flight until the consumer has given credit up to the present
+    /// position. The descriptors belong to the record that was committed last, such as one that leads to a larger ring.
     pub(super) fn note_in_flight_up_to_here(&mut self, memories: usize) {
         let amount = Amount { memories, ..Amount::default() };
         if !amount.is_nothing() {
@@ -371,14 +373,15 @@ impl Tx {
         lane.link().count_in_flight(in_flight, until, amount);
     }
 
-    /// Returns whether the reader has taken a message or freed cells since this end last looked, or has ended the ring.
+    /// Returns whether the consumer has taken a message or freed cells since this end last looked, or has ended the
+    /// ring.
     pub(super) fn has_news(&self) -> bool {
         self.producer.has_news()
             || self.producer.memory().taken().load(Ordering::Acquire) != self.taken
             || self.producer.ended().is_some()
     }
 
-    /// Reads how many cells and messages the reader claims to have taken, and checks both claims.
+    /// Reads how many cells and messages the consumer claims to have taken, and checks both claims.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if a claim is impossible; the sending direction has then ended.
@@ -389,7 +392,7 @@ impl Tx {
         self.refresh_taken()
     }
 
-    /// Reads how many messages the reader claims to have taken, and checks the claim.
+    /// Reads how many messages the consumer claims to have taken, and checks the claim.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the claim is impossible; the sending direction has then ended.

@@ -17,9 +17,9 @@ use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Sends the packet with the attachments of the record that was staged last; `packet` builds it from the token of
-    /// the ring. Waits until `deadline` for room in the socket, with the sending lock held. On an error that record is
-    /// discarded.
+    /// Sends the packet with the attachments of the record that was staged last; `packet` builds the packet from the
+    /// token of the ring. Waits until `deadline` for room in the socket, with the sending lock held. On an error that
+    /// record is discarded.
     pub(in crate::channel) fn send_packet(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -76,9 +76,9 @@ impl End {
         link.send(&packet(tx.lane.token_out()), attachments, deadline, self.interruption())
     }
 
-    /// Waits until the reader has taken a message or freed cells, because too many descriptors are in flight over the
-    /// link to send `count` more. Returns without an error also when the pause of `backoff` is over, so that the caller
-    /// checks again.
+    /// Waits until the consumer has taken a message or freed cells, because too many descriptors are in flight over the
+    /// link to send `count` more. Also returns without an error when the next pause of `backoff` is over, so that the
+    /// caller checks again.
     pub(in crate::channel) fn wait_for_descriptors(
         &self,
         tx: &mut Guard<'_, Tx>,

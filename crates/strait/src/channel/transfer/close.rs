@@ -37,8 +37,8 @@ pub(super) fn is_ours(error: &Error) -> bool {
     }
 }
 
-/// Returns the error, or [`Error::NoDescriptors`] if the limit of a peer was reached that is lower because this process has few
-/// descriptors left.
+/// Returns [`Error::NoDescriptors`] in place of `error` if the descriptor limit of a peer was reached while this
+/// process has few descriptors left, because such a shortage lowers that limit. Returns any other `error` unchanged.
 fn shortage_behind(error: Error) -> Error {
     match error {
         Error::LimitReached(Resource::Descriptors) if quota::has_few_descriptors() => Error::NoDescriptors,
@@ -94,7 +94,7 @@ pub(super) fn close_all(end: Arc<End>) {
 impl End {
     /// Closes both directions of this end. Drops its unreceived messages, at most `limit` records of them, and lowers
     /// `limit` by the number dropped. Returns the ends from these messages, for the caller to close. Also returns an
-    /// error if this process lacked descriptors or memory, so that the close has to be tried again.
+    /// error if this process lacked descriptors, memory or threads, so that the close has to be tried again.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a wait set, which
         // do not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was

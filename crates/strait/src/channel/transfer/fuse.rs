@@ -51,12 +51,14 @@ use crate::link::{AttachmentKey, Handles, InUse, Link};
 use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
-/// Number of cells (of 64 bytes) in each ring of the lane in which a fuse holds the first far end. Such a ring has room
-/// for the prepended backlog, and besides for everything that fits into a ring of the lane of the second far end.
+/// Number of cells (of 64 bytes) in each ring of the lane into which a fuse moves the first of the two near ends. Such
+/// a ring has room for the prepended backlog. Besides, it has room for everything that fits into a ring of the lane of
+/// the second near end.
 const ROOMY: usize = 32;
 
-/// Number of times that a fuse tries to freeze a ring (to end it from the reading side). A correct far end can make
-/// fewer attempts than this fail.
+/// Number of times that a fuse tries to freeze a ring (to end it from the reading side). A far end makes an attempt
+/// fail by publishing a message; the ring has room for fewer messages than this. A far end that makes all attempts fail
+/// is a bad peer.
 const MOST_TRIES: usize = 4 * ROOMY;
 
 /// The error of [`Channel::fuse`]. Contains the two ends, which are unchanged.
@@ -300,8 +302,8 @@ impl<'a> Half<'a> {
         backlog.into_iter().for_each(|unread| self.rx.push_backlog(unread));
     }
 
-    /// Returns a new key for the attachments of a record that is about to be staged. Each call returns another key, so
-    /// that the reader cannot take attachments of an earlier attempt. No message has such a key.
+    /// Returns a new key for the attachments of a prepended backlog that is about to be staged. Each call returns
+    /// another key, so that the far end cannot take attachments of an earlier attempt. No message has such a key.
     fn next_number(&mut self) -> AttachmentKey {
         self.tries += 1;
         AttachmentKey::unnumbered(self.tries)
@@ -736,8 +738,8 @@ impl End {
         }
     }
 
-    /// Receives a backlog that was prepended within this process, and returns its messages. They lie in the inbox of
-    /// this process under `token` and `message`.
+    /// Receives a backlog that was prepended within this process, and returns its messages. They are in the inbox of
+    /// this process, under the token of the ring and the attachment key `message`.
     pub(in crate::channel) fn prepended_local(
         &self,
         rx: &mut Rx,

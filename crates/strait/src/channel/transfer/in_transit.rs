@@ -59,7 +59,8 @@ impl EndsInTransit {
         found
     }
 
-    /// Returns the links used by the lanes in which these ends send. Does not follow the ends in their messages.
+    /// Returns the links used by the lanes in which these ends send. Does not follow the ends in their messages. Leaves
+    /// out an end whose sending lock another thread holds.
     fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
         let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
         let lanes: Vec<_> = ends.filter_map(lane).collect();

@@ -54,7 +54,8 @@ const LARGEST_START: usize = 128;
 
 /// The queued messages of an end, counted before the end moves and takes them along as its backlog.
 struct UnreadAhead {
-    /// The amounts that will be charged for the queued messages when the moving end takes them into its backlog.
+    /// The messages and bytes that will be charged for the queued messages when the moving end takes them into its
+    /// backlog. Payloads out of line are not included.
     amounts: Amounts,
     /// Whether some of the queued messages have attachments, which have to be received from the socket.
     needs_socket: bool,
@@ -298,8 +299,9 @@ impl End {
         Ok(true)
     }
 
-    /// Checks before a move whether this end can take along all messages that the other end has sent to it: whether
-    /// they can be received, mapped and charged. An error is temporary. Nothing is changed or charged.
+    /// Checks before a move whether this end can take along all messages that the other end has sent to it: receives
+    /// their attachments into the inbox, maps larger rings, and makes the charge and releases it again. Takes no
+    /// message out of the ring. An error is temporary.
     fn find_out(&self, rx: &mut Rx) -> Result<(), Error> {
         if rx.ended().is_some() {
             return Ok(());
@@ -318,8 +320,9 @@ impl End {
         }
     }
 
-    /// Counts the messages that wait in the ring that this end reads and in the larger rings of the same lane that
-    /// follow it. Maps those larger rings.
+    /// Looks at the messages in the ring that this end reads, and in the larger rings of the same lane that follow it.
+    /// Maps those larger rings. Returns what has to be charged for the payloads in these rings, and whether any record
+    /// needs packets from the socket.
     fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<UnreadAhead, Error> {
         let (mut messages, mut bytes) = (0, 0_usize);
         let mut needs_socket = false;
@@ -350,8 +353,8 @@ impl End {
         Ok(UnreadAhead { amounts, needs_socket })
     }
 
-    /// Maps the ring of this lane with the given generation before the reader comes to that ring. The mapping is stored
-    /// for the reader.
+    /// Maps the ring of this lane with the given generation before this end reads from that ring. Stores the mapping
+    /// until then, and returns it.
     fn map_ring_ahead(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         if let Some(ring) = rx.ring_ahead(generation) {
             return Ok(ring);

@@ -337,7 +337,8 @@ struct Remaining<'a> {
     ends: std::slice::Iter<'a, FlatEnd>,
 }
 
-/// Writes the kinds of handles to the handle table, and adds the descriptors of these handles to `attachments`.
+/// Writes the kinds of handles to the handle table, and adds the descriptors that travel for these handles to
+/// `table_attachments`.
 fn put_kinds<'a>(
     kinds: &[HandleKind],
     table: &mut Vec<u8>,
