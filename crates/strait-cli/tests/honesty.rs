@@ -149,7 +149,9 @@ fn a_peer_that_is_killed_leaves_no_figure() {
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(!output.status.success());
     assert_eq!(results["figures"][0]["state"]["state"], "broken", "{results}");
-    assert!(results["figures"][0]["state"]["why"].as_str().unwrap().contains("second process"), "{results}");
+    // The first process may notice the death when it talks to the second one, before it waits for that process.
+    let why = results["figures"][0]["state"]["why"].as_str().unwrap();
+    assert!(["second process", "other process"].iter().any(|named| why.contains(named)), "{results}");
 }
 
 /// A process that spins until the test ends.
