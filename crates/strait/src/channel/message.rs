@@ -273,8 +273,8 @@ impl ReceivedExtras {
         Some(bytes)
     }
 
-    /// Drops the message's handles, sealed memory or value. This is a function of its own, so that the code for
-    /// dropping an empty message stays small.
+    /// Drops the message's handles, sealed memory or value; if there was a value, runs deferred destructors and
+    /// callbacks. This is a function of its own, so that the code for dropping an empty message stays small.
     #[cold]
     #[inline(never)]
     fn let_go(&mut self) {

@@ -122,7 +122,8 @@ pub(crate) struct End {
     /// Whether a receive has failed with a temporary error since the wait set last asked with [`End::take_stumble`].
     /// The wait set then pauses before it reports this end again.
     has_stumbled: AtomicBool,
-    /// The registration of this end with its wait set. Boxed, so that an end without one is small.
+    /// The registration of this end with its wait set; `None` if the end is in no wait set. Boxed, so that an end
+    /// without a registration is small.
     member: Mutex<Option<Box<Arc<dyn Watcher>>>>,
     counts: Counts,
 }

@@ -1,4 +1,4 @@
-//! The origin of a message, by which its reader can report the sender.
+//! The origin of a message, by which its receiver can report the sender.
 //!
 //! A message stores the *number* of the link over which it came: one word, copied when the message is received.
 //! Messages that are never reported therefore cost nothing. Only a report looks the link up.

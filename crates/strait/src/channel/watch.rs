@@ -64,7 +64,7 @@ pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// task has set it.
     fn blocked(&self) -> MutexGuard<'_, Option<BlockedSends>>;
 
-    /// Returns whether the end is still in this wait set: the wait set still exists and is not closed.
+    /// Returns whether the wait set of this registration still exists and is not closed.
     fn is_current(&self) -> bool;
 
     /// Returns whether the wait set reports an event when this process closes the channel end. Only the wait set of a
@@ -158,8 +158,8 @@ fn has_arrived(lane: &Lane) -> bool {
     lane.is_down() || (!lane.is_pending() && is_open())
 }
 
-/// Returns whether `link` is down, after asking the kernel. Called when a member could not be armed on the link,
-/// because the wait set may not watch the link's socket.
+/// Returns whether `link` is down, after asking the kernel. Called when a member could not be registered at the link:
+/// the wait set may not watch the link's socket, so its end may not have been noticed yet.
 fn is_over(link: &Link) -> bool {
     link.probe();
     link.is_down()
@@ -383,7 +383,8 @@ impl End {
         fails_at_once || member.blocked().as_ref().map_or(has_room, is_any_met)
     }
 
-    /// Returns whether a small message can be sent now without waiting. Also `true` if a send would fail at once.
+    /// Returns whether a small message can be sent now without waiting, after following the other end to its present
+    /// lane. Also `true` if a send would fail at once.
     pub(super) fn has_room(&self, tx: &mut Guard<'_, Tx>) -> bool {
         self.catch_up(tx);
         // The next send finds out why sending fails, or goes on to where the other end is.

@@ -89,6 +89,9 @@ impl End {
     }
 
     /// Counts the messages queued at this end, and finds out whether the other end is closed. Receives none of them.
+    ///
+    /// # Errors [`Error::WouldBlock`] after [`STEPS`] rings and lanes: the next call continues from there. Also an
+    /// error of taking messages out of a ring that was replaced.
     pub(in crate::channel) fn queued(&self, rx: &mut Rx) -> Result<Queued, Error> {
         for _ in 0..STEPS {
             // The lane is checked before the ring: everything that was committed before the peer went down is then

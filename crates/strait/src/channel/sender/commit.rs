@@ -84,9 +84,9 @@ impl End {
         }
     }
 
-    /// Does the work after a commit, but does not wake a peer that sleeps on its sleep word. Instead returns the
-    /// wake-up that is due; the caller has to drop it soon, because no other thread wakes the peer. Returns `None` if
-    /// no wake-up is due.
+    /// Does the work after a commit, as [`End::committed`] does, but does not wake a peer that sleeps on its sleep
+    /// word. Instead returns the wake-up that is due; the caller has to drop it soon, because no other thread wakes the
+    /// peer. Returns `None` if no wake-up is due.
     pub(super) fn committed_with_deferred_wake(&self, tx: &mut Guard<'_, Tx>) -> Option<WakeOnDrop> {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         let deferred_wake = how == waiter::ON_WORD && !tx.lane.is_pending();

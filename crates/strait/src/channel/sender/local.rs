@@ -1,4 +1,4 @@
-//! Messages to a reader in this process, which gets their handles, or values, without a conversion.
+//! Messages to a receiver in this process, which gets their handles, or values, without a conversion.
 
 use super::Tx;
 use crate::channel::End;

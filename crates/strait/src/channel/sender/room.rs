@@ -235,6 +235,7 @@ impl End {
     }
 
     /// Borrows a block from the pool for a message of `len` bytes; waits until `deadline` while no block is free.
+    /// Commits staged records before it waits.
     pub(in crate::channel) fn borrow_block(
         &self,
         tx: &mut Guard<'_, Tx>,

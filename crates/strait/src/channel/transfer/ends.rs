@@ -140,7 +140,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         self.commit(tx, deadline)?;
-        // The reader of this message is to use the ends, so its process must be known.
+        // The receiver of this message is to use the ends, so the receiving process must be known.
         self.wait_for_hand_over(tx, deadline)?;
         if tx.lane.is_down() {
             return Err(tx.lane.reason());
@@ -297,7 +297,8 @@ impl End {
         self.send_table(tx, table, tx.number(), deadline)
     }
 
-    /// Sends a handle table over the socket, in sealed memory of its own, for the record staged last.
+    /// Sends a handle table over the socket, in sealed memory of its own, for the record that was staged last.
+    /// `message` is the key under which the receiver finds that memory.
     pub(super) fn send_table(
         &self,
         tx: &mut Guard<'_, Tx>,

@@ -9,8 +9,8 @@
 //!    the move of the first is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
 //! 3. **Prepend.** The messages that *b* has not received are staged for D, and those that *c* has not received for A,
-//!    as a record of its own ([`RecordKind::Prepended`]). The reader of that record adds these messages to its backlog,
-//!    and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
+//!    as a record of its own ([`RecordKind::Prepended`]). The far end that reads that record adds these messages to its
+//!    backlog, and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
 //! 4. **Freeze** the rings that A and D write: they write on in N. A message that A published just before is brought
 //!    along, and the freeze is tried again. A gets no room for more, so the freeze succeeds after a few attempts.
 //!    What D publishes after A was frozen is small, and goes into the ring of *b*'s lane, which was made large
@@ -187,8 +187,8 @@ fn wait_to_fuse(
     }
 }
 
-/// Turns the values queued at one of two ends that are being fused into bytes, if the peer of the other one is in
-/// another process: the queued messages go there. Does so in both directions.
+/// Turns the values queued at either of two ends that are being fused into bytes and handles, if the peer of the other
+/// of the two ends is in another process: after the fuse, that peer receives the messages.
 fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
     for (from, to) in [(one, other), (other, one)] {
         if !to.link()?.is_local() {
@@ -335,7 +335,7 @@ impl<'a> Half<'a> {
         // A quarter of the ring at most, so that there is room for as much once more, and for a mark.
         let longest = self.tx.producer.memory().cells() / 4 * CELL - crate::ring::HEADER;
         let number = self.next_number();
-        // The bytes go into the table: its reader can ask for a table again if it lacks descriptors just now.
+        // The payload bytes go into the table: a receiver that lacks descriptors just now can read a table again.
         let staged = flat.encode_as(true).and_then(|(table, table_attachments)| {
             self.descriptors += table_attachments.len();
             let is_inline = 8 + table.len() <= longest;
@@ -601,8 +601,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(None)
     }
 
-    /// Completes a fuse after the ring that the far end of `near` writes was frozen. From here on there is no way back,
-    /// even if the far end of `far` was closed meanwhile.
+    /// Completes a fuse after the ring that the far end of `near` writes was frozen. From this step on the fuse cannot
+    /// be undone, even if the far end of `far` was closed meanwhile.
     fn finish(mut self, for_near: Option<FlatHandles>, for_far: Option<FlatHandles>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
@@ -715,8 +715,8 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 
 impl End {
     /// Receives a backlog that another process has prepended, and returns its messages. `table` is the handle table
-    /// that describes them. Fails with [`Error::PeerClosed`], so that this end is closed, if a descriptor of the
-    /// backlog did not arrive.
+    /// that describes them. If a descriptor of the backlog did not arrive, fails with [`Error::PeerClosed`], so that
+    /// the receiving direction of this end ends.
     pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
@@ -732,7 +732,7 @@ impl End {
         let end = holder.end.clone();
         let arrived = self.receive_table(rx, token, message, parsed, Some(holder))?;
         match arrived.lost() {
-            // As for an end that brings a backlog along: a part of the messages is worse than none.
+            // A part of the messages is worse than none, here as with an end that arrives with a backlog.
             Some(_) => Err(Error::PeerClosed),
             None => Ok(end.take_backlog()),
         }

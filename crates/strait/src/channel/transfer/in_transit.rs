@@ -128,7 +128,7 @@ pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<I
     ends().next()?;
     // The count comes first: a thread that decides now where one of these ends goes on must find it.
     let in_transit = InTransit::counted(!here)?;
-    // What lies in messages to these ends was counted when it was sent, if there was reason to. So a chain of ends
+    // Ends in messages to these ends were counted when they were sent, if there was reason to. So a chain of ends
     // that lie in each other's messages is not followed again for each of them.
     let links =
         if here { EndsInTransit::used_by(ends()) } else { std::mem::take(&mut EndsInTransit::of(ends()).links) };

@@ -57,7 +57,8 @@ struct UnreadAhead {
     /// The messages and bytes that will be charged for the queued messages when the moving end takes them into its
     /// backlog. Payloads out of line are not included.
     amounts: Amounts,
-    /// Whether some of the queued messages have attachments, which have to be received from the socket.
+    /// Whether some of the queued messages have attachments, or handles or payloads out of line, which have to be
+    /// received from the socket.
     needs_socket: bool,
 }
 
@@ -72,17 +73,17 @@ fn unmake(lane: &Lane, fresh: &Lane) {
 }
 
 impl End {
-    /// Moves this end into a fresh lane for the process at `dest`. No other thread uses the end. After an error the
-    /// end is where it was, or in another lane, and works as before.
+    /// Moves this end into a fresh lane for the process that the link `dest` leads to. No other thread uses the end.
+    /// After an error the end is where it was, or in another lane, and works as before.
     ///
-    /// `along` are the lanes of ends that go to the same process in the same message. The other end of this end may
-    /// be among them.
+    /// `along` are the names of the lanes of ends that go to that process in the same message. The other end of this
+    /// end may be among them.
     pub(super) fn relocate(&self, dest: &InUse, along: &[Name], deadline: Deadline) -> Result<(), Error> {
         self.relocate_into(dest, along, None, deadline)
     }
 
-    /// Moves this end into a fresh lane for the process at `dest`, as [`End::relocate`] does. If `cells` is given, each
-    /// ring of that lane has `cells` cells of 64 bytes.
+    /// Moves this end into a fresh lane for the process that the link `dest` leads to, as [`End::relocate`] does. If
+    /// `cells` is given, each ring of that lane has `cells` cells of 64 bytes.
     pub(super) fn relocate_into(
         &self,
         dest: &InUse,
@@ -227,9 +228,9 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Makes a fresh lane for a moving end, between the process of the other end (`peer`) and the process to which the
-    /// moving end goes (`dest`). `cells` is the number of cells (of 64 bytes) of each ring; if it is `None`, the size
-    /// of the present rings decides.
+    /// Makes a fresh lane for a moving end, between the process of the other end (at the link `peer`) and the process
+    /// to which the moving end goes (at the link `dest`). `cells` is the number of cells (of 64 bytes) of each ring; if
+    /// it is `None`, the size of the present rings decides.
     fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse, cells: Option<usize>) -> Result<Arc<Lane>, Error> {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
@@ -435,7 +436,7 @@ impl End {
     }
 
     /// Completes a move that was given up after the other end had learnt of the fresh lane: this end drains its ring
-    /// and goes on in the fresh lane, within this process. An error is temporary, and nothing has changed.
+    /// and goes on in the fresh lane, within this process. An error is temporary, and the call can be repeated.
     fn finish_move(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         self.drain(rx)?;
         if let Some(error) = rx.ended() {
@@ -454,8 +455,8 @@ impl End {
     /// Completes a pending move that was given up, for a caller that holds the sending lock only: this end goes on in
     /// the fresh lane of that move, within this process.
     ///
-    /// # Errors
-    /// `error`, with which the move had failed, while another call holds the receiving lock.
+    /// # Errors `error`, with which the move had failed, while another call holds the receiving lock. Also a temporary
+    /// error of the completion, or the error with which the sending direction has ended.
     pub(in crate::channel) fn finish_delayed(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Result<(), Error> {
         if let Some(next) = tx.lane.found_next().cloned() {
             self.enter_tx(tx, next);
@@ -467,8 +468,8 @@ impl End {
         tx.ended().map_or(Ok(()), Err)
     }
 
-    /// Brings an end whose move was given up to the fresh lane of that move, so that the end can be closed there. Does
-    /// nothing if no move is pending.
+    /// Brings an end whose move was given up to the fresh lane of that move, so that the end can be closed there. If
+    /// the receiving direction has completed the move already, the sending direction follows it.
     pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
         let next = match rx.pending_move() {
             Some(_) => Some(self.arrive(rx)),

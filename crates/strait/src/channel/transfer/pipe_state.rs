@@ -1,4 +1,4 @@
-//! What a message says about an end of a data pipe.
+//! The description of a data-pipe end in a message.
 
 use std::os::fd::OwnedFd;
 

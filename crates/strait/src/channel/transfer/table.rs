@@ -374,7 +374,7 @@ fn put_kinds<'a>(
 
 /// A descriptor that travels over the socket with a handle table.
 pub(in crate::channel) enum TableAttachment<'a> {
-    /// The descriptor of a handle that this process owns until the message is sent.
+    /// The descriptor of a handle or of a data pipe's memory, which this process owns until the message is sent.
     Handle(BorrowedFd<'a>),
     /// A descriptor of sealed memory that was made for a copy of a payload.
     Memory(OwnedFd),

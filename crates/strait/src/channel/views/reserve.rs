@@ -226,7 +226,7 @@ impl Reservation<'_> {
     }
 
     /// Moves the reservation to a larger block of `len` bytes, with the first `used` bytes. Returns `None` on success.
-    /// If no such block is free now, returns a copy of those bytes; the reservation can then only be dropped.
+    /// If no such block can be had now, returns a copy of those bytes; the reservation can then only be dropped.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the reservation is not in a block.
