@@ -15,8 +15,8 @@ pub(crate) use survey::Survey;
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer<M> {
     memory: M,
-    /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane. A
-    /// larger ring that replaces a ring begins where that one ended.
+    /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane.
+    /// The larger ring that replaces a smaller one begins at the position at which the smaller ring ended.
     base: u64,
     /// Number of cells that this consumer has read since the lane was made.
     position: u64,
@@ -34,8 +34,8 @@ pub(crate) struct Consumer<M> {
     message_quota: u64,
 }
 
-/// The next record of the ring, or the next message in a packed record, as the consumer has found it. The record stays
-/// in the ring.
+/// Describes the next record of a ring, or the next message in a packed record, as a look of the consumer found it: its
+/// header and where its payload is. The record stays in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) header: Header,
@@ -87,7 +87,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Continues in `memory`, the larger ring to which the producer has gone on. The next record in the old ring must
-    /// be the mark [`RecordKind::Next`]; this call takes the mark.
+    /// be the mark [`RecordKind::Next`]; this call moves past the mark.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         self.position += 1;
@@ -121,8 +121,8 @@ impl<M: Memory> Consumer<M> {
         (cells_for(header.len()) <= self.memory.cells() - cell).then_some(Record { header, cell, offset: 0 })
     }
 
-    /// Returns the next message of the packed record that is being read, which stays in the ring. Fails if the lengths
-    /// in the packed record do not fit its size.
+    /// Returns the next message of the packed record that the consumer is reading. The message stays in the ring. Fails
+    /// if the message would reach beyond the end of the packed record.
     #[inline]
     fn packed(&self) -> Result<Record, Corrupt> {
         let Pack { cell, len, offset, .. } = self.pack;
@@ -140,9 +140,9 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Copies the payload of the whole cell in which `record` begins to `out`. The cell begins with a small message,
-    /// and the rest of the copied bytes has no meaning: copying a constant number of bytes is faster than a variable
-    /// one. Returns `false`, and copies nothing, if the message is in a packed record.
+    /// Copies to `out` all 56 bytes behind the header of the cell in which `record` begins, and returns `true`. The
+    /// message in `record` is small; the copied bytes behind the message have no meaning. Copying a constant number of
+    /// bytes is faster than a variable one. Returns `false`, and copies nothing, if the message is in a packed record.
     #[inline]
     pub(crate) fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) -> bool {
         if record.offset > 0 {
@@ -152,7 +152,7 @@ impl<M: Memory> Consumer<M> {
         true
     }
 
-    /// Returns the next record, which stays in the ring; fails if the producer wrote something invalid. Steps over
+    /// Returns the next record; the record stays in the ring. Fails if the producer wrote something invalid. Steps over
     /// padding, and returns the messages of a packed record one by one. Costs one load, of the cache line that also
     /// holds the payload of a small message.
     #[inline(always)]
@@ -223,7 +223,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Receives `record`, which must be the next record, and moves to the record behind it. Returns `true` if the
-    /// consumer owes so much credit that it should give credit now.
+    /// consumer should give credit now (see [`Consumer::owes_credit`]).
     #[inline]
     pub(crate) fn advance(&mut self, record: Record) -> bool {
         if self.pack.left == 0 {

@@ -37,8 +37,9 @@ pub(crate) enum RecordKind {
     /// the link; otherwise the table is the payload.
     Table = 10,
     /// A prepended backlog: messages that the consumer must deliver before everything behind this record. These
-    /// messages were sent to an end that had not received them when its channel was fused with this one. They are
-    /// encoded as a handle table, and that table is stored as for [`RecordKind::Table`].
+    /// messages were sent to an end that had not received them when its channel was fused with this one. The messages
+    /// are encoded as a handle table. If this record's header counts a handle, that table is in memory that was sent
+    /// over the socket of the link; otherwise it is the payload.
     Prepended = 11,
 }
 
@@ -81,9 +82,8 @@ impl RecordKind {
     }
 }
 
-/// Number of an attempt to send a message that needs packets. An attempt counts if it sent something over the socket
-/// and then failed; the number says how many earlier attempts in the same direction did. The number after the greatest
-/// is 1.
+/// Number of an attempt to send a message that needs packets: how many earlier attempts in the same direction sent
+/// something over the socket and then failed. The greatest number is 16,383; the number 1 follows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Try(u16);
 
@@ -94,8 +94,8 @@ impl Try {
     pub(crate) const BITS: u32 = 63 - TRY_FROM;
     pub(crate) const FIRST: Self = Self(0);
 
-    /// Returns the number of the next attempt. The greatest number is followed by 1, not by 0; the receiver retains
-    /// nothing of attempts from so long ago.
+    /// Returns the number of the next attempt. The greatest number is followed by 1, not by 0: 0 stands for the first
+    /// attempt only. The receiver retains nothing of attempts from so long ago, so that reusing a number is safe.
     pub(crate) fn next(self) -> Self {
         Self(self.0 % ((1 << Self::BITS) - 1) + 1)
     }
@@ -105,8 +105,8 @@ impl Try {
     }
 }
 
-/// Number of bits in which the length in bytes of a plain message fits. So a plain message is shorter than
-/// [`MAX_MESSAGE`].
+/// Number of bits that hold the length in bytes of a plain message (a message in the ring, without handles, sent at the
+/// first attempt). So a plain message is shorter than [`MAX_MESSAGE`].
 const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 
 /// The header of a record. It is one word, so that it stays in a register when it is passed on.
@@ -146,8 +146,9 @@ impl Header {
         self.0.get() >> 48 & 1 == 1
     }
 
-    /// Returns this header with the number of the attempt, if its record is of a kind for which packets are sent;
-    /// otherwise returns this header unchanged. The header must not have a number yet.
+    /// Returns this header with the number of the attempt, if packets belong to its record: a sealed message, or a
+    /// message, block or handle table whose header counts handles. Returns any other header unchanged. The header must
+    /// not have a number of an attempt yet.
     pub(crate) fn with_try(self, attempt: Try) -> Self {
         if self.has_try() { Self(self.0 | u64::from(attempt.0) << TRY_FROM) } else { self }
     }
@@ -175,8 +176,8 @@ impl Header {
         NonZeroU64::new(word).filter(|_| ours).map(Self)
     }
 
-    /// Returns whether `word` may be the header of a record that was sent at a later attempt than the first. Such
-    /// records are rare.
+    /// Returns whether `word` may be the header of a record that was not sent at the first attempt: its kind is known,
+    /// packets belong to the record, and bit 63 is 0. Such records are rare.
     #[cold]
     #[inline(never)]
     fn may_be_again(word: u64) -> bool {

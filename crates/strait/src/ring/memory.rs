@@ -87,8 +87,8 @@ pub(crate) trait Memory {
     }
     /// Fills `out` from the payload of the record that begins in `cell`, from byte `offset` of the payload on.
     fn read<'a>(&self, cell: usize, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
-    /// Returns a pointer to byte `offset` of the payload of the record that begins in `cell`, from where `len` bytes
-    /// are valid.
+    /// Returns a pointer to byte `offset` of the payload of the record that begins in `cell`. The `len` bytes from
+    /// there on are valid memory.
     fn in_place(&self, cell: usize, offset: usize, len: usize) -> *const u8;
     /// Returns the first `len` bytes of the payload of the record that begins in `cell`, for writing.
     ///
@@ -103,8 +103,8 @@ pub(crate) trait Memory {
     /// may do nothing.
     fn prefetch_for_reading(&self, _cell: usize) {}
 
-    /// A barrier that keeps this order: the store that announces a sleep in a sleep word comes before the sleeper's
-    /// next look at the ring.
+    /// A barrier that keeps this order: the caller first stores in its sleep word that it sleeps, and then looks at the
+    /// ring once more.
     #[inline]
     fn sleep_barrier() {
         fence(Ordering::SeqCst);

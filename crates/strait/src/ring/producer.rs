@@ -7,22 +7,22 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 use crate::os::fault;
 
-/// Number of cells ahead of its position for which the producer zeroes headers. It does so after a commit, when no
-/// process waits for it. A compare-and-swap waits until earlier stores are done, and those stores wait for cache lines
-/// that the consumer's core holds. With the headers zeroed ahead, a commit does not wait for the cache line of the
-/// header behind its message.
+/// Number of cells ahead of its position for which the producer zeroes headers. The producer does so after a commit,
+/// when no process waits for the producer. A compare-and-swap waits until earlier stores are done, and those stores
+/// wait for cache lines that the consumer's core holds. With the headers zeroed ahead, a commit does not wait for the
+/// cache line of the header behind its message.
 const ZERO_AHEAD: u64 = 4;
 
 /// Number of cells by which the producer prefetches ahead of the cell that it zeroes or writes.
 const FETCH_AHEAD: usize = 24;
 
 /// Writes the records of a lane's ring. Only one thread at a time may use a producer. The records of a batch become
-/// visible to the reader all at once.
+/// visible to the consumer all at once.
 #[derive(Debug)]
 pub(crate) struct Producer<M> {
     memory: M,
-    /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane. A
-    /// larger ring that replaces a ring begins where that one ended.
+    /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane.
+    /// The larger ring that replaces a smaller one begins at the position at which the smaller ring ended.
     base: u64,
     /// Number of cells that this producer has committed since the lane was made.
     position: u64,
@@ -31,8 +31,8 @@ pub(crate) struct Producer<M> {
     staged: u64,
     /// Value of the field `staged` before the last record was staged.
     staged_before: u64,
-    /// Position, in cells since the lane was made, up to which headers are known to be 0: all headers from the end of
-    /// the staged records to this position, not included.
+    /// Position, in cells since the lane was made, at which the headers known to be 0 end. All headers from the end of
+    /// the staged records up to this position, not included, are 0.
     zeroed: u64,
     /// Header of the first record of the staged batch; 0 if nothing is staged. Writing this header to the ring commits
     /// the batch.
@@ -68,7 +68,7 @@ pub(crate) struct Packing {
 pub(crate) enum NoRoom {
     /// The ring has no room for the record now. The record will fit once the consumer has given more credit.
     Full,
-    /// The record is longer than any record that this ring may hold.
+    /// The payload of the record is longer than any that this ring may hold.
     TooLong,
     /// The consumer wrote an invalid credit to shared memory: less than before, or more cells than were committed.
     Corrupt,
@@ -87,7 +87,7 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Continues in `memory`, a larger ring whose cells are all zeroes. The caller must have ended the old ring with
-    /// the mark [`RecordKind::Next`]. Removes all staged records.
+    /// the mark [`RecordKind::Next`]. Discards all records that are staged in the old ring.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         // The mark that ended the old ring takes one cell.
@@ -141,8 +141,8 @@ impl<M: Memory> Producer<M> {
         super::longest_payload(self.memory.cells())
     }
 
-    /// Loads the consumer's credit from shared memory, checks it and keeps it. Fails only with [`NoRoom::Corrupt`], if
-    /// the credit is invalid.
+    /// Loads the consumer's credit from shared memory, checks it and stores it as the last credit accepted. Fails only
+    /// with [`NoRoom::Corrupt`], if the credit is invalid.
     pub(crate) fn refresh_credit(&mut self) -> Result<(), NoRoom> {
         let claim = self.memory.credit().load(Acquire);
         // Credit can only grow, and never beyond the committed cells. The differences are exact, because positions
@@ -182,15 +182,15 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Stages the message `bytes` right behind the last record, staged or committed. Returns `false`, and stages
-    /// nothing, if the message does not fit there without padding.
+    /// nothing, if the message would need padding there or the ring has no room.
     #[inline]
     pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
         self.stage_with(bytes.len(), |memory, cell| memory.write(cell, 0, bytes))
     }
 
     /// Stages a message of `len` bytes right behind the last record. Calls `fill` with the memory and the message's
-    /// first cell, to write the payload. Returns `false`, and stages nothing, if the message does not fit there without
-    /// padding.
+    /// first cell, to write the payload. Returns `false`, and stages nothing, if the message would need padding there
+    /// or the ring has no room.
     #[inline]
     fn stage_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
         let cells = cells_for(len);
@@ -216,8 +216,8 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Zeroes the next headers behind the last commit, [`ZERO_AHEAD`] of them, and prefetches cells further ahead. Does
-    /// not touch cells for which the consumer has given no credit.
+    /// Zeroes the headers of the next cells behind the last commit, at most [`ZERO_AHEAD`] of them, and prefetches
+    /// cells further ahead. Does not touch cells for which the consumer has given no credit.
     #[inline]
     fn prepare_ahead(&mut self) {
         let end = (self.position + ZERO_AHEAD).min(self.credit.max(self.base) + self.memory.cells() as u64);
@@ -229,9 +229,10 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Stages a record: reserves its cells behind the last staged record and writes its header; the caller then writes
-    /// the payload. If too few cells are left before the end of the ring, padding fills them and the record begins at
-    /// the ring's first cell.
+    /// Stages a record with the header `header`: reserves its cells behind the last staged record and writes its
+    /// header. The caller then writes the payload to the returned place. If too few cells are left before the end of
+    /// the ring, padding fills them and the record begins at the ring's first cell. Fails, and stages nothing, for the
+    /// reasons in [`NoRoom`].
     #[inline]
     pub(crate) fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
         let len = header.len();
@@ -309,23 +310,24 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Removes the record that was staged last, with the padding before it, if it is not committed. Can undo one record
-    /// only.
+    /// Removes the record that was staged last, with the padding before it; does nothing if it is committed. Only one
+    /// record can be removed in this way before another one is staged.
     pub(crate) fn unstage_last(&mut self) {
         self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
     }
 
-    /// Removes all staged records. What was written to their cells has no meaning to the reader, which sees no header
-    /// there.
+    /// Removes all staged records. The bytes that were written to their cells have no meaning to the consumer, which
+    /// sees no header there.
     pub(crate) fn discard(&mut self) {
         self.staged = self.position;
         self.staged_before = self.position;
         self.zeroed = self.position;
     }
 
-    /// Returns copies of the staged records, so that the caller can stage them in another ring. The list ends before
-    /// the first record whose header is not one that a producer stages, because the other process has overwritten it.
+    /// Returns copies of the headers and payloads of the staged records, without padding, so that the caller can stage
+    /// them in another ring. The list ends before the first record whose header no producer would stage: the other
+    /// process has overwritten that header.
     pub(crate) fn staged_records(&self) -> Vec<(Header, Vec<u8>)> {
         let mut records = Vec::new();
         let mut at = self.position;

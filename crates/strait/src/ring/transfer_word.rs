@@ -1,8 +1,8 @@
-//! The transfer word: the state of the transfer of a ring's writing end to another process, and how the ring's reader
+//! The transfer word: the state of the transfer of a ring's writing end to another process, and how the ring's consumer
 //! sleeps meanwhile.
 //!
 //! Three processes take part: the **source**, which has the writing end and sends it away; the **destination**, which
-//! receives it; and the **reader** of the ring, which stays where it is. One word in shared memory holds the transfer
+//! receives it; and the **consumer** of the ring, which stays where it is. One word in shared memory holds the transfer
 //! state:
 //!
 //! ```text
@@ -10,16 +10,16 @@
 //! 0 pending ──────────────▶ 1 handed over ────────▶ 2 claimed
 //!    │ │                                           ▲
 //!    │ └───────────────────────────────────────────┘  destination: claim, before the source hands over
-//!    ├────▶ 3 abandoned                               reader: abandon, when the source has died
+//!    ├────▶ 3 abandoned                               consumer: abandon, when the source has died
 //!    └────▶ 4 cancelled                               source: cancel, if it could not send the end
 //! ```
 //!
 //! Every step is a compare-and-swap, and each process learns the outcome from the value that it finds: of a destination
-//! that claims and a reader that abandons, exactly one wins, and the other sees this.
+//! that claims and a consumer that abandons, exactly one wins, and the other sees this.
 //!
 //! # Sleeping
-//! The destination may publish before the reader has a link to it. Until the end is handed over the reader sleeps on
-//! its link to the source, and says so: its sleep word has the bit [`RELAYED`] (it is *relayed*). The destination
+//! The destination may publish before the consumer has a link to it. Until the end is handed over the consumer sleeps
+//! on its link to the source, and says so: its sleep word has the bit [`RELAYED`] (it is *relayed*). The destination
 //! cannot wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two publishers and
 //! two checks:
 //!
@@ -27,18 +27,18 @@
 //! |---|---|---|
 //! | the destination | a record | a sleeper without [`RELAYED`] |
 //! | the source | that the end is handed over | a sleeper with [`RELAYED`] |
-//! | the reader | how it sleeps | records and, with [`RELAYED`], whether the end is handed over |
+//! | the consumer | how it sleeps | records and, with [`RELAYED`], whether the end is handed over |
 //!
 //! Each waker leaves a sleeper alone that it cannot wake, and tries only once. If the sleep word changed after the
-//! waker's look, then either the reader changed it, and looks again after that; or another waker took it, and wakes the
-//! reader.
+//! waker's look, then either the consumer changed it, and looks again after that; or another waker took it, and wakes
+//! the consumer.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::{Memory, Word};
 
-/// `RELAYED`: the bit of a sleep word that says that only the source of the transfer can wake the sleeper (the wake-up
-/// is relayed).
+/// `RELAYED`: the bit of a consumer's sleep word which says that the consumer sleeps on its link to the source of a
+/// transfer. Only the source can wake this sleeper (the wake-up is relayed).
 pub(crate) const RELAYED: u32 = 4;
 
 /// The state of the transfer of a ring's writing end from one process (the source) to another (the destination).
@@ -60,14 +60,14 @@ pub(crate) enum TransferState {
 }
 
 impl TransferState {
-    /// Returns the transfer state that `word` stands for; `None` if the number stands for no state.
+    /// Returns the transfer state that `word` stands for; `None` if `word` is the number of no state.
     fn from_word(word: u32) -> Option<Self> {
         [Self::Pending, Self::HandedOver, Self::Claimed, Self::Abandoned, Self::Cancelled]
             .into_iter()
             .find(|state| *state as u32 == word)
     }
 
-    /// Loads the transfer state from the transfer word `word`; `None` if the word holds no valid state. A reader that
+    /// Loads the transfer state from the transfer word `word`; `None` if the word holds no valid state. A consumer that
     /// is about to sleep calls this after it has written to its sleep word how it sleeps.
     #[inline]
     pub(crate) fn of(word: &impl Word<u32>) -> Option<Self> {
@@ -102,9 +102,10 @@ pub(crate) fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     found
 }
 
-/// Claims the end for the destination. Returns the state before. If that was [`TransferState::Pending`] or
-/// [`TransferState::HandedOver`], the destination now has the end; if it was [`TransferState::Abandoned`], the claim
-/// came too late and the end is lost. A second claim changes nothing and returns [`TransferState::Claimed`].
+/// Claims the end for the destination. Returns the state that the transfer word held before: if
+/// [`TransferState::Pending`] or [`TransferState::HandedOver`], the destination now has the end.
+/// [`TransferState::Abandoned`] means that the claim came too late and the end is lost. A second claim changes nothing
+/// and returns [`TransferState::Claimed`].
 pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     // The load comes first: a read of memory that this process has not touched yet maps more pages at once than a write
     // does.
@@ -116,25 +117,26 @@ pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     }
 }
 
-/// Abandons, for the ring's reader, an end whose source died before it handed the end over. Returns the state before.
-/// If that was [`TransferState::Pending`], the end is abandoned now; if it was [`TransferState::HandedOver`] or
-/// [`TransferState::Claimed`], nothing changes, and the destination has the end or will have it.
+/// Abandons an end whose source died before it handed the end over; the consumer of the ring calls this. Returns the
+/// state that the transfer word held before. If that was [`TransferState::Pending`], the end is abandoned now. If it
+/// was [`TransferState::HandedOver`] or [`TransferState::Claimed`], nothing changes, and the destination has the end or
+/// can still claim it.
 pub(crate) fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
     step(word, TransferState::Pending, TransferState::Abandoned)
 }
 
-/// Takes the sleeper of a sleep word for the destination of a transfer: clears the word and returns how the reader
-/// sleeps, and then the caller must wake it. Returns 0, and changes nothing, if the reader is awake or only the source
-/// can wake it. The destination calls this instead of [`take_sleeper`](super::take_sleeper), after it has published by
-/// an atomic exchange.
+/// Takes the sleeper of a sleep word for the destination of a transfer: clears the word and returns how the consumer
+/// sleeps, and then the caller must wake it. Returns 0, and changes nothing, if the consumer is awake or only the
+/// source can wake it. The destination calls this instead of [`take_sleeper`](super::take_sleeper), after it has
+/// published by an atomic exchange.
 #[inline]
 pub(crate) fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED == 0)
 }
 
-/// Takes the sleeper of a sleep word for the source of a transfer: clears the word and returns how the reader sleeps,
-/// and then the caller must wake it. Returns 0, and changes nothing, if the reader is awake or sleeps where the source
-/// cannot wake it (without [`RELAYED`]). The source calls this after [`hand_over`] or [`cancel`].
+/// Takes the sleeper of a sleep word for the source of a transfer: clears the word and returns how the consumer sleeps,
+/// and then the caller must wake it. Returns 0, and changes nothing, if the consumer is awake or sleeps where the
+/// source cannot wake it (without [`RELAYED`]). The source calls this after [`hand_over`] or [`cancel`].
 #[inline]
 pub(crate) fn take_sleeper_if_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED != 0)

@@ -9,8 +9,8 @@ use crate::ring::{Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Acquire;
 
-/// A survey (a count of queued messages that receives none): the position up to which it has looked, and what it has
-/// counted.
+/// A survey (a count of queued messages that receives none): the position up to which it has looked, and the messages
+/// and bytes it has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
     base: u64,
@@ -35,9 +35,9 @@ impl<M: Memory> Consumer<M> {
         survey.base == self.base && is_ahead
     }
 
-    /// Adds to `survey` the messages that were published since the last call with it, and receives none. Returns the
-    /// kind of the record at which the count stopped: a mark or a prepended backlog. Returns `None` if every published
-    /// record was counted.
+    /// Adds to `survey` the messages that were published since the last call with the same survey, and receives none of
+    /// them. Returns the kind of the record at which the count stopped: a mark or a prepended backlog. Returns `None`
+    /// if every published record was counted.
     pub(crate) fn look_ahead(&self, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {
         // The messages left of a packed record that is being read. A survey that has gone past this record goes on
         // behind it.

@@ -78,7 +78,7 @@ use crate::ring::{Word, take_sleeper};
 /// Number of bits in one word of the ready bitmap (one bit for each member of a wait set).
 const BITS: usize = 64;
 
-/// Number of members of wait sets for which a notification area has bits; member ids are below it.
+/// Number of members of wait sets for which a notification area has bits. Member ids are the numbers below it.
 pub(crate) const MEMBERS: usize = 1 << 20;
 
 const LEAVES: usize = MEMBERS / BITS;
@@ -92,17 +92,18 @@ const FIRST_LEAF: usize = FIRST_MIDDLE + MIDDLES;
 /// Number of words of the ready bitmap, all three levels together.
 pub(crate) const WORDS: usize = FIRST_LEAF + LEAVES;
 
-/// Offset in bytes of the reader's sleep word, *sleeping*, in a notification area; the two constants below are those of
-/// *posted* and *known*.
+/// Offset in bytes of the reader's sleep word, *sleeping*, from the start of a notification area. `POSTED` and `KNOWN`
+/// are the offsets of the words *posted* and *known*.
 pub(crate) const SLEEPING: usize = 0;
 pub(crate) const POSTED: usize = 4;
 pub(crate) const KNOWN: usize = 8;
 
-/// `ON_WORD`: the value of the sleep word of a notification area while the reader sleeps on the word itself (a futex).
+/// `ON_WORD`: the value of the sleep word of a notification area while a thread of the reader sleeps on the sleep word
+/// itself (a futex).
 pub(crate) const ON_WORD: u32 = 1;
 
 /// `ON_SOCKET`: the value of the sleep word of a notification area while the reader sleeps on the link's socket, so
-/// that waking it takes a packet. Any number except 0 and [`ON_WORD`] has this meaning.
+/// that only a packet wakes it. Every value other than 0 and [`ON_WORD`] has this meaning too.
 pub(crate) const ON_SOCKET: u32 = 2;
 
 /// Offset in bytes of the ready bitmap from the start of a notification area.
@@ -116,8 +117,8 @@ pub(crate) trait Words {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// Returns the word of the ready bitmap with the index `index`, which counts the words of all three levels from the
-    /// top and must be below [`WORDS`].
+    /// Returns the word of the ready bitmap with the index `index`, below [`WORDS`]. The index counts the 64-bit words
+    /// of all three levels: first the top level, then the middle, then the leaves.
     fn word(&self, index: usize) -> &Self::Word64;
     /// Returns the word *sleeping*, the reader's sleep word: 0 while the reader is awake, else how it sleeps.
     fn sleeping(&self) -> &Self::Word32;
@@ -126,20 +127,21 @@ pub(crate) trait Words {
     /// Returns the word *known*: 1 once the notifier's process has received this notification area.
     fn known(&self) -> &Self::Word32;
 
-    /// A barrier that keeps this order: a notifier sets bits, or sees that they are set, before it loads the sleep
-    /// word. Does something in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
+    /// A barrier that keeps this order: a notifier sets bits, or sees that they are set, before it loads the reader's
+    /// sleep word. Does something in the model checker only; see
+    /// [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 
-    /// A barrier that keeps this order: the reader announces its sleep before it looks at the bitmap once more; see
-    /// [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
+    /// A barrier that keeps this order: the reader records its sleep in the sleep word before it looks at the ready
+    /// bitmap once more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// A fence that keeps two orders: a notifier publishes before it checks whether its process has the notification
-    /// area; and the area arrives in that process before the word *known* is set.
+    /// A fence that keeps two orders. A notifier publishes before it checks whether its process has the notification
+    /// area. The thread that receives the area makes it known to its process before it sets the word *known*.
     #[inline]
     fn known_barrier() {
         fence(SeqCst);
@@ -164,8 +166,8 @@ impl MemberId {
 /// Notifies the reader that the member `member` has something, which the caller must have published before. Returns how
 /// the reader sleeps, and then the caller must wake it; returns 0 if the reader is awake.
 ///
-/// Any number of threads may notify at the same time. Once this call has returned, the reader's next collection finds
-/// the member, whatever other notifiers are doing.
+/// Any number of threads may notify at the same time. Once this call has returned, the reader can collect the member,
+/// even while other notifiers are in the middle of their calls.
 #[inline]
 pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     let number = member.0 as usize;
@@ -179,15 +181,15 @@ pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     take_sleeper(words.sleeping())
 }
 
-/// Keeps the order of a notifier's two steps: the notifier must call this after it has published, and before it checks
-/// for the last time whether its process has the notification area.
+/// Keeps the order of two steps of a notifier: it publishes, and then checks whether its process has the notification
+/// area. The notifier must call this after it has published, and before its last check.
 pub(crate) fn before_notifying<W: Words>() {
     W::known_barrier();
 }
 
-/// Sets *known*: the notifier's process has the notification area now, and will wake a reader that sleeps on the sleep
-/// word from now on. Also sets *posted*: other threads of the notifier's process may have sent packets before they
-/// could know the area. Does not wake the reader itself.
+/// Sets the word *known*: the notifier's process has the notification area, and from now on wakes a reader that sleeps
+/// on the sleep word. Also sets the word *posted*: other threads of the notifier's process may have sent packets before
+/// they could use the area. Does not wake a sleeping reader.
 pub(crate) fn acknowledge<W: Words>(words: &W) {
     W::known_barrier();
     words.posted().swap(1, SeqCst);
@@ -195,7 +197,8 @@ pub(crate) fn acknowledge<W: Words>(words: &W) {
 }
 
 /// Sets the word *posted* of the notification area; the notifier calls this after it has sent a packet. Returns whether
-/// the reader slept on the sleep word: if so, this call has cleared the word, and the caller must wake the reader.
+/// a thread of the reader slept on the sleep word: if so, this call has cleared the sleep word, and the caller must
+/// wake that thread.
 #[inline]
 pub(crate) fn post<W: Words>(words: &W) -> bool {
     words.posted().swap(1, SeqCst);
@@ -204,9 +207,10 @@ pub(crate) fn post<W: Words>(words: &W) -> bool {
     sleeping.load(SeqCst) == ON_WORD && sleeping.compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
-/// Announces a sleep: writes `how`, which says how a thread of the reader sleeps, to the sleep word ([`ON_WORD`],
-/// [`ON_SOCKET`], or 0 once it sleeps no more). A thread must look at the bitmap once more before it sleeps. Returns whether this replaced the announcement of
-/// another thread that slept on the word; if so, the caller must wake that thread.
+/// Records in the sleep word of a notification area how a thread of the reader sleeps: `how` is [`ON_WORD`],
+/// [`ON_SOCKET`], or 0 once the thread is awake again. The thread must look at the ready bitmap once more before it
+/// sleeps. Returns `true` if the sleep word held [`ON_WORD`] before: another thread may sleep on the word, and the
+/// caller must wake that thread.
 #[inline]
 pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     let before = words.sleeping().swap(how, SeqCst);
@@ -214,9 +218,9 @@ pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     before == ON_WORD
 }
 
-/// Takes back the announcement that the calling thread sleeps on the sleep word: sets the word from [`ON_WORD`] to 0.
-/// Returns `false`, and changes nothing, if a waker has cleared the word before, or another thread has announced
-/// another way to sleep there.
+/// Ends the recorded sleep of the calling thread on the sleep word: sets the word from [`ON_WORD`] to 0. Returns
+/// `false`, and changes nothing, if the word holds another value: a waker has cleared it, or another thread has
+/// recorded another way to sleep.
 pub(crate) fn leave<W: Words>(words: &W) -> bool {
     words.sleeping().compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
@@ -229,13 +233,13 @@ pub(crate) fn has_post<W: Words>(words: &W) -> bool {
 }
 
 /// Clears the word *posted* of the notification area. Returns whether the word was set; if so, the caller must receive
-/// the packet that the notifier has sent, after this call.
+/// the packets on the link's socket after this call.
 pub(crate) fn take_post<W: Words>(words: &W) -> bool {
     has_post(words) && words.posted().swap(0, SeqCst) != 0
 }
 
-/// The progress of a round: the reader looks at all members on a link, in steps, because the notifier cannot name
-/// single members. See *A notifier without the area* at the head of this file.
+/// The progress of a round. In a round the reader looks at all members on a link, in steps, because the notifier cannot
+/// name single members. See *A notifier without the area* at the head of this file.
 ///
 /// Each step begins at the member where the step before has stopped. Allocates no memory.
 #[derive(Debug, Default)]
@@ -244,7 +248,8 @@ pub(crate) struct Round {
     next: usize,
     /// Number of members that the current round still has to look at; 0 if no round is in progress.
     left: usize,
-    /// Whether the last round has begun. No other round begins after it.
+    /// Whether the last round of this link has begun. No other round begins after it, because the notifier has the
+    /// notification area and names the members from then on.
     last: bool,
 }
 
@@ -265,8 +270,8 @@ impl Round {
         self.left += usize::from(self.left > 0);
     }
 
-    /// Returns the index of the next member that the round looks at, below `members`, the number of members now; `None`
-    /// if the round is over.
+    /// Returns the index of the next member at which the round looks; `None` if the round is over. `members` is the
+    /// number of members now, and the index is below it.
     pub(crate) fn next(&mut self, members: usize) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let at = self.next % members;
@@ -279,8 +284,8 @@ impl Round {
     }
 }
 
-/// Sets `bit` in `word`, unless it is set already. While the reader is busy, the bit is mostly set. Notifiers then only
-/// load the word, and its cache line stays shared between their cores.
+/// Sets `bit` in `word`, a word of the ready bitmap, unless it is set already. While the reader is busy, the bit is
+/// mostly set. Notifiers then only load the word, and its cache line stays shared between their cores.
 #[inline]
 fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     if word.load(SeqCst) & bit == 0 {
@@ -378,8 +383,8 @@ impl<W: Words> Collector<W> {
     }
 
     /// Returns whether no notification is left to collect. Costs a few loads of one cache line, and so suits a loop
-    /// that spins. A reader also calls this between announcing a sleep ([`announce`](crate::ring::announce), with
-    /// [`Words::sleeping`]) and sleeping.
+    /// that spins. A reader also calls this after it has recorded its sleep ([`announce`](crate::ring::announce), with
+    /// [`Words::sleeping`]) and before it sleeps.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.leaf.bits | self.middle.bits | self.top.bits == 0

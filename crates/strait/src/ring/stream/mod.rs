@@ -42,15 +42,15 @@ pub(crate) trait Words {
     /// Returns the producer's sleep word: 1 while the producer sleeps until there is room to write, else 0.
     fn waiting(&self) -> &Self::Word32;
 
-    /// A barrier that keeps this order: one side announces its sleep before it looks at the other side's counter once
-    /// more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
+    /// A barrier that keeps this order: one side records in its sleep word that it sleeps, and then looks at the other
+    /// side's counter once more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// A barrier that keeps this order: one side publishes before it loads the other side's sleep word. Does something
-    /// in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
+    /// A barrier that keeps this order: one side publishes its counter, and then loads the other side's sleep word.
+    /// Does something in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 }
@@ -91,8 +91,8 @@ impl Shape {
         position < LATEST && position.is_multiple_of(u64::from(self.element))
     }
 
-    /// Returns where the bytes of the stream from `position` on lie in the buffer: `len` bytes, or fewer if the end of
-    /// the buffer comes before.
+    /// Returns the part of the buffer with the `len` bytes of the stream from `position` (bytes since the pipe was
+    /// made) on. The part is shorter if the end of the buffer comes before.
     fn span(&self, position: u64, len: u64) -> Span {
         let at = position % self.capacity;
         Span { at: at as usize, len: len.min(self.capacity - at) as usize }
@@ -181,15 +181,15 @@ impl Writing {
         words.done().load(Acquire) != 0
     }
 
-    /// Announces in the producer's sleep word that the producer sleeps until there is room. The caller must look for
-    /// room once more before it sleeps.
+    /// Records in the producer's sleep word that the producer sleeps until there is room. The caller must look for room
+    /// once more before it sleeps.
     pub(crate) fn arm<W: Words>(words: &W) {
         words.waiting().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
-    /// Takes back the producer's announcement that it sleeps. Returns whether the consumer has cleared the sleep word
-    /// since [`Writing::arm`]; if so, the consumer wakes the producer or has already done so.
+    /// Records in the producer's sleep word that the producer is awake. Returns whether the consumer has cleared the
+    /// sleep word since [`Writing::arm`]; if so, the consumer wakes the producer or has already done so.
     pub(crate) fn disarm(words: &impl Words) -> bool {
         words.waiting().swap(0, SeqCst) == 0
     }
@@ -281,15 +281,15 @@ impl Reading {
         take_sleeper(words.waiting()) != 0
     }
 
-    /// Announces in the consumer's sleep word that the consumer sleeps until there are bytes to read. The caller must
+    /// Records in the consumer's sleep word that the consumer sleeps until there are bytes to read. The caller must
     /// look for bytes once more before it sleeps.
     pub(crate) fn arm<W: Words>(words: &W) {
         words.sleeping().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
-    /// Takes back the consumer's announcement that it sleeps. Returns whether the producer has cleared the sleep word
-    /// since [`Reading::arm`]; if so, the producer wakes the consumer or has already done so.
+    /// Records in the consumer's sleep word that the consumer is awake. Returns whether the producer has cleared the
+    /// sleep word since [`Reading::arm`]; if so, the producer wakes the consumer or has already done so.
     pub(crate) fn disarm(words: &impl Words) -> bool {
         words.sleeping().swap(0, SeqCst) == 0
     }

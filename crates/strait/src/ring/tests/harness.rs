@@ -19,8 +19,8 @@ use crate::ring::{
 
 pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
 
-/// Limit of involuntary thread switches that `loom` tries in a test with two threads. It is enough for one thread to
-/// look, be overtaken, and go on with what it saw.
+/// Limit of involuntary thread switches that `loom` tries in a test with two threads. With three switches one thread
+/// can look at a word, be overtaken by the other, and then act on the old value.
 pub(crate) const PREEMPTIONS: usize = 3;
 
 /// Limit of involuntary thread switches that `loom` tries in a test with three threads, or with many steps.
@@ -106,7 +106,7 @@ pub(crate) fn outcomes_within<T: Ord + Send + 'static>(
     std::mem::take(&mut *outcomes.lock().unwrap())
 }
 
-/// A model of a futex: it plays the part of the kernel.
+/// A model of a futex: threads sleep on it and are woken by it as the kernel would do.
 #[derive(Default)]
 pub(crate) struct Futex {
     lock: Mutex<()>,
@@ -118,8 +118,8 @@ impl Futex {
         self.wait_while(|| word.load(Ordering::SeqCst) == expected);
     }
 
-    /// Sleeps until `asleep` returns `false`; checks `asleep` first, and again after each wake-up. Serves a sleep that
-    /// more than one word can end.
+    /// Sleeps until `asleep` returns `false`; checks `asleep` first, and again after each wake-up. For a sleep that a
+    /// change of any of several words can end.
     pub(crate) fn wait_while(&self, asleep: impl Fn() -> bool) {
         let mut lock = self.lock.lock().unwrap();
         while asleep() {

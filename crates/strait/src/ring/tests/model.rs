@@ -36,15 +36,16 @@ fn no_wake_up_is_lost() {
     check(sleep_and_wake::<Fence>);
 }
 
-/// Shows that the model finds the lost wake-up if the barrier between publishing and looking for a sleeper is left out.
+/// Shows that the model finds the lost wake-up if the barrier between publishing a record and loading the sleep word is
+/// left out (a deliberate error).
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_barrier_a_wake_up_is_lost() {
     check(sleep_and_wake::<InOperations>);
 }
 
-/// Receives as a blocking receiver does, until another thread of the same process ends the wait by setting `reason`.
-/// Returns whether a message was received.
+/// Receives one message as a blocking receiver does, unless another thread of the same process ends the wait by setting
+/// `reason`. Returns `true` if a message was received, `false` if `reason` ended the wait.
 fn receive_unless<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, reason: &Tracked32, futex: &Futex) -> bool {
     loop {
         if try_receive(consumer).is_some() {
@@ -61,9 +62,9 @@ fn receive_unless<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, reason: &
     }
 }
 
-/// Another thread of the receiver's process interrupts the receiver's wait; if `comes` is set, a third thread sends one
-/// message at the same time. Shows that the wait ends and the message is not lost. Returns whether the interrupted wait
-/// received the message.
+/// Lets another thread of the receiver's process interrupt the receiver's wait; if `comes` is set, a third thread sends
+/// one message at the same time. Checks that the wait ends and the message is not lost. Returns whether the interrupted
+/// wait received the message.
 fn interrupt<B: Barrier + Send + Sync + 'static>(comes: bool) -> bool {
     let memory = memory::<B>(4);
     let (futex, reason) = (Arc::new(Futex::default()), Arc::new(word32()));

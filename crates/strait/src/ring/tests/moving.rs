@@ -1,7 +1,7 @@
 //! Moves of ends under the model checker. See [`harness`](super::harness) for how the checker works.
 //!
-//! A reader that moves away drains its ring and freezes it; a writer that moves away ends its ring with a mark. Both
-//! compare-and-swap the same header as a publication does, and the results below follow from this.
+//! A consumer that moves away drains its ring and freezes it; a producer that moves away ends its ring with a mark.
+//! Both compare-and-swap the same header as a publication does, and the results below follow from this.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use crate::ring::{Consumer, Ended, Header, Memory, NextRecord, Producer, RecordK
 
 const FROZEN: Ended = Ended(Some(RecordKind::Frozen));
 
-/// Reads the ring until this consumer has frozen it, or has reached a mark of the writer. Returns `None` if this
-/// consumer froze the ring; otherwise returns the kind of the writer's mark. Adds the messages received to `read`.
+/// Receives from the ring until `consumer` has frozen the ring, or has reached a mark of the producer. Returns `None`
+/// if the consumer froze the ring; otherwise returns the kind of the producer's mark. Adds the messages received to
+/// `read`.
 fn freeze<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, read: &mut Vec<u64>) -> Option<RecordKind> {
     loop {
         if consumer.end(RecordKind::Frozen) {
@@ -73,9 +74,9 @@ fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
 
 type SendBatch = fn(&mut Producer<SharedTable<Fence>>, &[u64]) -> Result<bool, Ended>;
 
-/// Publishes batches while the reader freezes the ring. The writer sends the batches that the frozen ring did not take
-/// in the next ring; the reader reads both rings. Shows that every message arrives once and in order. Returns, over all
-/// interleavings, how many messages were read before the freeze.
+/// Publishes batches while the consumer freezes the ring. The producer sends the batches that the frozen ring did not
+/// take in the next ring; the consumer reads both rings. Shows that every message arrives once and in order. Returns,
+/// over all interleavings, how many messages were read before the freeze.
 fn publish_against_freeze(
     cells: usize,
     batches: &'static [&'static [u64]],
@@ -83,7 +84,7 @@ fn publish_against_freeze(
 ) -> BTreeSet<usize> {
     outcomes(move || {
         let (old, new) = (memory::<Fence>(cells), memory::<Fence>(cells));
-        // Where the writer goes on: the reader says so before it freezes the ring.
+        // Where the producer goes on: the consumer says so before it freezes the ring.
         let forward = Arc::new(AtomicU32::new(0));
         let mut consumer = Consumer::new(old.clone(), u64::MAX);
         let (next, redirected) = (new.clone(), forward.clone());
@@ -136,16 +137,16 @@ fn send_batch<M: Memory>(producer: &mut Producer<M>, batch: &[u64]) -> Result<bo
     producer.commit().map(|()| true)
 }
 
-/// A writer publishes a batch while the reader freezes the ring. Shows that either the frozen ring or the next one has
-/// the whole batch, also if the freeze comes between two messages of a packed record.
+/// A producer publishes a batch while the consumer freezes the ring. Shows that either the frozen ring or the next one
+/// has the whole batch, also if the freeze comes between two messages of a packed record.
 #[test]
 fn batches_and_freezing_agree() {
     let drained = publish_against_freeze(8, &[&[1, 2, 3, 4], &[5, 6, 7, 8]], send_batch);
     assert_eq!(drained, BTreeSet::from([0, 4, 8]));
 }
 
-/// The writer sends a message and ends its ring with the mark `kind`, while its reader freezes the ring. Returns the
-/// outcomes of all interleavings: whether the message was sent, and whether the writer's mark ended the ring.
+/// The producer sends a message and ends its ring with the mark `kind`, while its consumer freezes the ring. Returns
+/// the outcomes of all interleavings: whether the message was sent, and whether the producer's mark ended the ring.
 fn end_against_freeze(kind: RecordKind) -> BTreeSet<(bool, bool)> {
     outcomes(move || {
         let memory = memory::<Fence>(4);
@@ -180,9 +181,9 @@ fn one_of_moving_and_freezing_seals_the_ring() {
     assert_eq!(end_against_freeze(RecordKind::Moved), BTreeSet::from([(false, false), (true, false), (true, true)]));
 }
 
-/// The writer replaces its ring by a larger one, while the reader freezes the ring. Shows that either the ring grew,
-/// and the reader follows and freezes the larger ring; or growing fails. The outcomes say whether the ring grew, and
-/// how many messages were read before the freeze.
+/// The producer replaces its ring by a larger one, while the consumer freezes the ring. Shows that either the ring
+/// grew, and the consumer follows and freezes the larger ring; or growing fails. The outcomes say whether the ring
+/// grew, and how many messages were read before the freeze.
 #[test]
 fn growing_and_freezing_agree() {
     let outcomes = outcomes(|| {
@@ -237,8 +238,8 @@ struct Move {
     knew: bool,
 }
 
-/// Moves one side away from its lane: puts a mark into the ring that it writes, and freezes the ring that it reads. If
-/// `mark_first` is set, puts the mark before it freezes the ring; otherwise after that.
+/// Moves one side away from its lane: puts a mark into the ring that the side writes, and freezes the ring that it
+/// reads. If `mark_first` is set, the mark comes first; otherwise the freeze comes first (a deliberate error).
 fn move_away(
     mark_first: bool,
     producer: &mut Producer<SharedTable<Fence>>,
@@ -267,8 +268,8 @@ fn move_away(
     }
 }
 
-/// Moves both sides of a lane away at the same time, each after it has sent a message. Returns the outcomes of all
-/// interleavings.
+/// Moves both sides of a lane away at the same time, each after it has sent a message; `mark_first` says in which order
+/// each side takes its two steps. Returns the outcomes of all interleavings.
 fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     outcomes(move || {
         let (to, fro) = (memory::<Fence>(4), memory::<Fence>(4));
@@ -310,8 +311,9 @@ fn of_two_that_move_at_once_one_sees_the_other() {
     assert_eq!(both_move(true), BTreeSet::from([(both, both), (freezer, frozen), (frozen, freezer)]));
 }
 
-/// Both sides of a lane move away, and each freezes before it puts its mark. Shows that the model then finds a case in
-/// which neither side knows of the other, so that the mark must come first.
+/// Both sides of a lane move away, and each freezes the ring that it reads before it puts its mark into the other ring
+/// (a deliberate error). Shows that the model then finds a case in which neither side learns that the other side moves.
+/// So the mark must come first.
 #[test]
 #[should_panic(expected = "knew nothing of its moving")]
 fn freezing_before_marking_both_are_blind() {
@@ -328,8 +330,8 @@ fn freezing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(RecordKind::Frozen, true));
 }
 
-/// The destination claims an end, while the source hands it over and the reader abandons it. Shows that the results of
-/// the three steps fit together, and that exactly one of claiming and abandoning wins.
+/// The destination claims an end, while the source hands it over and the consumer abandons it. Shows that the results
+/// of the three steps fit together, and that exactly one of claiming and abandoning wins.
 #[test]
 fn one_of_claiming_and_abandoning_wins() {
     let outcomes = outcomes(|| {
@@ -363,21 +365,21 @@ fn one_of_claiming_and_abandoning_wins() {
     assert_eq!(outcomes, BTreeSet::from(expected));
 }
 
-/// Value of the reader's sleep word in this model: the reader sleeps on a socket.
+/// Value of the consumer's sleep word in this model: the consumer sleeps on a socket.
 const ON_SOCKET: u32 = 2;
 
-/// The sockets of the reader's two links, to the source and to the destination. A reader that sleeps on one of them is
-/// woken only there.
+/// The sockets of the consumer's two links, to the source and to the destination of a transfer. A packet on one of the
+/// sockets wakes the consumer only if it sleeps on that socket.
 #[derive(Default)]
 struct Sockets {
     source: Futex,
     destination: Futex,
-    /// Whether the source has died. A reader that sleeps on the source's socket sees this.
+    /// Whether the source has died. A consumer that sleeps on the source's socket sees this.
     dead: AtomicBool,
 }
 
-/// The functions with which the source and the destination take the sleeper in a model: those that ship, or wrong ones
-/// that also take a sleeper that the caller cannot wake.
+/// The functions with which the source and the destination of a transfer take the sleeper in a model. They are those
+/// that ship, or functions with a deliberate error, which also take a sleeper that the caller cannot wake.
 #[derive(Clone, Copy)]
 struct Takers {
     destination: fn(&Tracked32) -> u32,
@@ -387,8 +389,8 @@ struct Takers {
 const SHIPPED: Takers =
     Takers { destination: |word| take_sleeper_unless_relayed(word), source: |word| take_sleeper_if_relayed(word) };
 
-/// Receives as a blocking reader does while the writing end is in transit. Returns the number in the message; `None` if
-/// the end is lost because the source died before it handed the end over.
+/// Receives as a blocking consumer does while the writing end is in transit. Returns the number in the message; `None`
+/// if the end is lost because the source died before it handed the end over.
 fn receive_on_the_way<B: Barrier>(
     consumer: &mut Consumer<SharedTable<B>>,
     transfer: &Tracked32,
@@ -433,7 +435,7 @@ fn receive_on_the_way<B: Barrier>(
 }
 
 /// Runs a transfer: the destination claims the end and publishes `messages` messages, the source hands the end over,
-/// and the reader sleeps whenever it finds no message. Shows that the reader receives all messages.
+/// and the consumer sleeps whenever it finds no message. Shows that the consumer receives all messages.
 fn sleep_on_the_way<B: Barrier + Send + Sync + 'static>(messages: u64, takers: Takers) {
     let memory = memory::<B>(4);
     let transfer = Arc::new(word32());
@@ -479,8 +481,8 @@ fn without_the_barrier_a_wake_up_is_lost_on_the_way() {
     check_within(FEWER, || sleep_on_the_way::<InOperations>(2, SHIPPED));
 }
 
-/// The destination also takes a relayed sleeper, which it cannot wake. Shows that the model then finds a reader that
-/// nothing wakes.
+/// The destination also takes a relayed sleeper, which it cannot wake (a deliberate error). Shows that the model then
+/// finds a consumer that sleeps for ever.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_destination_that_takes_every_sleeper_loses_one() {
@@ -488,8 +490,8 @@ fn a_destination_that_takes_every_sleeper_loses_one() {
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
-/// The source also takes a sleeper that is not relayed. Shows that the model then finds a reader that nothing wakes:
-/// the reader may already sleep on the destination's socket.
+/// The source also takes a sleeper that is not relayed (a deliberate error). Shows that the model then finds a consumer
+/// that sleeps for ever: the consumer may already sleep on the destination's socket.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_source_that_takes_every_sleeper_loses_one() {
@@ -497,8 +499,8 @@ fn a_source_that_takes_every_sleeper_loses_one() {
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
-/// The source could not send the end, and cancels the transfer while the reader sleeps. Shows that the source wakes the
-/// reader, which then receives what the source sends.
+/// The source could not send the end, and cancels the transfer while the consumer sleeps. Shows that the source wakes
+/// the consumer, which then receives what the source sends.
 #[test]
 fn a_source_that_cancels_wakes_the_reader() {
     check(|| {
@@ -525,8 +527,8 @@ fn a_source_that_cancels_wakes_the_reader() {
     });
 }
 
-/// Runs a transfer whose source dies before it wakes the reader: after it has handed the end over if `handed` is set,
-/// else before that. Shows that either the reader receives the destination's message, or the destination learns that
+/// Runs a transfer whose source dies before it wakes the consumer: after it has handed the end over if `handed` is set,
+/// else before that. Shows that either the consumer receives the destination's message, or the destination learns that
 /// the end was abandoned.
 fn death_on_the_way(handed: bool) {
     check_within(FEWER, move || {

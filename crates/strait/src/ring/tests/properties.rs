@@ -26,12 +26,12 @@ fn plain(cells: usize) -> Plain {
 enum Step {
     /// Sends a batch: for each message, its length and the number of pieces in which the payload is written.
     Send(Vec<(usize, usize)>),
-    /// Sends one message without staging it first: its length in bytes, and the number of slices that
-    /// it is given in (0 for one slice that is sent by the call for a single slice).
+    /// Sends one message without staging it first. The first number is its length in bytes. The second is the number of
+    /// slices that hold the message: with 0, the message is sent by the call for a single slice.
     Push(usize, usize),
     /// Sends small messages of these lengths in one packed record.
     Pack(Vec<usize>),
-    /// Stages a message of this length and discards it.
+    /// Stages a message of this length in bytes and discards it.
     Discard(usize),
     /// Stages a message of the first length, shortens it to the second, which is not greater, and commits it.
     Shorten(usize, usize),
@@ -59,7 +59,8 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31) + at as u64 * 7) as u8).collect()
 }
 
-/// The producer and the consumer of a ring, with a queue that must always hold the same messages.
+/// The producer and the consumer of a ring under test, with an ordinary queue that must always hold the same messages
+/// as the ring.
 struct Pair {
     producer: Producer<Plain>,
     consumer: Consumer<Plain>,
@@ -372,7 +373,8 @@ fn there_is_always_room_for_the_last_record() {
     assert_eq!(pair.producer.memory().cells(), 8);
 }
 
-/// A word that fails the test if it is loaded more than [`MOST_LOADS`] times, so that an endless loop fails at once.
+/// A word of a ring that fails the test if it is loaded more than [`MOST_LOADS`] times. So an endless loop fails at
+/// once.
 #[derive(Default)]
 struct Worn {
     word: AtomicU64,
@@ -407,7 +409,8 @@ fn wearing(cells: usize) -> Wearing {
     Arc::new(Table::new(cells, || AtomicU32::new(0), Worn::default))
 }
 
-/// Receives up to `most` records. Returns how many were received, and what the consumer reports after them.
+/// Receives up to `most` records. Returns how many were received, and the consumer's look at the next record after
+/// them: what is there, or how the ring is corrupt.
 fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<NextRecord, Corrupt>) {
     for taken in 0..most {
         match consumer.next_record() {

@@ -9,7 +9,8 @@ use crate::ring::{CELL, Memory, Word};
 
 const WORDS: usize = CELL / 8;
 
-/// The barrier between publishing and looking at the sleep word, in a model: either present or left out.
+/// The barrier of a model between publishing and loading the other side's sleep word: either present, or left out as a
+/// deliberate error.
 pub(crate) trait Barrier {
     fn barrier();
 }
@@ -58,7 +59,7 @@ impl<W32, W64, B> Table<W32, W64, B> {
     }
 }
 
-/// Both sides and the test share one table, as processes share a mapping.
+/// Lets both sides of a ring and the test share one table of words and cells, as processes share a mapping.
 impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Memory for std::sync::Arc<Table<W32, W64, B>> {
     type Word32 = W32;
     type Word64 = W64;

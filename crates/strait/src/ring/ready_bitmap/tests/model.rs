@@ -25,16 +25,16 @@ fn member(number: u32) -> MemberId {
     MemberId::new(number).unwrap()
 }
 
-/// The things that members have in a model: for each notifier one number, which the notifier raises before each of its
-/// notifications.
+/// The things that members have in a model: one number for each notifier. A notifier raises its number before each of
+/// its notifications.
 type Things = Arc<Vec<AtomicU64>>;
 
 fn things(count: usize) -> Things {
     Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
 }
 
-/// Starts a notifier thread: for each of `members` in turn, it publishes something and calls `notify`, and then calls
-/// `then` with the result, which says how the reader sleeps.
+/// Starts a notifier thread. For each of `members` in turn, the thread publishes something, calls `notify`, and then
+/// calls `then` with the result of `notify`, which says how the reader sleeps.
 fn notifier<B: Barrier + Send + Sync + 'static>(
     bitmap: &Bitmap<B>,
     things: &Things,
@@ -86,9 +86,9 @@ impl<B: Barrier> Reader<B> {
     }
 }
 
-/// Runs two notifiers and a reader at the same time, under the model checker; `rings` are the members that each
-/// notifier notifies. Once both notifiers are done, the reader must find every notification that it had not collected
-/// before.
+/// Runs two notifiers and a reader at the same time, under the model checker. `rings` are the members that each
+/// notifier notifies; `limit` is the most members that one call of the reader collects. Checks that the reader finds
+/// every notification: those that it did not collect meanwhile, once both notifiers are done.
 fn no_notification_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
     let collected_meanwhile = outcomes_within(preemptions, move || {
         let bitmap = bitmap::<Fence>(&rings.concat());
@@ -147,8 +147,8 @@ fn no_notification_is_lost_at_the_limit() {
     no_notification_is_lost(FEWER, [&[7, 70], &[8]], 1);
 }
 
-/// Notifies a member once while another notifier is at any point of its own call. Shows that the reader finds the
-/// member as soon as the first call has returned.
+/// Notifies the member `ours` with the function `notify`, while another notifier notifies `theirs` and is at any point
+/// of its own call. Checks that the reader finds the member as soon as the call for `ours` has returned.
 fn a_notification_stands_alone(
     notify: fn(&Bitmap<Fence>, MemberId) -> u32,
     ours: &'static [u32],
@@ -174,8 +174,8 @@ fn a_notification_does_not_wait_for_another_ringer() {
     a_notification_stands_alone(notify, &[7], &[70]);
 }
 
-/// Shows that the model finds a late notification if a notifier skips the upper levels of the bitmap when the leaf's
-/// bit is set already.
+/// Shows that the model finds a late notification if a notifier skips the two upper levels of the bitmap when the bit
+/// in the leaf is set already (a deliberate error).
 #[test]
 #[should_panic(expected = "a notify waits for another notifier")]
 fn skipping_the_words_above_a_notification_is_late() {
@@ -186,8 +186,8 @@ fn skipping_the_words_above_a_notification_is_late() {
     a_notification_stands_alone(hasty, &[7], &[7]);
 }
 
-/// Runs one notifier for each item of `rings`, and a reader that sleeps whenever it finds nothing. Shows that every
-/// notification wakes the reader or is seen before it sleeps.
+/// Runs one notifier for each item of `rings`, and a reader that sleeps whenever it finds nothing and collects at most
+/// `limit` members in a call. Checks that every notification wakes the reader, or is seen before the reader sleeps.
 fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], limit: usize) {
     let bitmap = bitmap::<B>(&rings.concat());
     let things = things(rings.len());

@@ -74,7 +74,8 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Words for Arc<Table<W32, W64, B
     }
 }
 
-/// A ring over plain memory, which has no barrier of its own: the test has it.
+/// A ring in the ordinary memory of the test. Its barriers do nothing: the memory orders of its atomic operations are
+/// enough.
 type Ring = Arc<crate::ring::tests::harness::Table<AtomicU32, AtomicU64, InOperations>>;
 type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
 
@@ -82,7 +83,7 @@ fn plain(members: &[u32]) -> Plain {
     Arc::new(Table::new(members, || AtomicU32::new(0), || AtomicU64::new(0)))
 }
 
-/// All words of a notification area in a test, with a count of the accesses to them.
+/// All words of a notification area in a test, with a count of the accesses to the words of the ready bitmap.
 struct Counted {
     words: Vec<AtomicU64>,
     sleeping: AtomicU32,
@@ -127,7 +128,7 @@ impl Words for &Counted {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A notifier notifies this one of the members.
+    /// A step of the test: a notifier notifies the member with this index among the members of the test.
     Notify(prop::sample::Index),
     Collect(usize),
     Announce(u32),

@@ -145,7 +145,8 @@ fn all_bytes_arrive_in_order_and_then_the_end_however_often_both_sleep() {
     check(|| through::<Fence>(2, 2));
 }
 
-/// Shows that the model finds the lost wake-up if the barrier between publishing and looking for a sleeper is left out.
+/// Shows that the model finds the lost wake-up if the barrier between publishing a counter and loading the sleep word
+/// is left out (a deliberate error).
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_barrier_a_wake_up_is_lost() {
