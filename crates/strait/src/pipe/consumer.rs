@@ -14,7 +14,8 @@ use crate::wake::lock::{Guard, Lock};
 
 /// The reading end of a [data pipe](crate::DataPipe).
 ///
-/// Many threads may use the end through `&self`; they take turns.
+/// Many threads may use the end through `&self`: one thread at a time reads, and the calls of the others wait for their
+/// turn until their deadline.
 #[derive(Debug)]
 pub struct DataConsumer {
     pub(super) shared: Arc<ConsumerShared>,
@@ -31,15 +32,15 @@ pub(super) struct ConsumerShared {
 pub(super) struct State {
     pub(super) index: Reading,
     pub(super) sleeper: Sleeper,
-    /// How the stream ended, as this end has noticed; `None` before that. Bytes that were written before the end can
-    /// still be read.
+    /// How the stream ended, once this end of the pipe has noticed; `None` before that. Unread bytes that this end
+    /// knows of can still be read afterwards.
     pub(super) ended: Option<Ended>,
 }
 
 /// The way in which the stream of a data pipe ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// `Finished`: the producer has ended the stream in order, so that no byte is missing at its end.
+    /// `Finished`: the producer has finished the stream, so that the consumer gets every byte that the producer wrote.
     Finished,
     Failed(Error),
 }
@@ -82,8 +83,8 @@ impl DataConsumer {
         self.read_by(out, Deadline::NOW)
     }
 
-    /// Reads the bytes that are there into `out`, at least one element; waits for that until `deadline`. Returns the
-    /// number of bytes read: 0 at the end of the stream, or if `out` is empty.
+    /// Reads the bytes that are there into `out`, at least one element; waits for an element until `deadline`. Returns
+    /// the number of bytes read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything that it wrote was read;
@@ -112,8 +113,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(out, What::Peek, Deadline::NOW))
     }
 
-    /// Drops up to `most` of the bytes that are there now, rounded down to whole elements, without reading them.
-    /// Returns the number of dropped bytes.
+    /// Removes up to `most` bytes of those that are there now from the pipe, without copying them; `most` is rounded
+    /// down to whole elements. Returns the number of removed bytes. Does not block.
     ///
     /// # Errors
     /// As [`DataConsumer::available`].
@@ -127,8 +128,8 @@ impl DataConsumer {
     }
 
     /// Returns the unread bytes, at least one element, to be read in place; waits for an element until `deadline`. The
-    /// bytes are contiguous in memory: those beyond the end of the buffer are returned by the next call. If the result
-    /// is empty, the stream has ended.
+    /// bytes are contiguous in memory: those beyond the end of the buffer are returned by the next call. If the
+    /// returned value has no bytes, the stream has ended.
     ///
     /// Other threads cannot read while the returned value exists.
     ///
@@ -138,9 +139,9 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.begin(deadline.into()))
     }
 
-    /// Returns an interrupter, with which another thread can end the waits of this end, as with [that of a
-    /// channel](Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a `splice_to` that
-    /// waits for its descriptor.
+    /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
+    /// interrupter of a channel](Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a
+    /// `splice_to` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -150,8 +151,8 @@ impl DataConsumer {
         &self.shared.end.channel
     }
 
-    /// Declares to the producer that this end reads nothing more, and wakes the producer if it sleeps. Does not close
-    /// the channel; the caller does that.
+    /// Publishes to the producer that this end reads nothing more, and wakes the producer if it sleeps. Does not close
+    /// the pipe's channel; the caller must do that.
     pub(crate) fn end_words(&self) {
         fault::point("before a pipe is abandoned");
         if Reading::abandon(&self.shared.end.memory) {
@@ -160,8 +161,8 @@ impl DataConsumer {
     }
 }
 
-/// How much a read of a data pipe takes: as many bytes as are there, all of the buffer or nothing, or a copy that
-/// leaves the bytes in the pipe.
+/// The way in which a read of a data pipe fills the caller's buffer: with the bytes that are there, completely or not
+/// at all, or with a copy of bytes that stay in the pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Some,
@@ -177,15 +178,15 @@ impl ConsumerShared {
         Ok(state)
     }
 
-    /// Returns whether a read would return at once: at least one element can be read, the stream has ended, or there is
-    /// an error to report.
+    /// Returns whether a read would return at once: at least one element can be read, the stream has ended, or the
+    /// producer's counter is impossible, which the read reports as an error.
     pub(super) fn has_news(&self, state: &mut State) -> bool {
         let element = u64::from(state.index.shape().element);
         self.look(state).is_err() || state.ended.is_some() || state.index.available() >= element
     }
 
-    /// Updates the number of unread bytes, from the counter that the producer has published. Fails if the counter is
-    /// impossible: then the producer is a bad peer, and the stream ends.
+    /// Updates the number of unread bytes, from the number of bytes written that the producer has published. Fails with
+    /// [`Error::BadPeer`] if that number is impossible, and ends the stream then. Does nothing if the stream has ended.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() && state.index.refresh(&self.end.memory).is_err() {
             let error = self.end.break_off();
@@ -195,8 +196,9 @@ impl ConsumerShared {
         Ok(())
     }
 
-    /// Updates the number of unread bytes, and whether all was read and the stream has ended, from what the producer
-    /// has published. Fails if the producer's counter is impossible.
+    /// Updates the number of unread bytes from the words that the producer has published. Also records the end of the
+    /// stream, if all bytes were read and the producer has finished. Fails with [`Error::BadPeer`] if the published
+    /// number of bytes written is impossible.
     fn look(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() {
             match state.index.is_at_end(&self.end.memory) {
@@ -212,7 +214,8 @@ impl ConsumerShared {
         Ok(())
     }
 
-    /// Waits until `needed` bytes can be read, or the stream has ended, perhaps with fewer bytes; until `deadline`.
+    /// Waits until `needed` bytes can be read or the stream has ended, in which case fewer bytes may be unread. Fails
+    /// if `deadline` passes first.
     fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
         if state.index.available() >= needed || state.ended.is_some() {
             return Ok(());
@@ -253,8 +256,8 @@ impl ConsumerShared {
         outcome
     }
 
-    /// Returns how the stream ended, once the producer has closed: finished, or failed because the producer's process
-    /// died before it finished the stream.
+    /// Returns how the stream ended, for a producer whose end is closed: finished, or failed because the producer's
+    /// process died before it finished the stream.
     pub(super) fn how_it_went(&self) -> Ended {
         if Reading::is_finished(&self.end.memory) { Ended::Finished } else { Ended::Failed(Error::PeerClosed) }
     }
@@ -353,7 +356,8 @@ impl Unread<'_> {
         self.span.len == 0
     }
 
-    /// Copies the bytes from byte `offset` on, to fill all of `out`.
+    /// Copies unread bytes into `out`, from byte `offset` of this value on, as many as `out` has room for. The bytes
+    /// stay unread.
     ///
     /// # Panics
     /// If there are fewer bytes; in the child of a `fork`, which does not have the memory.
@@ -388,7 +392,7 @@ impl Unread<'_> {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.span.len) }
     }
 
-    /// Removes the first `len` bytes from the pipe, as read, and frees their room; the rest stays unread.
+    /// Removes the first `len` bytes from the pipe, so that the producer can use their room; the rest stays unread.
     ///
     /// # Panics
     /// If `len` is more than [`len`](Self::len) or not a whole number of elements; in the child of a `fork`.

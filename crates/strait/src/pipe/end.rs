@@ -11,20 +11,21 @@ use crate::os::{self, fault};
 use crate::ring::stream::{Reading, Words, Writing, publish_cpu};
 use crate::shm::PipeMemory;
 
-/// The greatest number of doorbells (empty messages that wake the other side) that one call receives while it looks for
-/// news.
+/// The greatest number of doorbells (empty messages on the pipe's channel that wake this side) that one call receives
+/// while it looks for bytes or room.
 const DOORBELLS: usize = 64;
 
-/// A side of a data pipe, writing or reading: the operations that differ between the two.
+/// The writing or the reading side of a data pipe: the operations on shared memory that differ between the two sides.
 pub(super) trait Side {
-    /// Announces in shared memory that this side is about to sleep, so that the other side sends a doorbell (an empty
-    /// message). After this call the caller must look once more for bytes or room, and may sleep only then.
+    /// Records in this side's sleep word, in the shared memory, that this side is about to sleep. From now on the other
+    /// side sends a doorbell (an empty message) when it has written or read bytes. After this call the caller must look
+    /// once more for bytes or room, and may sleep only then.
     fn arm<W: Words>(words: &W);
-    /// Takes back the announcement that this side sleeps. Returns whether the other side has already seen the
-    /// announcement, so that a doorbell (an empty message that wakes this side) is in flight.
+    /// Clears this side's sleep word, so that this side counts as awake. Returns whether the other side has already
+    /// taken the sleeper: then a doorbell (an empty message that wakes this side) is in flight or about to be sent.
     fn disarm(words: &impl Words) -> bool;
-    /// Returns the two shared words in which this side and the other side publish the CPU on which they run, in this
-    /// order.
+    /// Returns two words of the shared memory, in each of which one side publishes the CPU on which it runs: first the
+    /// word of this side, then that of the other side.
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32);
 }
 
@@ -52,7 +53,8 @@ impl Side for Reading {
     }
 }
 
-/// The private state of one side of a data pipe between its waits: doorbells in flight, and the CPU last published.
+/// The private state that one side of a data pipe keeps between its waits: the number of doorbells in flight to this
+/// side, and the CPU that it published last.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
     /// Number of doorbells (empty messages that wake this side) that are in flight although this side has not slept,
@@ -63,8 +65,9 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Counts one more doorbell in flight if `noticed` is true: the other side had seen this side's announcement of a
-    /// sleep, which was taken back.
+    /// Counts one more doorbell to be received later, if `noticed` is true. `noticed` is the result of
+    /// [`Side::disarm`]: whether the other side had seen the sleep word and sends a doorbell, although this side has
+    /// not slept.
     pub(super) fn expect(&mut self, noticed: bool) {
         self.owed = self.owed.saturating_add(noticed.into());
     }
@@ -74,12 +77,13 @@ impl Sleeper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     Ready,
-    /// `Gone`: the other end was closed, or its process died. The caller must look once more for what the other end did
-    /// before.
+    /// `Gone`: the other end was closed, or its process died. The caller must look once more for bytes or room, since
+    /// the other end may have read or written before it closed.
     Gone,
 }
 
-/// The parts that both kinds of ends of a data pipe have: the channel for doorbells, and the shared memory.
+/// The parts that the producer and the consumer of a data pipe have in common: the channel for doorbells, and the
+/// shared memory with the bytes.
 #[derive(Debug)]
 pub(super) struct PipeCore {
     pub(super) channel: Channel,
@@ -94,8 +98,8 @@ impl PipeCore {
         Self { channel, memory, owes: AtomicBool::new(false) }
     }
 
-    /// Sends a doorbell to the other side, which has announced that it sleeps. If the doorbell cannot be sent now,
-    /// [`make_up`](Self::make_up) sends it at the next call.
+    /// Sends a doorbell (an empty message) to the other side, whose sleep word said that it sleeps. If a resource is
+    /// lacking for the doorbell, the next call on this end tries again, by [`make_up`](Self::make_up).
     #[cold]
     pub(super) fn notify(&self) {
         let _ = self.try_ring();
@@ -116,14 +120,15 @@ impl PipeCore {
         }
     }
 
-    /// Sends the doorbell that could not be sent before; does nothing if no doorbell is due. Fails if it still cannot
-    /// be sent.
+    /// Sends the doorbell that could not be sent before for lack of a resource; does nothing if no doorbell is due.
+    /// Fails, and keeps the doorbell due, if a resource is still lacking.
     #[inline]
     pub(super) fn make_up(&self) -> Result<(), Error> {
         if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
     }
 
-    /// Publishes to the other side the number of the CPU on which this side runs.
+    /// Publishes to the other side the number of the CPU on which this thread runs now, if it has changed since the
+    /// last time.
     #[inline]
     pub(super) fn publish_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
         publish_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
@@ -152,9 +157,9 @@ impl PipeCore {
         }
     }
 
-    /// Receives the doorbells that have arrived, for a wait set that looks at this end. Checks before each whether
-    /// there is one, since a failed receive would make the wait set look at this end again. Returns why no more
-    /// doorbells were received: usually [`Error::WouldBlock`].
+    /// Receives the doorbells that have arrived, for a wait set that asks whether this end is ready. Before each
+    /// receive, checks whether a doorbell is there: a failed receive would make the wait set ask again. Returns the
+    /// reason why no more doorbells were received: usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells_quietly(&self) -> Error {
         for _ in 0..DOORBELLS {
             if !self.channel.end.is_readable() {
@@ -167,8 +172,8 @@ impl PipeCore {
         Error::WouldBlock
     }
 
-    /// Receives the doorbells that have arrived, at most [`DOORBELLS`]. Returns why no more doorbells were received:
-    /// usually [`Error::WouldBlock`].
+    /// Receives the doorbells that have arrived, at most [`DOORBELLS`]. Returns the reason why no more doorbells were
+    /// received: usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells(&self) -> Error {
         for _ in 0..DOORBELLS {
             if let Err(error) = self.take_doorbell(Deadline::NOW) {

@@ -15,7 +15,8 @@ use crate::wake::lock::{Guard, Lock};
 
 /// The writing end of a [data pipe](crate::DataPipe).
 ///
-/// Many threads may use the end through `&self`; they take turns. Dropping the end ends the stream: see [the end of the
+/// Many threads may use the end through `&self`: one thread at a time writes, and the calls of the others wait for
+/// their turn until their deadline. Dropping the end ends the stream: see [the end of the
 /// stream](crate::DataPipe#the-end-of-the-stream).
 #[derive(Debug)]
 pub struct DataProducer {
@@ -77,8 +78,8 @@ impl DataProducer {
         self.write_by(bytes, Deadline::NOW)
     }
 
-    /// Writes as many of `bytes` as there is room for, at least one element; waits for that until `deadline`. Returns
-    /// the number of bytes written: 0 only if `bytes` is empty.
+    /// Writes as many of `bytes` as there is room for, at least one element; waits for room for an element until
+    /// `deadline`. Returns the number of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed; [`Error::NotElements`] if `bytes` is less
@@ -87,7 +88,8 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }
 
-    /// Writes all of `bytes` at once, or nothing; waits for enough room until `deadline`.
+    /// Writes all of `bytes`, or nothing; waits for room for all of them until `deadline`. The consumer sees all the
+    /// bytes at once.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `bytes` is longer than the [capacity](Self::capacity); [`Error::NotElements`] if it is
@@ -139,9 +141,9 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.finish(deadline.into()))
     }
 
-    /// Returns an interrupter, by which another thread can end the waits of this end, as [that of a
-    /// channel](Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is a `splice_from` that
-    /// waits for its descriptor.
+    /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
+    /// interrupter of a channel](Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is a
+    /// `splice_from` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ProducerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -152,7 +154,7 @@ impl DataProducer {
     }
 
     /// Publishes the end of the stream, and wakes the consumer if it sleeps; does nothing if writing has failed or the
-    /// stream has ended before. Does not close the channel; the caller does that.
+    /// stream has ended before. Does not close the pipe's channel; the caller must do that.
     pub(crate) fn end_words(&self) {
         // A producer that was told that the consumer is closed could not write on, so its stream is incomplete. A
         // consumer may still exist then: perhaps a process that was passing it on has died. A producer that has
@@ -175,8 +177,9 @@ impl ProducerShared {
         Ok(state)
     }
 
-    /// Updates the amount of room, from the counter that the consumer has published. Fails if the stream has ended, if
-    /// the consumer reads nothing more, or if its counter is impossible.
+    /// Updates the number of free bytes, from the number of bytes read that the consumer has published. Fails if the
+    /// stream has ended, if the consumer was closed, or, with [`Error::BadPeer`], if the published number is
+    /// impossible.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if let Some(error) = state.ended {
             return Err(error);
@@ -191,8 +194,8 @@ impl ProducerShared {
         Ok(())
     }
 
-    /// Waits until there is room for `needed` bytes, until `deadline`. Fails if the stream has ended or the consumer is
-    /// closed.
+    /// Waits until there is room for `needed` bytes. Fails if `deadline` passes first, if the stream has ended, or if
+    /// the consumer is closed.
     fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
         if let Some(error) = state.ended {
             return Err(error);
@@ -310,8 +313,8 @@ impl Room<'_> {
         self.span.len == 0
     }
 
-    /// Returns the bytes of this room, to be written to. Bytes that you commit without having written them reach the
-    /// consumer as they were: zeroes, or bytes that went through this pipe before.
+    /// Returns the bytes of this room, to be written to. If you commit bytes that you have not written, the consumer
+    /// reads the old content of the buffer: zeroes, or bytes that went through this pipe before.
     ///
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.

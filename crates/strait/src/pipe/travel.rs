@@ -13,8 +13,9 @@ use crate::ring::stream::{Reading, Writing};
 use crate::shm::PipeMemory;
 
 impl Handle {
-    /// Returns the state (direction, sizes and position) of a data-pipe end that is about to be sent and that no thread
-    /// uses; `None` if this handle is no data-pipe end.
+    /// Returns the state of a data-pipe end that is about to be sent: whether it writes, the sizes of buffer and
+    /// element, and how many bytes the end has written or read. Returns `None` if this handle is no data-pipe end. No
+    /// thread may be using the end.
     pub(crate) fn pipe_state(&self) -> Option<PipeState> {
         match self {
             Handle::Producer(producer) => {
@@ -33,7 +34,8 @@ impl Handle {
         }
     }
 
-    /// Makes a data-pipe end, as a handle, from its received state, its channel and its memory.
+    /// Makes the handle of a received data-pipe end from its state, its channel for doorbells and its shared memory.
+    /// The state must have been checked when it was decoded; otherwise this call panics.
     pub(crate) fn pipe_end(state: PipeState, channel: Channel, memory: PipeMemory) -> Self {
         let end = PipeCore::new(channel, memory);
         let sound = "looked at when it was decoded";

@@ -17,9 +17,9 @@ use crate::ring::stream::{Reading, Writing};
 /// A data-pipe end as its wait set sees it. The wait set asks this gate whether the end is ready, before it looks at
 /// the end's channel.
 pub(crate) trait Gate: Debug + Send + Sync {
-    /// Returns whether the end is ready to read or to write; an error counts as ready. If the end is not ready,
-    /// announces a sleep, so that a doorbell (an empty message that wakes this side) arrives when it is. Returns `None`
-    /// if another thread is using the end; that thread makes the wait set look again afterwards.
+    /// Returns whether the end is ready to read or to write; an error counts as ready. If the end is not ready, sets
+    /// its sleep word, so that a doorbell (an empty message that wakes this side) arrives once it is. Returns `None` if
+    /// another thread is using the end; that thread makes the wait set ask again afterwards.
     fn look(&self) -> Option<Ready>;
 }
 
