@@ -20,13 +20,16 @@ use crate::os::{epoll, names};
 use crate::peer::Peer;
 use crate::quota::closing::{self, Unread};
 
-/// The most connections that a listener accepts from its listening socket's queue in one go, before it handles others.
+/// The most new connections that a listener takes from its listening socket's queue in a row, before it reads from its
+/// pending connections.
 const MOST_AT_ONCE: usize = 64;
 
-/// The number of the listening socket in the listener's epoll instance: 0. Pending connections have numbers from 1 on.
+/// The number under which the listener's epoll instance reports events of the listening socket: 0. Pending connections
+/// have numbers from 1 on.
 pub(super) const LISTENING: u64 = 0;
 
-/// The most pending connections that a listener keeps, of one user and of all users together.
+/// The connection limits of a listener: the most pending connections (neither accepted nor refused yet) of one user,
+/// and of all users together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
     pub(super) of_a_user: usize,
@@ -41,7 +44,8 @@ struct PendingConnection {
     handshake: Option<HandshakeDone>,
 }
 
-/// The contents of a pending connection's handshake: the process that sent it, and the peer parameters of that process.
+/// The result of a pending connection's handshake packet: the process that sent the packet, and the peer parameters
+/// (features and memory layout) in the packet.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
     /// The process that sent the handshake, as the kernel identified it.
@@ -49,8 +53,8 @@ struct HandshakeDone {
     parameters: PeerParameters,
 }
 
-/// A pending connection whose handshake and connect request have both arrived, so that the listener can accept or
-/// refuse it.
+/// A connection whose handshake and connect request have both arrived, so that the listener can accept or refuse the
+/// connecting process. The connection is not in the table of pending connections any more.
 pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
@@ -60,24 +64,27 @@ pub(super) struct ConnectRequest {
     pub(super) token: u128,
 }
 
-/// The outcome for a pending connection after the listener read from it, or refused it to make room for others.
+/// The state of a connection after the listener has read from it, or has refused it to make room for other connections.
 pub(super) enum ConnectionStep {
-    /// The pending connection stays pending: its connect request has not arrived yet.
+    /// `Waits`: the connection stays pending, because its connect request has not arrived yet.
     Waits,
-    /// The connect request of the pending connection has arrived; the listener now accepts or refuses it.
+    /// `Requested`: the connect request of the connection has arrived; the listener must now accept or refuse the
+    /// process.
     Requested(ConnectRequest),
-    /// The connecting process has closed its socket, or no pending connection has this number; there is nothing to
-    /// answer.
+    /// `Gone`: the connecting process has closed its socket, or no pending connection has the given number. The
+    /// listener sends no answer.
     Gone,
-    /// The listener refused the connection and closed its socket. The fields are the connecting process, if the kernel
-    /// identified it, and the reason.
+    /// `Refused`: the listener refused the connection and closed its socket. The fields are the connecting process
+    /// (`None` if the kernel did not identify it) and the reason.
     Refused(Option<Peer>, Error),
 }
 
-/// The pending connections of one listener, and the limits on their number.
+/// The acceptor of one listener: the pending connections (neither accepted nor refused yet), and the limits on their
+/// number.
 pub(super) struct Acceptor {
-    /// The epoll instance that watches each pending connection while the connection is in `pending`. A socket must not
-    /// stay in the instance for longer: nothing would read it, and the instance would stay readable for ever.
+    /// The epoll instance that watches the listening socket and the sockets of all connections in `pending`. A socket
+    /// must leave the instance when its connection leaves `pending`. Otherwise no thread would read from the socket,
+    /// and the instance would stay readable for ever.
     comings: Arc<OwnedFd>,
     pending: BTreeMap<u64, PendingConnection>,
     next: u64,
@@ -89,8 +96,9 @@ impl Acceptor {
         Self { comings, pending: BTreeMap::new(), next: LISTENING + 1, limits }
     }
 
-    /// Accepts connections from the listening socket's queue, at most [`MOST_AT_ONCE`], and makes them pending. Each
-    /// pending connection that had to make room for a new one adds its outcome to `sent_away`, also if this call fails.
+    /// Takes new connections from the queue of the listening socket `listening`, at most [`MOST_AT_ONCE`], and makes
+    /// them pending. If a limit is exceeded or descriptors are lacking, a pending connection makes room for the new
+    /// one, and its outcome is added to `sent_away`; this holds also if the call then fails.
     pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
@@ -127,16 +135,18 @@ impl Acceptor {
         self.pending.values().filter(|connection| connection.user == user).count()
     }
 
-    /// Refuses the oldest pending connection of the user that has most of them, and returns the outcome. If the connect
-    /// request of that connection has arrived by now, returns the request instead. `None` if nothing is pending.
+    /// Refuses the oldest pending connection of the user that has the most pending connections, and returns the
+    /// outcome. If the connect request of that connection has arrived by now, does not refuse it but returns the
+    /// request. `None` if no connection is pending.
     fn make_room(&mut self) -> Option<ConnectionStep> {
         let users: BTreeSet<_> = self.pending.values().map(|connection| connection.user).collect();
         let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
         self.send_away_oldest_of(greediest)
     }
 
-    /// Refuses the oldest pending connection of `user` as busy, and returns the outcome. If the connect request of that
-    /// connection has arrived by now, returns the request instead. `None` if the user has no pending connection.
+    /// Refuses the oldest pending connection of `user` with the reason *busy*, and returns the outcome. If the connect
+    /// request of that connection has arrived by now, does not refuse it but returns the request. `None` if the user
+    /// has no pending connection.
     fn send_away_oldest_of(&mut self, user: u32) -> Option<ConnectionStep> {
         let (&oldest, _) = self.pending.iter().find(|(_, connection)| connection.user == user)?;
         match self.read_request(oldest) {
@@ -157,8 +167,8 @@ impl Acceptor {
         Some(connection)
     }
 
-    /// Reads what the pending connection `number` has sent, without blocking, and returns the outcome. Unless the
-    /// outcome is [`ConnectionStep::Waits`], the connection is not pending any more.
+    /// Reads the packets that have arrived from the pending connection `number`, without blocking, and returns the
+    /// outcome. Unless the outcome is [`ConnectionStep::Waits`], removes the connection from the pending ones.
     pub(super) fn read_request(&mut self, number: u64) -> ConnectionStep {
         let Some(connection) = self.pending.get_mut(&number) else { return ConnectionStep::Gone };
         let said = connection.read_request();
@@ -181,8 +191,8 @@ impl Acceptor {
     }
 }
 
-/// The result of a read from a pending connection: no complete request yet, a hang-up, both packets, or a breach of the
-/// protocol.
+/// The result of a read from a pending connection: a packet is still missing, the socket was closed, both packets
+/// (handshake and connect request) have arrived, or the connecting process broke the protocol.
 enum ConnectionInput {
     Nothing,
     Goodbye,

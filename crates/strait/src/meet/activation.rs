@@ -10,14 +10,16 @@ use crate::os::process::spawn;
 use crate::os::{names, socket};
 use crate::sync::unpoisoned;
 
-/// The number of the first descriptor that a service manager passes.
+/// The number of the first descriptor that a service manager passes to a process; the others have the next numbers.
 const FIRST: RawFd = 3;
 
-/// The numbers of the passed listening sockets that this process has already taken for a listener.
+/// The descriptor numbers of the listening sockets that a service manager passed and that this process has already
+/// taken for a listener.
 static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
 
 /// Takes a listening socket that a service manager passed to this process: the socket of the name `name`, or the only
-/// one if `name` is `None`. Fails if there is not exactly one such socket, or it was taken before.
+/// one if `name` is `None`. Fails with [`Error::NotActivated`] if there is not exactly one such socket, or if it was
+/// taken before.
 pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     let variable = |name| std::env::var(name).ok();
     let passed = passed(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"), std::process::id());
@@ -35,9 +37,9 @@ pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
-/// Returns the number and the name of each descriptor that a service manager passed to the process `own`. `pid`,
-/// `count` and `names` are the values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`. Empty if they are meant for
-/// another process.
+/// Returns the number and the name of each descriptor that a service manager passed to the process whose pid is `own`.
+/// `pid`, `count` and `names` are the values of the environment variables `LISTEN_PID`, `LISTEN_FDS` and
+/// `LISTEN_FDNAMES`. The result is empty if these are meant for another process.
 fn passed(pid: Option<String>, count: Option<String>, names: Option<String>, own: u32) -> Vec<(RawFd, String)> {
     if pid.and_then(|pid| pid.parse().ok()) != Some(own) {
         return Vec::new();

@@ -14,8 +14,8 @@ use crate::os::names::{is_one_user, own_user};
 /// How long [`connect`] waits until the listener accepts this process: 30 seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause before the second attempt to connect to a listener that has too many pending connections. It doubles with
-/// each further attempt, up to [`LONGEST_PAUSE`].
+/// The pause before the second attempt to connect to a listener that has too many pending connections. The pause
+/// doubles with each further attempt, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts to connect to a listener that refuses because it has too many pending
 /// connections.
@@ -30,8 +30,8 @@ pub fn connect(name: &str) -> Result<Channel, Error> {
     Connector::new(name).connect_by(CONNECT_TIMEOUT)
 }
 
-/// How to connect to a listener: the listener's name, the directory of the name, the user that must run the listener,
-/// and the options of the channel.
+/// The object with which a process connects to a listener. It holds the listener's name, the directory of the name, the
+/// user that must run the listener, and the options of the channel to be made.
 #[derive(Clone, Debug)]
 pub struct Connector {
     name: String,

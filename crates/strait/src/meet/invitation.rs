@@ -26,7 +26,8 @@ const WORD: &str = "strait-invitation";
 /// The most bytes in an invitation line, which holds the token and the path of the listener.
 const LONGEST: usize = 4352;
 
-/// The tokens of a listener's invitations that are neither used, revoked nor known to be late.
+/// The tokens (random numbers) of a listener's invitations with which a process can still connect: those not used and
+/// not revoked. A token whose time is over is removed at a later use of the list.
 #[derive(Default)]
 pub(super) struct Tokens(Mutex<Vec<Token>>);
 
@@ -48,9 +49,9 @@ impl Tokens {
         unpoisoned(&self.0).push(Token { invitation, token, until });
     }
 
-    /// Uses up the token: returns the number of the invitation with this token, and removes the token. `None` if no
-    /// invitation has this token, or its time is over. The time that the search takes does not depend on the token, so
-    /// that a peer cannot guess it bit by bit.
+    /// Uses up the token `token`: removes it, and returns the number of its invitation. `None` if no invitation of the
+    /// listener has this token, or the invitation's time is over. The search takes the same time for every token, so
+    /// that a peer cannot find a valid token bit by bit.
     pub(super) fn redeem(&self, token: u128) -> Option<u64> {
         let mut tokens = unpoisoned(&self.0);
         let now = Instant::now();
@@ -149,7 +150,8 @@ impl Invitation {
 
     /// Waits until the invited process has connected or the deadline has passed, and returns the channel to that
     /// process. Meanwhile this thread handles other pending connections as
-    /// [`Listener::accept`](crate::Listener::accept) does; those that are accepted wait for a call of `accept`.
+    /// [`Listener::accept`](crate::Listener::accept) does. If the listener accepts another process meanwhile, the next
+    /// call of `accept` returns the channel to that process.
     ///
     /// # Errors
     /// As [`Listener::accept_by`](crate::Listener::accept_by).

@@ -96,9 +96,9 @@ impl ListenerBuilder {
     }
 
     /// Sets the function that decides which processes are accepted, by what the kernel says about them: `true` accepts.
-    /// By default every process of this user is accepted; but if this user's number also stands for users that the user
-    /// namespace does not map, none is. The listener calls `allow` once for each connect request and holds no lock
-    /// meanwhile; `allow` must not use the listener.
+    /// By default every process of this user is accepted. But no process is, if this user's number is also the one that
+    /// the kernel shows for users whom the user namespace does not map. The listener calls `allow` once for each
+    /// connect request and holds no lock meanwhile; `allow` must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.policy = Some(Box::new(allow));
@@ -121,17 +121,18 @@ impl ListenerBuilder {
     }
 
     /// Sets the most pending connections of one user (32 by default) and of all users (128 by default), at least 1
-    /// each. Each pending connection costs a descriptor. If a new connection exceeds a limit, the listener refuses the
-    /// oldest pending connection: of the same user at the first limit, of the user that has most at the second.
+    /// each. Each pending connection costs a descriptor. If a new connection exceeds the limit of its user, the
+    /// listener refuses the oldest pending connection of that user. If the new connection exceeds the limit of all
+    /// users, the listener refuses the oldest pending connection of the user that has the most.
     #[must_use]
     pub fn waiting(mut self, of_a_user: usize, of_all: usize) -> Self {
         self.limits = ConnectionLimits { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
         self
     }
 
-    /// Makes a listener under this name. Blocks only while another process of this user takes the same name, or another
-    /// thread of this process takes any name, which lasts for a few system calls. For that time there is a lock file
-    /// beside the name.
+    /// Makes a listener under this name. Blocks only while another process of this user is taking the same name, or
+    /// another thread of this process is taking any name; each takes a few system calls. During these calls there is a
+    /// lock file beside the socket of the name.
     ///
     /// # Errors
     /// [`Error::NameTaken`] if another listener uses the name; the name of a process that has ended is taken over.
@@ -165,8 +166,8 @@ impl ListenerBuilder {
     }
 }
 
-/// The name that a listener has taken in a name directory, and the identity of its socket file, by which the listener
-/// removes only its own file.
+/// The name that a listener has taken: the name directory, the name, and the identity of the socket file. By this
+/// identity the listener makes sure that it removes only its own file.
 struct Bound {
     directory: Directory,
     name: String,
@@ -211,8 +212,9 @@ pub(super) struct ListenerState {
     socket: OwnedFd,
     bound: Option<Bound>,
     pub(super) path: PathBuf,
-    /// The epoll instance that watches the listening socket and the pending connections. The leader, the one thread
-    /// that waits on it, handles all events that it reports, so a wait never returns twice for one event.
+    /// The epoll instance that watches the listening socket and the pending connections. Only the leader (the one
+    /// thread that handles the pending connections now) waits on this instance. The leader handles all reported events,
+    /// so that no event is reported twice.
     comings: Arc<OwnedFd>,
     /// The epoll instance that event loops of the program wait on. It watches `comings` (the listener's internal epoll
     /// instance) and `wake_fd`.
@@ -226,12 +228,12 @@ pub(super) struct ListenerState {
     pub(super) tokens: Tokens,
     /// The pending connections. Only the leader uses them: the one thread that handles pending connections at a time.
     acceptor: Mutex<Acceptor>,
-    /// The most connections, accepted without an invitation, that wait for a call of `accept`. Further ones are refused
-    /// as busy.
+    /// The most connections, accepted without an invitation, that may wait for a call of `accept` to return them.
+    /// Further connections are refused with the reason *busy*.
     most_admitted: usize,
     state: Mutex<State>,
-    /// The condition variable on which threads in `accept` wait while another thread leads. Notified when the leader
-    /// has handled what was ready and stops leading.
+    /// The condition variable on which threads in `accept` wait while another thread is the leader (handles the pending
+    /// connections). Notified when the leader has handled all events that were ready, and stops being the leader.
     turn: Condvar,
 }
 
@@ -298,7 +300,7 @@ impl Listener {
     }
 
     /// Returns the channel to the next process that the listener accepts, if that process has already sent its connect
-    /// request. Does not block: otherwise fails with [`Error::WouldBlock`].
+    /// request; otherwise fails with [`Error::WouldBlock`]. Does not block.
     ///
     /// # Errors
     /// As [`accept_by`](Self::accept_by).
@@ -317,7 +319,8 @@ impl Listener {
         self.listener.accept(deadline.into(), |state| state.admitted.pop_front())
     }
 
-    /// Makes an invitation for one process to this listener, valid for the time `valid_for` from now.
+    /// Makes an invitation, with which one process can connect to this listener once, within the time `valid_for` from
+    /// now.
     ///
     /// # Errors
     /// [`Error::System`] if the kernel has no randomness to give; [`Error::Forked`].
@@ -339,7 +342,8 @@ impl AsFd for Listener {
 
 impl ListenerState {
     /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the process
-    /// that sent the request. If no other thread leads, this thread handles pending connections meanwhile.
+    /// that sent the request. Fails at the deadline. If no other thread handles the pending connections, this thread
+    /// does so meanwhile.
     fn accept(
         &self,
         deadline: Deadline,
@@ -386,8 +390,8 @@ impl ListenerState {
         }
     }
 
-    /// Accepts new connections and reads from pending connections that have sent something. If there is no event yet,
-    /// waits at most `limit` for one; `None` waits without a limit.
+    /// Makes new connections pending, and reads from pending connections that have sent a packet. If there is no event
+    /// yet, waits at most the time `limit` for an event; with `None`, waits without a limit.
     fn handle_ready(&self, limit: Option<Duration>) -> Result<(), Error> {
         let mut found = [const { std::mem::MaybeUninit::uninit() }; 64];
         let ready: Vec<u64> = epoll::wait(&self.comings, &mut found, limit)?.collect();
@@ -463,8 +467,8 @@ impl ListenerState {
         Channel::accept(socket, peer, parameters, &self.options)
     }
 
-    /// Revokes the token of the invitation of this number. If a process has connected with the invitation and was not
-    /// returned yet, closes its connection.
+    /// Revokes the token of the invitation of this number. If a process has connected with the invitation and
+    /// [`accept_invited`](Self::accept_invited) has not returned the channel to it, closes the connection.
     pub(super) fn forget(&self, invitation: u64) {
         self.tokens.revoke(invitation);
         let request = unpoisoned(&self.state).invited.remove(&invitation);
@@ -478,8 +482,8 @@ impl ListenerState {
     }
 }
 
-/// The leadership of one thread, which handles the listener's pending connections. Dropping this value lets another
-/// thread lead, even if the policy has panicked.
+/// A guard that exists while one thread is the listener's leader, the thread that handles the pending connections.
+/// Dropping the guard lets another thread be the leader, also when the program's policy has panicked.
 struct Leading<'a>(&'a ListenerState);
 
 impl Drop for Leading<'_> {
@@ -490,8 +494,8 @@ impl Drop for Leading<'_> {
 }
 
 impl Drop for ListenerState {
-    /// Removes the listener's name. Pending connections are closed, so processes that wait to be accepted see *peer
-    /// closed*.
+    /// Removes the listener's name. The pending connections are closed with the listener, so processes that wait to be
+    /// accepted get [`Error::PeerClosed`].
     fn drop(&mut self) {
         if let Some(bound) = &self.bound
             && !self.born.is_elsewhere()

@@ -13,15 +13,15 @@ use crate::os::socket::credentials;
 const LONGEST: usize = 64;
 
 /// Checks the name of a listener: fails with [`Error::BadName`] unless it has 1 to [`LONGEST`] ASCII letters, digits or
-/// `-_.` and does not begin with a dot. Such a name cannot lead to another directory.
+/// `-_.` and does not begin with a dot. A valid name cannot be a path to another directory.
 pub(super) fn check(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=LONGEST).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.');
     if good { Ok(()) } else { Err(Error::BadName) }
 }
 
-/// A name directory (which holds the sockets of listeners, by name): this user's own for `None`, otherwise the
-/// directory of this path.
+/// A name directory, which holds the sockets of listeners by name. With `None`, it is this user's own directory;
+/// otherwise the directory of the given path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 
@@ -31,9 +31,9 @@ impl NameDirectory {
         self.0.clone().unwrap_or_else(of_user)
     }
 
-    /// Opens this name directory; returns `None` if the directory does not exist. Checks that this user's own directory
-    /// gives no access to other users, and that a directory given by path belongs to root, this user or `owner` and no
-    /// other user can write to it.
+    /// Opens this name directory; returns `None` if the directory does not exist. Fails with [`Error::UnsafeDirectory`]
+    /// if this user's own directory belongs to another user or gives access to other users. A directory given by path
+    /// must belong to root, this user or the user `owner`, and no other user may be able to write to it.
     pub(super) fn open(&self, owner: u32) -> Result<Option<Directory>, Error> {
         match &self.0 {
             Some(path) => Directory::open(path, Demand::Trusted { owner }),
@@ -80,7 +80,8 @@ pub struct Listening {
     /// The number of the process that listens, as the kernel says. `None` if no process listens any more, or the
     /// process is in a process namespace that this process does not see.
     pub pid: Option<u32>,
-    /// Whether a process listens under the name now; `false` if the process that took the name has ended.
+    /// Whether a process listens under this name now; `false` if no process does, because the process that took the
+    /// name has ended.
     pub is_live: bool,
 }
 
@@ -112,8 +113,8 @@ pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
     Ok(there)
 }
 
-/// Returns whether this error of a connection attempt means that this process lacks descriptors or memory; such an
-/// error says nothing about the listener.
+/// Returns whether the error of an attempt to connect means that this process lacks descriptors or memory. Then the
+/// error does not tell whether a listener is there.
 fn is_shortage(error: Error) -> bool {
     matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
 }
@@ -138,7 +139,8 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
     })
 }
 
-/// Returns the path of the listener's socket file: the path of the name directory, and the name.
+/// Returns the path of the socket file of a listener: the path of the name directory `location`, with `name` as its
+/// last part.
 pub(super) fn full(location: &NameDirectory, name: &str) -> PathBuf {
     location.path().join(name)
 }

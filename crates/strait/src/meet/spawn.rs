@@ -11,11 +11,11 @@ use crate::os::process::spawn;
 use crate::os::socket::{self, credentials};
 
 /// The environment variable that tells a child process which descriptor is its channel to the parent: the descriptor's
-/// number, and the inode number of its socket. If a process has merely inherited the variable, the inode number shows
-/// that the descriptor is not its own.
+/// number, and the inode number of its socket. By the inode number, a process that has merely inherited the variable
+/// notices that the descriptor is not its channel.
 const VARIABLE: &str = "STRAIT_PARENT";
 
-/// Whether this process has already taken the channel to its parent, which it can take once.
+/// Whether this process has already taken the channel to its parent. A process can take this channel once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Starts a child process together with a channel to it; implemented for [`Command`].
