@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Statx, StatxFlags};
 
-/// The file system types, as `/proc/self/mountinfo` names them, whose files are in memory.
+/// The types of file systems whose files are in memory, as `/proc/self/mountinfo` names these types.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "devtmpfs"];
 
 /// Major device number of `/dev/null` and similar devices. `ENDLESS` has the minor numbers of those devices whose
@@ -39,15 +39,15 @@ const IN_MEMORY: [&str; 2] = ["tmpfs", "devtmpfs"];
 const MEMORY_DEVICES: u32 = 1;
 const ENDLESS: [u32; 3] = [3, 5, 7];
 
-/// Number of bytes, included, up to which a file in memory is closed by the thread that drops it. Freeing so much takes
-/// some 20 µs; for all descriptors of a packet together, milliseconds.
+/// The greatest size in bytes of a file in memory that is closed by the thread that drops it, not by the fd reaper.
+/// Freeing so many bytes takes some 20 µs; freeing as many for each descriptor of a packet takes milliseconds.
 const AT_ONCE: u64 = 256 << 10;
 
 /// Size in bytes of the unit in which the kernel's `stx_blocks` counts a file's blocks.
 const BLOCK: u64 = 512;
 
 /// Returns whether closing `fd` is known to take little time and to wait for nothing; returns `false` if that is not
-/// known. Asks no file system, because asking could wait as well.
+/// known. Asks no file system, because such a question could wait as well.
 pub(crate) fn is_harmless(fd: BorrowedFd<'_>) -> bool {
     // The kernel knows these properties without asking the file system.
     let Some(known) = ask(fd, StatxFlags::TYPE | StatxFlags::MNT_ID) else { return false };
@@ -70,8 +70,8 @@ fn mount_of(known: &Statx) -> Option<u64> {
     (known.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(known.stx_mnt_id)
 }
 
-/// Returns whether the file `fd`, which is in memory, has at most [`AT_ONCE`] bytes in use; `false` also if the kernel
-/// does not tell.
+/// Returns whether the file `fd`, which is in memory, uses at most [`AT_ONCE`] bytes; returns `false` also if the
+/// kernel does not tell.
 fn has_little(fd: BorrowedFd<'_>) -> bool {
     ask(fd, StatxFlags::BLOCKS).is_some_and(|known| known.stx_blocks <= AT_ONCE / BLOCK)
 }
@@ -81,8 +81,9 @@ fn is_mount_of_memory(mount: u64) -> bool {
     mount == mount_of_memory()
 }
 
-/// Asks the kernel for the number of the mount that contains all memfds, unless this process knows it. A process calls
-/// this when it makes a link, because a sandbox may refuse the system calls later.
+/// Asks the kernel for the number of the mount that contains all memfds, and stores it; does nothing if this process
+/// has stored it before. A process calls this when it makes a link, because a sandbox may refuse the system calls
+/// later.
 pub(crate) fn look_up() {
     mount_of_memory();
 }

@@ -48,7 +48,7 @@ pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
 pub(crate) type Found = [std::mem::MaybeUninit<epoll::Event>; 64];
 
 /// Sleeps until a descriptor that the epoll instance watches is ready, for at most `limit` (without end if it is
-/// `None`). Returns the numbers that the events of the ready descriptors carry: none if the time has passed or a signal
+/// `None`). Returns the numbers that the events of the ready descriptors carry: none if `limit` has passed or a signal
 /// ended the sleep.
 pub(crate) fn wait<'a>(
     epoll: &OwnedFd,

@@ -26,12 +26,14 @@ const STACK: usize = 256 << 10;
 
 /// A descriptor that waits until a thread of the fd reaper closes it.
 struct Waiting {
-    /// The descriptor to close. It is closed before its charge is released, because fields are dropped in their order.
+    /// The descriptor to close. It is dropped, and so closed, before the field `_charge` is dropped, because a struct's
+    /// fields are dropped in their order.
     _fd: OwnedFd,
     _charge: Box<dyn Send>,
 }
 
-/// The descriptors of one account that wait to be closed, and whether a thread works on them.
+/// The descriptors that one account is charged for and that wait to be closed, and whether a thread of the fd reaper
+/// works on them.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -49,8 +51,8 @@ static CLOSERS: PerProcess<Mutex<Closers>> =
     PerProcess::new(|| Mutex::new(Closers { queues: BTreeMap::new(), threads: 0 }));
 
 impl Closers {
-    /// Adds the descriptor in `waiting` to the queue of `account`. Returns whether the caller must start a thread for
-    /// the queue, which is then counted already.
+    /// Adds the descriptor in `waiting` to the queue of the account with number `account`. Returns whether the caller
+    /// must start a thread for the queue; if so, the thread is already counted as running.
     fn add(&mut self, account: usize, waiting: Waiting) -> bool {
         let queue = self.queues.entry(account).or_default();
         queue.waiting.push_back(waiting);
@@ -62,8 +64,9 @@ impl Closers {
         starts
     }
 
-    /// Returns an account that has waiting descriptors and no thread, and counts a thread for the account, which the
-    /// caller must start. Returns `None` if there is no such account, or if [`MOST_THREADS`] threads run.
+    /// Returns the number of an account that has waiting descriptors and no thread. The caller must start a thread for
+    /// the account; the thread is already counted as running. Returns `None` if there is no such account, or if
+    /// [`MOST_THREADS`] threads run.
     fn without_thread(&mut self) -> Option<usize> {
         if self.threads >= MOST_THREADS {
             return None;
@@ -74,9 +77,10 @@ impl Closers {
         Some(*account)
     }
 
-    /// Returns the descriptor that the calling thread must close next. If another account has waiting descriptors and
-    /// no thread, the thread changes to that account and stores it in `account`; otherwise it stays with its own.
-    /// Returns `None` if nothing is left to close; the thread must then end.
+    /// Returns the descriptor that the calling thread must close next; `account` is the number of the account for which
+    /// the thread works. If another account has waiting descriptors and no thread, the thread changes to that account,
+    /// and this call stores its number in `account`. Returns `None` if the account has nothing left to close; the
+    /// thread must then end, and is no longer counted.
     fn next(&mut self, account: &mut usize) -> Option<Waiting> {
         let others = self.queues.range(*account + 1..).chain(self.queues.range(..*account));
         let waits = others.filter(|(_, queue)| !queue.has_thread).map(|(other, _)| *other).next();
@@ -105,16 +109,17 @@ impl Closers {
     }
 }
 
-/// Makes a thread of the fd reaper close `fd` and then drop `charge`. Returns `false` if a thread was needed and could
-/// not be started: the descriptor waits, and the caller must call [`start_again`] later.
+/// Makes a thread of the fd reaper close `fd` and then drop `charge`. `account` is the number of the account that is
+/// charged for the descriptor. Returns `false` if a new thread was needed and could not be started: the descriptor
+/// waits, and the caller must call [`start_again`] later.
 #[must_use]
 pub(crate) fn close(fd: OwnedFd, account: usize, charge: Box<dyn Send>) -> bool {
     let starts = unpoisoned(CLOSERS.get()).add(account, Waiting { _fd: fd, _charge: charge });
     !starts || start(account)
 }
 
-/// Starts the thread that works on the queue of `account`, for which a thread is counted already. Returns `false` if
-/// the thread could not be started.
+/// Starts the thread that works on the queue of the account with number `account`. The caller has counted the thread as
+/// running already. Returns `false`, and no longer counts the thread, if it could not be started.
 fn start(account: usize) -> bool {
     let started = background::start(c"strait-close", STACK, move || run(account));
     if !started {
@@ -148,18 +153,18 @@ fn run(mut account: usize) {
     }
 }
 
-/// How long [`PacketRemoval::comes_back`] waits for the thread that removes a packet: long enough on a loaded machine
-/// for a thread that has almost nothing to do.
+/// How long [`PacketRemoval::comes_back`] waits for the thread that removes a packet. A thread that has almost nothing
+/// to do needs less, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The removal of one packet from a socket by a thread. The kernel drops the packet's descriptors with it, which may
-/// block the thread. But the kernel copies the packet's bytes before that, so that the removal can be seen while the
-/// thread still blocks.
+/// The removal of one packet from a socket, by a thread of its own. The kernel drops the packet's descriptors together
+/// with the packet, which may block the thread. But the kernel copies the packet's bytes before that. So other threads
+/// can see that the packet is removed while the thread still blocks.
 pub(crate) struct PacketRemoval {
     /// The bytes of the packet once the packet is removed. Before that, the complement of the bytes that the caller has
     /// seen in the packet, so that the two differ.
     bytes: SharedBytes,
-    /// Whether the packet was removed; `None` while the thread is still in the system call.
+    /// Whether the thread has removed the packet; `None` until the system call of the thread has returned.
     over: Mutex<Option<bool>>,
     turn: Condvar,
 }
@@ -187,8 +192,8 @@ impl PacketRemoval {
         }
     }
 
-    /// Waits until the packet is removed, even if the thread still blocks. `shown` are the packet's bytes, as given to
-    /// [`PacketRemoval::begin`]. Returns `false` if the packet could not be removed.
+    /// Waits until the packet is removed, and returns `true` even if the thread still blocks then. `shown` are the
+    /// packet's bytes, as given to [`PacketRemoval::begin`]. Returns `false` if the packet could not be removed.
     pub(crate) fn wait(&self, shown: &[u8]) -> bool {
         /// Time between two looks at the copied bytes: about as long as the removal takes if nothing blocks.
         const MOMENT: Duration = Duration::from_millis(1);
@@ -202,7 +207,8 @@ impl PacketRemoval {
         }
     }
 
-    /// Returns whether the thread has finished the removal, or finishes it within [`TIMEOUT`], for which this waits.
+    /// Waits up to [`TIMEOUT`] until the system call that removes the packet has returned in the thread. Returns
+    /// whether it has.
     pub(crate) fn comes_back(&self) -> bool {
         let over = self.turn.wait_timeout_while(unpoisoned(&self.over), TIMEOUT, |over| over.is_none());
         over.unwrap_or_else(PoisonError::into_inner).0.is_some()

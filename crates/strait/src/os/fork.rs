@@ -16,19 +16,20 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::error::Error;
 use crate::os::memory;
 
-/// Number of a process that is not a forked child of a process with objects of this library.
+/// The number that a process has if it is not a forked child of a process with objects of this library. (These are
+/// numbers of this library, not pids.)
 const FIRST: u32 = 1;
 
-/// The page that the kernel clears in a forked child (null until it is created). The page holds the number of this
-/// process; 0 in a child that has not created an object yet.
+/// The address of the page that holds the number of this process; null until the page is created. The kernel clears the
+/// page in a forked child, so the number is 0 in a child that has not created an object yet.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
 /// The highest number that this process or an ancestor has had. It is raised before the new number is used, so that a
 /// child never has the number of an ancestor.
 static LATEST: AtomicU32 = AtomicU32::new(FIRST);
 
-/// Gives this process a number of its own, unless it has one, and creates the page for it. Must be called before the
-/// process creates its first object.
+/// Gives this process a number of its own (not its pid), unless it has one, and creates the page that holds the number.
+/// Must be called before the process creates its first object of this library.
 ///
 /// # Errors
 /// The errors of the system calls that create the page.
@@ -62,7 +63,8 @@ fn current() -> u32 {
     page().map_or(FIRST, |page| page.load(Ordering::Relaxed))
 }
 
-/// Number of the process in which an object was made. It differs from that of the process's forked children.
+/// The number (not the pid) of the process in which an object was made. Forked children of that process have other
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Born(u32);
 
@@ -74,14 +76,15 @@ impl Born {
         Self(current())
     }
 
-    /// Returns whether the object was made in another process: in an ancestor of the current process, which was forked
-    /// from it.
+    /// Returns whether the object was made in another process than the current one. The other process is then an
+    /// ancestor: the current process has inherited the object by `fork`.
     #[inline]
     pub(crate) fn is_elsewhere(self) -> bool {
         self.0 != current()
     }
 
-    /// Fails with [`Error::Forked`] if the object was made in another process than the current one, an ancestor.
+    /// Fails with [`Error::Forked`] if the object was made in an ancestor of the current process, and not in the
+    /// current process.
     #[inline]
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
@@ -144,7 +147,7 @@ impl<T: Send + Sync> PerProcess<T> {
 mod tests {
     use super::*;
 
-    /// Runs `is_so` in a forked child of this process, and returns the result that it had there.
+    /// Calls `is_so` in a forked child of this process, and returns the result of that call.
     fn holds_in_a_child(is_so: impl FnOnce() -> bool) -> bool {
         let mut status = 0;
         // SAFETY: the child ends without returning; the status is a valid place to write to.

@@ -10,7 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{call, failed};
 use crate::error::Error;
 
-/// Whose threads may sleep on a word: only this process's, or those of all processes.
+/// Says which threads may sleep on a word and wake its sleepers: only this process's threads, or those of all
+/// processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Only threads of this process may sleep on the word.
@@ -42,7 +43,8 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<
 /// The greatest number of words on which a thread can sleep at once.
 pub(crate) const MOST_WORDS: usize = 17;
 
-/// A word on which a thread sleeps, the value that ends no sleep, and whose threads may sleep on the word.
+/// A word on which a thread sleeps, the value at which the thread stays asleep, and which threads may sleep on the
+/// word.
 pub(crate) type Expected<'a> = (&'a AtomicU32, u32, Scope);
 
 /// Sleeps while all the given words, at most [`MOST_WORDS`], have their expected values, for at most `limit`. May
@@ -88,8 +90,8 @@ pub(crate) fn wake_all(word: &AtomicU32, scope: Scope) {
     let _ = call("futex(WAKE)", || futex::wake(word, scope.flags(), i32::MAX as u32));
 }
 
-/// Wakes one thread that sleeps on `word`. Returns `false` if no thread slept there, or if the kernel refused. A
-/// refusal is no error, because a sleeper looks again after a bounded time.
+/// Wakes one thread that sleeps on `word`. Returns `false` if no thread slept there, or if the kernel refused. Callers
+/// need not treat a refusal as an error, because a sleeper looks again after a bounded time.
 pub(crate) fn wake_one(word: &AtomicU32, scope: Scope) -> bool {
     call("futex(WAKE)", || futex::wake(word, scope.flags(), 1)).is_ok_and(|woken| woken > 0)
 }

@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-/// An action of a fuzzer, which this thread runs at the next hook: a place in the library where a peer could act in
-/// between.
+/// An action of a fuzzer. This thread runs the action at a hook: a place in the library where a peer could act in the
+/// middle of a call.
 type Action = Box<dyn FnOnce()>;
 
 thread_local! {
@@ -25,8 +25,8 @@ pub fn no_more_steps() -> bool {
     ACTION.take().is_some()
 }
 
-/// Counts an access of this thread to shared memory, and runs the action that [`at_step`] has set if its access has
-/// come.
+/// Counts an access of this thread to shared memory. If this is the access before which [`at_step`] has set an action,
+/// runs the action.
 #[inline]
 pub(crate) fn step() {
     let left = STEPS_LEFT.get();
@@ -40,8 +40,8 @@ pub(crate) fn step() {
     }
 }
 
-/// Makes the tokens that this thread creates from now on the same in every run: they are computed from the numbers
-/// `from`, `from` + 1 and so on.
+/// Makes the tokens (random numbers that name rings or permit connections) that this thread creates from now on the
+/// same in every run. They are computed from the numbers `from`, `from` + 1 and so on.
 pub fn number_tokens(from: u64) {
     TOKENS.set(Some(from));
 }

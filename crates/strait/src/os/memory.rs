@@ -15,8 +15,8 @@ use crate::error::Error;
 /// The number by which `statfs(2)` names tmpfs, the file system of every memfd without huge pages.
 pub(super) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// How often sealing a memfd against writes is tried again after `EBUSY`. The first attempt failed once in about half a
-/// million times although no writable mapping was left, because the kernel held a page for a moment.
+/// How often sealing a memfd against writes is tried again after `EBUSY`. Without this, sealing failed once in about
+/// half a million times although no writable mapping was left, because the kernel held a page for a moment.
 const SEAL_TRIES: usize = 8;
 
 /// Returns the seals without which an access to a mapping of a file could fault: neither the size nor the seals of the
@@ -50,7 +50,8 @@ pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<()
     }
 }
 
-/// Seals the size of the memfd `fd`, whose contents both sides will write. No further seal can be added.
+/// Seals the size of the memfd `fd`, whose contents both sides will write. Also seals its seals, so that no further
+/// seal can be added.
 pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(fd, size_seals())).named("fcntl(F_ADD_SEALS)")
 }
@@ -156,8 +157,9 @@ pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Resu
     Ok(())
 }
 
-/// Writes `len` bytes of memory, which may change at the same time, to the file `to` in one system call. Returns how
-/// many bytes the file has accepted; fails with [`Error::WouldBlock`] if it accepts none now. Raises no signal.
+/// Writes the `len` bytes of memory from `from` on to the file `to`, in one system call; the memory may change
+/// meanwhile. Returns how many bytes the file has accepted; fails with [`Error::WouldBlock`] if it accepts none now.
+/// Raises no signal.
 ///
 /// # Safety
 /// `len` bytes from `from` on are mapped for reading.
@@ -189,7 +191,7 @@ pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> R
     }
 }
 
-/// The memory that a mapping shows.
+/// The memory that [`map`] maps, and the access that the mapping has.
 pub(crate) enum Source<'a> {
     /// The mapping shows fresh zeroed memory, which no other process can map.
     Anonymous,
@@ -200,7 +202,8 @@ pub(crate) enum Source<'a> {
     Sealed(BorrowedFd<'a>),
 }
 
-/// Maps `len` bytes of `source`, and returns the address of the first. A forked child does not inherit the mapping.
+/// Maps the first `len` bytes of `source`, and returns the address of the first byte. A forked child does not inherit
+/// the mapping.
 pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> {
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
     let map = || {

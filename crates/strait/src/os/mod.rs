@@ -30,8 +30,8 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// Runs `make`, which makes the system call named `_name`. All system calls go through this function, so that a test
-/// can make each of them [fail](crate::os::fault).
+/// Calls `make`, which makes the system call named `_name`, and returns its result. All system calls go through this
+/// function, so that a test can make each of them [fail](crate::os::fault).
 #[inline(always)]
 fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     #[cfg(feature = "fault-points")]

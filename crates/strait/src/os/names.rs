@@ -32,9 +32,10 @@ const BACKLOG: i32 = 4096;
 /// The condition that a directory of names must meet before this process uses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Demand {
-    /// `Private`: the directory belongs to this user, and no other user has any access to it.
+    /// `Private`: the condition that the directory belongs to this user, and that no other user has any access to it.
     Private,
-    /// `Trusted`: the directory is owned by root, this user or `owner`, and no other user can write to it.
+    /// `Trusted`: the condition that the directory belongs to root, to this user or to the user `owner`, and that no
+    /// other user can write to it.
     Trusted {
         /// The uid of the further user that may own the directory.
         owner: u32,
@@ -113,7 +114,8 @@ impl Directory {
     /// The lock is on a file that only the owner of the directory can open, because a process that can open a file can
     /// lock it. Locks of this kind belong to a process, so a child that inherits the open file does not hold the lock.
     fn lock(&self, name: &str) -> Result<Locked<'_>, Error> {
-        /// A mutex for the threads of this process, which the kernel's lock does not keep apart.
+        /// A mutex that a thread of this process holds while it holds the kernel's lock. The kernel's lock excludes
+        /// other processes, but not the other threads of this process.
         static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
         let turn = unpoisoned(TURN.get());
         let name = format!(".{name}.lock");
@@ -231,7 +233,7 @@ impl Directory {
 /// The lock of a listener name in a directory. Dropping this value releases the lock.
 struct Locked<'a> {
     directory: &'a Directory,
-    /// Name of the lock file: the locked name with a dot before it and `.lock` behind it.
+    /// Name of the lock file: the locked listener name with a dot before it and `.lock` behind it.
     name: String,
     _file: OwnedFd,
     _turn: MutexGuard<'static, ()>,
@@ -258,8 +260,8 @@ impl FileId {
     }
 }
 
-/// A file that was found under a name, held open. It stays the same file even if the name is removed or given to
-/// another one.
+/// A file that was found under a listener name, held open. This value keeps referring to that file even if the name is
+/// removed or given to another file.
 pub(crate) struct Found {
     file: OwnedFd,
     stat: Stat,
@@ -275,7 +277,8 @@ impl Found {
         self.stat.st_uid
     }
 
-    /// Returns the time when the file's inode last changed, in whole seconds: for a socket, when it was made.
+    /// Returns the time when the inode of the file that was found last changed, in whole seconds. For a socket, this is
+    /// when the socket was made.
     pub(crate) fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.stat.st_ctime).unwrap_or(0))
     }
@@ -295,8 +298,8 @@ impl Found {
         }
     }
 
-    /// Connects to the listening socket that was found. Blocks until `deadline` while the listener's queue is full.
-    /// Fails with [`Error::NobodyThere`] if no process listens there.
+    /// Connects to the listening socket that was found. While the listener's queue of connections is full, blocks, at
+    /// most until `deadline`. Fails with [`Error::NobodyThere`] if no process listens there.
     pub(crate) fn connect(&self, deadline: Deadline) -> Result<OwnedFd, Error> {
         let flags = if deadline.is_now() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
         let socket = seqpacket(flags)?;

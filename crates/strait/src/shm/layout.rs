@@ -16,7 +16,8 @@
 //! bits 25..30  moving                     bits 53..56  0; the bits above are other parts of the handshake
 //! ```
 
-/// A word of a control block: the lowest bit in a [`Layout`] of the word's offset, and the word's size in bytes.
+/// Describes a word of a ring's control block: the word's size in bytes, and the lowest of the 5 bits in a [`Layout`]
+/// that hold the word's offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     shift: u32,
@@ -48,10 +49,12 @@ const CONTROL: u32 = 50;
 pub(crate) struct Layout(u64);
 
 impl Layout {
-    /// All words of a control block lie within its first 128 bytes; the whole control block has at most 512 bytes.
+    /// All words of a ring's control block are within its first 128 bytes. The whole control block has at most 512
+    /// bytes.
     pub(super) const REACH: usize = 128;
 
-    /// The layout of the first protocol version. It also holds for a peer that announces no layout in the handshake.
+    /// The layout of a ring's control block in the first protocol version. It also holds for a peer that sends no
+    /// layout in the handshake.
     pub(crate) const FIRST: Self = Self::of([0, 4, 8, 16, 20, 24, 64, 72, 80, 88], 128);
 
     const fn of(offsets: [u64; WORDS.len()], control: u64) -> Self {
@@ -64,14 +67,14 @@ impl Layout {
         Self(packed)
     }
 
-    /// Returns the layout as the word that this process sends in the handshake.
+    /// Returns this layout as the number that this process sends in the handshake.
     pub(crate) fn said(self) -> u64 {
         self.0
     }
 
-    /// Returns the layout that a peer sent in the handshake as the word `said`; [`Layout::FIRST`] for 0. Returns `None`
-    /// if a word of the control block would not be aligned or not be inside it, if words would overlap, or if unknown
-    /// bits are set.
+    /// Returns the layout that a peer sent in the handshake as the number `said`; [`Layout::FIRST`] if that is 0.
+    /// Returns `None` if a word of the control block would not be aligned or not be inside the block, if words would
+    /// overlap, or if unknown bits are set.
     pub(crate) fn heard(said: u64) -> Option<Self> {
         if said == 0 {
             return Some(Self::FIRST);

@@ -42,11 +42,11 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// The charge against the peer that sent the memory; `None` if this process made the memory, or the peer was
-    /// charged nothing.
+    /// The charge for the memory and its mapping against the peer that sent the memory. `None` if this process made the
+    /// memory, or the peer was charged nothing.
     charge: Option<Box<Charge>>,
     /// The descriptor of the memory, if it was retained so that this process can send the memory on to another process.
-    /// Only immutable memory has one.
+    /// Only memory that is mapped for reading only has one.
     descriptor: OnceLock<Box<RetainedFd>>,
     born: Born,
 }
@@ -60,16 +60,16 @@ struct RetainedFd {
     _charge: Option<Charge>,
 }
 
-/// Size in bytes up to which, included, memory is copied for another process and not sent on as a descriptor: for less
-/// memory, a descriptor costs more than the copy.
+/// The greatest size in bytes of memory whose contents are copied for another process. Larger memory is sent on as a
+/// descriptor; for less memory, a descriptor costs more than the copy.
 pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 
 /// The permitted sizes in bytes, both bounds included, of the memory that a peer sends for one purpose.
 pub(crate) type Sizes = RangeInclusive<usize>;
 
-/// Checks memory that a peer sent for both sides to write, before it is mapped: that its size is sealed and one of
-/// `sizes`, and that it is writable. Fails with [`Error::BadPeer`] if no correct peer sends such memory; without the
-/// check, `mmap` would fail with an error that looks temporary.
+/// Checks memory that a peer sent for both sides to write: its size must be sealed and one of `sizes`, and the memory
+/// must be writable. Fails with [`Error::BadPeer`] otherwise: no correct peer sends such memory. This comes before the
+/// mapping, because `mmap` would fail with an error that looks temporary.
 fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.writable {
@@ -124,7 +124,7 @@ impl Mapping {
     }
 
     /// Creates zeroed shared memory of `len` bytes, whose size is sealed, and maps it. Returns the mapping, and the
-    /// descriptor with which other processes can map the memory. `name` is for debugging.
+    /// descriptor with which other processes can map the memory. `name` is the memfd's name, for debugging only.
     pub(crate) fn shared(name: &str, len: usize) -> Result<(Arc<Self>, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         memory::seal_size(&fd)?;
@@ -136,7 +136,8 @@ impl Mapping {
     }
 
     /// Creates zeroed memory of `len` bytes and maps it. Returns the mapping and the descriptor. No other process has
-    /// the memory yet, and no seal is set, so the memory can still be filled and then sealed.
+    /// the memory yet, and no seal is set, so the memory can still be filled and then sealed. `name` is the memfd's
+    /// name, for debugging only.
     pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
@@ -155,15 +156,16 @@ impl Mapping {
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory as [`Mapping::received`] does, and charges the peer even if a limit is exceeded. Serves memory of
-    /// which a peer can send only a little.
+    /// Maps memory that a peer sent, as [`Mapping::received`] does, but charges the peer even if that exceeds a limit.
+    /// The caller uses this for memory of which a peer can send only a little.
     pub(crate) fn received_anyway(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, sizes)?;
         let charge = ledger.charge_anyway(checked.amounts());
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory as [`Mapping::received`] does, but for reading only. The memory must also be sealed against writes.
+    /// Maps memory that a peer sent, for reading only, and charges the peer for it. The memory must be a readable memfd
+    /// that is sealed against writes and whose size is one of `sizes`. Fails as [`Mapping::received`] does.
     pub(crate) fn received_immutable(
         fd: BorrowedFd<'_>,
         sizes: Sizes,
@@ -200,8 +202,8 @@ impl Mapping {
         Ok(Arc::new(Self { base, len, writable, charge, descriptor, born }))
     }
 
-    /// Releases the charge against the peer that sent this memory. From now on the memory counts as this program's own;
-    /// it stays mapped.
+    /// Releases the charge against the peer that sent this memory. From now on the memory is charged to no peer; it
+    /// stays mapped.
     pub(crate) fn release_charge(&self) {
         if let Some(charge) = &self.charge {
             charge.release();
@@ -209,8 +211,9 @@ impl Mapping {
     }
 
     /// Retains `fd`, the descriptor of this memory, so that this process can send the memory on. Does so only if the
-    /// memory is immutable and longer than [`WORTH_PASSING_ON`], and if `ledger` and the process have room for one more
-    /// descriptor. Returns `None` if the descriptor is retained now, otherwise the descriptor.
+    /// memory is mapped for reading only and longer than [`WORTH_PASSING_ON`], and if `ledger` (the account of the
+    /// link) and the process have room for one more descriptor. Returns `None` if `fd` is retained now; otherwise
+    /// returns `fd`, also if a descriptor was retained before.
     pub(crate) fn retain_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
         if self.writable || self.len <= WORTH_PASSING_ON {
             return Some(fd);
@@ -228,8 +231,8 @@ impl Mapping {
         self.descriptor.get().map(|retained| retained.fd.as_fd())
     }
 
-    /// Returns whether a payload of the first `len` bytes fills this memory, up to the rest of its last page. If so,
-    /// retaining the memory for the payload retains nothing else.
+    /// Returns whether a payload of the first `len` bytes fills this memory, except for less than a page at its end. If
+    /// so, keeping the memory mapped for the payload keeps nothing else mapped.
     pub(crate) fn fits(&self, len: usize) -> bool {
         len > 0 && len <= self.len && self.len <= len.next_multiple_of(rustix::param::page_size())
     }
@@ -351,8 +354,8 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }
     }
 
-    /// Returns all bytes of this memory, for reading and writing. Only the process that made the memory calls this,
-    /// before any other process has it. Panics if the mapping is read-only.
+    /// Returns all bytes of this memory, for reading and writing. Only the process that made the memory may call this,
+    /// and only before any other process has the memory. Panics if the mapping is read-only.
     pub(crate) fn own_bytes(&mut self) -> &mut [u8] {
         assert!(self.writable);
         // SAFETY: a `&mut self` exists only before the mapping is put into an `Arc` or its descriptor is sent (see
@@ -450,8 +453,8 @@ unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
 }
 
-/// Marks an access to shared memory; must be called right before each. A fuzzer can change the memory at this moment,
-/// in the middle of a call, as a peer could. Does nothing without the feature `fuzzing`.
+/// Marks an access to shared memory; must be called right before each access. A fuzzer can change the memory at this
+/// moment, in the middle of a call, as a peer could. Does nothing without the feature `fuzzing`.
 #[inline]
 fn accessed() {
     #[cfg(feature = "fuzzing")]

@@ -53,15 +53,16 @@ impl PipeMemory {
         usize::try_from(capacity).ok()?.checked_add(BUFFER)?.checked_next_multiple_of(4096)
     }
 
-    /// Creates and maps the zeroed memory of a data pipe with a buffer of `capacity` bytes. `name` is for debugging.
+    /// Creates and maps the zeroed memory of a data pipe with a buffer of `capacity` bytes. `name` is the memfd's name,
+    /// for debugging only.
     pub(crate) fn new(name: &str, capacity: u64) -> Result<Self, Error> {
         let size = Self::size(capacity).ok_or(Error::NoMemory { call: "memory for a data pipe" })?;
         let (mapping, fd) = Mapping::shared(name, size)?;
         Ok(Self { mapping, fd })
     }
 
-    /// Maps this memory a second time, for the other end of the data pipe in this process. The result has a mapping and
-    /// a descriptor of its own.
+    /// Maps this memory a second time, for the other end of the data pipe in this process. The returned value has a
+    /// mapping and a descriptor of its own.
     pub(crate) fn again(&self) -> Result<Self, Error> {
         let fd = crate::os::region::duplicate(self.fd.as_fd())?;
         let mapping = Mapping::received_for(fd.as_fd(), self.mapping.len(), None)?;

@@ -11,8 +11,8 @@ use super::{accessed, copy};
 use crate::error::Error;
 use crate::os::region::{self, How};
 
-/// A mapping of a part of a region's file. A child made by `fork` inherits the mapping, and removing it in one process
-/// does not affect the other.
+/// A mapping of a part of a region's file. A child made by `fork` inherits the mapping. If one of the two processes
+/// removes its mapping, the mapping of the other stays.
 #[derive(Debug)]
 pub(crate) struct RegionMapping {
     /// Address of the first mapped page; dangling if the mapping has no bytes.

@@ -35,8 +35,8 @@ use super::layout::{CPU, CREDIT, DONE, FORWARD, MOVING, QUOTA, SLEEPING, TAKEN, 
 use super::{Layout, Mapping, accessed, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
-/// `TAKEN_BACK`: the value of a lane's word *moving* after the process that made the lane has taken it back, to use its
-/// memory again.
+/// `TAKEN_BACK`: the value of a lane's word *moving* after the process that made the lane has taken the lane back, to
+/// use its memory again.
 const TAKEN_BACK: u32 = 2;
 
 impl Layout {
@@ -102,8 +102,8 @@ impl<'a> LaneMemory<'a> {
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Returns the transfer word of the end for whose move this lane was made. The word holds the transfer state, which
-    /// says how far the move has come.
+    /// Returns the transfer word of this lane. It holds the state of the move (the transfer) of the end for which this
+    /// lane was made.
     pub(crate) fn transfer_word(self) -> &'a AtomicU32 {
         self.word32(0, TRANSFER)
     }
@@ -113,8 +113,8 @@ impl<'a> LaneMemory<'a> {
         self.word32(side, DONE)
     }
 
-    /// Returns the word *moving*: 1 while the process that made this lane moves an end into it, 2 once that process has
-    /// taken the lane back, else 0.
+    /// Returns the lane's word *moving*: 1 while the process that made this lane moves an end into it, 2 once that
+    /// process has taken the lane back to use its memory again, else 0.
     pub(crate) fn moving(self) -> &'a AtomicU32 {
         self.word32(0, MOVING)
     }
@@ -125,14 +125,16 @@ impl<'a> LaneMemory<'a> {
         (0..2).all(|side| self.done(side).load(Ordering::SeqCst) == 1) && self.moving().load(Ordering::SeqCst) == 0
     }
 
-    /// Takes the lane back, so that the caller can use its memory again, if no end uses it. Returns `true` if this call
-    /// has taken the lane: for exactly one of several threads that try at once.
+    /// Takes the lane back, so that the caller can use its memory again. Does so only if both ends are done with the
+    /// lane and no end is being moved into it. Returns whether this call has taken the lane back. If several threads
+    /// try at once, only one of them gets `true`.
     pub(crate) fn take_if_unused(self) -> bool {
         let taken = || self.moving().compare_exchange(0, TAKEN_BACK, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.is_unused() && taken()
     }
 
-    /// Marks the lane as unused by both ends, for a lane that has never been used.
+    /// Marks the lane as unused: both ends are done with it, and no end is being moved into it. For a lane that has
+    /// never been used.
     pub(crate) fn set_unused(self) {
         self.moving().store(0, Ordering::Release);
         for side in 0..2 {
@@ -146,8 +148,8 @@ impl<'a> LaneMemory<'a> {
         self.word32(side, CPU)
     }
 
-    /// Returns the sleep word of the end of side `side` as a producer: 0 while it is awake, else how it sleeps until
-    /// its ring has room.
+    /// Returns the sleep word of the end of side `side` as a producer: 0 while the producer is awake, else how it
+    /// sleeps until the ring that it writes has room.
     pub(crate) fn waiting(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, WAITING)
     }
@@ -172,8 +174,8 @@ pub(crate) struct RingMemory {
     cells: NonNull<u8>,
     count: usize,
     layout: Layout,
-    /// The mappings that `control` and `cells` point into: that of the lane and, once the ring has grown, that of the
-    /// larger cells.
+    /// The mappings that `control` and `cells` point into. The first is that of the lane; the second, once the ring has
+    /// grown, is that of the larger cells.
     _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
 }
 
@@ -211,8 +213,8 @@ impl RingMemory {
         self.word64_behind(word, 0)
     }
 
-    /// Returns the 8-byte word that begins `bytes` bytes behind the start of `word`, which consists of several such
-    /// words: *forward* has two.
+    /// Returns the 8-byte word that begins `bytes` bytes behind the start of `word`. Serves words of the control block
+    /// that consist of two 8-byte words, as *forward* does.
     #[inline]
     fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
         accessed();
@@ -226,8 +228,7 @@ impl RingMemory {
         self.word64(QUOTA)
     }
 
-    /// Returns whether `self` and `other` are the same ring of the same lane, even if one of them is from before the
-    /// ring has grown.
+    /// Returns whether `self` and `other` are the same ring of the same lane. A ring stays the same ring when it grows.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.control == other.control
     }
@@ -237,15 +238,15 @@ impl RingMemory {
         self.word32(DONE)
     }
 
-    /// Writes `name`, the name of the lane in which the producer must continue, into the word *forward*. The consumer
-    /// does this before it freezes the ring.
+    /// Writes `name`, the two numbers that name the lane in which the producer must continue, into the word *forward*
+    /// of this ring. The consumer does this before it freezes the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD).store(name[0], Ordering::Relaxed);
         self.word64_behind(FORWARD, 8).store(name[1], Ordering::Release);
     }
 
-    /// Returns the name of the lane in which the producer must continue, from the word *forward*. The producer calls
-    /// this after it has found the ring frozen.
+    /// Returns the two numbers that name the lane in which the producer must continue, from the word *forward* of this
+    /// ring. The producer calls this after it has found the ring frozen.
     pub(crate) fn forward(&self) -> [u64; 2] {
         [self.word64(FORWARD).load(Ordering::Acquire), self.word64_behind(FORWARD, 8).load(Ordering::Acquire)]
     }
@@ -377,7 +378,7 @@ impl Memory for RingMemory {
     }
 }
 
-/// Returns whether a ring can have `cells` cells: a power of two, and not below the least number.
+/// Returns whether a ring can have `cells` cells: a power of two, and at least [`MIN_CELLS`](crate::ring::MIN_CELLS).
 fn is_count(cells: usize) -> bool {
     cells >= crate::ring::MIN_CELLS && cells.is_power_of_two()
 }

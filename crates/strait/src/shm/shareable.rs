@@ -9,8 +9,8 @@ use super::Mapping;
 /// programs that read or write it in place.
 pub(crate) const PAYLOAD: usize = 4096;
 
-/// Memory that this process can give to the other side of a channel: its mapping, and a descriptor if that side is in
-/// another process.
+/// Memory that this process can give to the other side of a channel: its mapping, and a descriptor if the other side is
+/// in another process.
 #[derive(Debug)]
 pub(crate) struct Shareable {
     pub(crate) mapping: Arc<Mapping>,

@@ -40,11 +40,12 @@ mod on {
 
     use crate::os::fault::actions as sys;
 
-    /// Name of the environment variable with the plan of this process (at which fault point what shall happen), if
-    /// [`follow`] is not called.
+    /// Name of the environment variable from which this process reads its plan (at which fault point what shall happen)
+    /// at its first fault point. A plan given to [`follow`] before makes it unread.
     const VARIABLE: &str = "STRAIT_FAULT";
 
-    /// Whether fault points have an effect in this process: [`ON`], [`OFF`] or [`UNKNOWN`].
+    /// Whether fault points have an effect in this process: [`ON`], [`OFF`], or [`UNKNOWN`] until the environment
+    /// variable is read.
     static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
     /// `UNKNOWN`: the value of `STATE` while the environment variable was not read yet.
     const UNKNOWN: u8 = 0;
@@ -64,9 +65,10 @@ mod on {
         plan: Option<Plan>,
         /// How often the process has reached each fault point since it got its plan or began to record.
         seen: BTreeMap<&'static str, u32>,
-        /// The fault points that the process has reached without a plan, in order.
+        /// The fault points and system calls that the process has reached while it had no plan, in order, by name.
         trace: Vec<&'static str>,
-        /// Whether the process has reached the fault point of its plan.
+        /// Whether the process has reached the fault point of its plan as often as the plan says, so that the plan's
+        /// action was begun.
         past: bool,
         /// When the plan began to starve the process of descriptors; `None` while the process is not starved.
         starving: Option<Instant>,
@@ -140,8 +142,8 @@ mod on {
         (parts.next().is_none()).then_some(Plan { action, point, nth })
     }
 
-    /// Makes this process follow `plan` from now on: a text such as `kill:NAME:2` for the second time at the fault
-    /// point NAME. Returns `false`, and changes nothing, if `plan` is not valid.
+    /// Makes this process follow `plan` from now on. For example, `kill:NAME:2` kills the process when it reaches the
+    /// fault point NAME for the second time. Returns `false`, and changes nothing, if `plan` is not valid.
     pub fn follow(plan: &str) -> bool {
         let Some(plan) = parse(plan) else { return false };
         *course() = Course { plan: Some(plan), seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None };
@@ -162,17 +164,19 @@ mod on {
         STATE.store(ON, Ordering::Relaxed);
     }
 
-    /// Returns the fault points that this process has reached since [`record`] was called, in order.
+    /// Returns the names of the fault points and system calls that this process has reached since [`record`] was
+    /// called, in order.
     pub fn trace() -> Vec<&'static str> {
         course().trace.clone()
     }
 
-    /// Returns whether this process has reached the fault point of its plan.
+    /// Returns whether this process has reached the fault point of its plan as often as the plan says, so that the
+    /// plan's action was begun.
     pub fn is_past() -> bool {
         course().past
     }
 
-    /// Ends a starvation: this process can open as many descriptors as its hard limit permits.
+    /// Ends a starvation of descriptors that a plan has begun: sets this process's descriptor limit to its hard limit.
     pub fn feed() {
         sys::feed();
     }
@@ -186,8 +190,8 @@ mod on {
         }
     }
 
-    /// Returns the error with which the plan makes the system call named `call` fail now; `None` if the caller must
-    /// make the call.
+    /// Counts the system call named `call`, and returns the error with which the plan makes it fail now. Returns `None`
+    /// if the plan says nothing about this call; the caller must then make the call.
     #[inline]
     pub(crate) fn refusal(call: &'static str) -> Option<Errno> {
         if STATE.load(Ordering::Relaxed) == OFF { None } else { reached(call) }

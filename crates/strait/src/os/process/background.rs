@@ -11,7 +11,7 @@ use std::ptr;
 
 use super::signals::Blocked;
 
-/// The parts that a new thread needs to begin: its name and its closure.
+/// The name and the closure of a new thread, which the thread gets when it begins.
 struct Thread {
     name: &'static CStr,
     run: Box<dyn FnOnce() + Send>,

@@ -37,8 +37,8 @@ pub(crate) fn has_ended(process: BorrowedFd<'_>) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pid: u32,
-    /// Inode number of the process's pidfd, which no other process ever has; `None` if the kernel has no such inode
-    /// numbers. If it is `None`, any process with this number counts as the same.
+    /// Inode number of the process's pidfd, which no other process ever has. `None` if the kernel has no such inode
+    /// numbers; then any process with the same pid counts as the same process.
     inode: Option<u64>,
 }
 

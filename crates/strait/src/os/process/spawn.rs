@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fd::BorrowedFd;
 
-/// A descriptor that the next child process of a command inherits. Dropping this value ends that: a later child does
-/// not inherit it.
+/// A descriptor that the next child process of a command inherits. Once this value is dropped, later children of the
+/// command do not inherit the descriptor.
 ///
-/// The hook stays in the command for good, so it reads the descriptor's number from here: when the command starts
-/// another child, the number may belong to another file.
+/// The command keeps for good the function that it runs in each new child. So that function reads the descriptor's
+/// number from this value: by the time of another child, the number may belong to another file.
 #[derive(Debug)]
 pub(crate) struct Inherited(Arc<AtomicI32>);
 
@@ -22,7 +22,7 @@ const NONE: RawFd = -1;
 impl Inherited {
     /// Makes the next child process that `command` starts inherit `fd`, under the number that it has in this process.
     ///
-    /// Only the child's copy loses its close-on-exec flag. So a process that another thread starts at the same time
+    /// The close-on-exec flag is cleared in the child only. So a process that another thread starts at the same time
     /// does not get the descriptor.
     pub(crate) fn by(command: &mut Command, fd: &OwnedFd) -> Self {
         let number = Arc::new(AtomicI32::new(fd.as_raw_fd()));

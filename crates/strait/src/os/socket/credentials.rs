@@ -81,7 +81,7 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The sender of a packet, as far as the kernel names it.
+/// The sender of a packet: the process that the kernel names in the packet's credentials, or unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Known(Peer),

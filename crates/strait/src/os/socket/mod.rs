@@ -104,8 +104,8 @@ pub(crate) enum ReceivedPacket {
         /// Whether the kernel has left out descriptors of the packet: the caller gave no room for them, or this process
         /// had none free.
         descriptors_lost: bool,
-        /// Whether a control message came with the packet for which this library does not ask the kernel. A process
-        /// with a copy of the socket must have asked for it.
+        /// Whether the packet came with a control message for which this library does not ask the kernel. If so, a
+        /// process with a copy of the socket must have asked for it.
         has_more: bool,
     },
     /// No packet is in the socket's queue now.
@@ -115,9 +115,9 @@ pub(crate) enum ReceivedPacket {
 }
 
 /// Looks at the next packet without blocking, and leaves the packet in the socket. Copies its bytes to `buffer`, and
-/// appends its descriptors to `descriptors`: at most `most` of them, which is 0, 1 or [`SCM_MAX_FD`]. The others do not
-/// become open in this process. So a packet whose descriptors find no room here is not lost. [`take`] then removes the
-/// packet.
+/// appends its descriptors to `descriptors`: at most `most` of them, which is 0, 1 or [`SCM_MAX_FD`]. Its other
+/// descriptors do not become open in this process. If this process has too few free descriptors, the packet is not
+/// lost: it is still in the socket. [`take`] removes the packet.
 ///
 /// There is no other way to know that all descriptors fit: a descriptor that was free a moment ago may be used by
 /// another thread by now.
@@ -150,11 +150,12 @@ pub(crate) fn look(
 
 /// The result of receiving a packet without its descriptors.
 pub(crate) enum Bare {
-    /// A packet was received. The number is its length in bytes; the buffer holds as many of them as fit.
+    /// A packet was received. The number is the length of the whole packet in bytes. If the packet is longer than the
+    /// buffer, the rest of its bytes is lost.
     Packet(usize),
     /// No packet is in the socket's queue now.
     Empty,
-    /// The peer has closed the socket, or sent an empty packet, or the socket has failed.
+    /// The socket is of no use any more: the peer has closed it or sent an empty packet, or the socket has failed.
     HungUp,
 }
 
@@ -175,8 +176,8 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
 }
 
 /// Removes the packet at the head of a socket's queue, without its descriptors, and copies its bytes into `buffer`.
-/// Returns the packet's length in bytes, which may exceed that of `buffer`. The caller must have looked at the packet
-/// before. So an error can only mean that the socket has ended: otherwise the packet would still be there.
+/// Returns the length of the whole packet in bytes, which may exceed that of `buffer`. The caller must have looked at
+/// the packet before, so the packet must be there. Fails only with [`Error::PeerClosed`]: the socket has ended.
 pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut tries = 0;
     loop {
@@ -189,13 +190,13 @@ pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, E
     }
 }
 
-/// Numbers of the socket options that make the kernel add control messages for which no link asks: a pidfd of the
-/// sender's process, its security context, times. (`SO_PASSPIDFD` is option 76, from Linux 6.5.)
+/// Numbers of the socket options that make the kernel add further control messages to a packet: a pidfd of the sender's
+/// process, its security context, times. No link asks for these. (`SO_PASSPIDFD` is option 76, from Linux 6.5.)
 const MORE_BESIDE: [libc::c_int; 4] = [76, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
 
-/// Resets the options of the socket with which its maker may have changed what the kernel shows: the control messages
-/// that come with a packet, and where in the queue a look begins. If an option is unknown to the kernel or cannot be
-/// reset, a later packet with an unexpected control message reveals this.
+/// Resets the socket options by which the process that made the socket may have changed what this process sees: the
+/// control messages that come with a packet, and where in the queue a look begins. If an option is unknown to the
+/// kernel or cannot be reset, a later packet with an unexpected control message reveals this.
 pub(crate) fn receive_plainly(socket: BorrowedFd<'_>) {
     for option in MORE_BESIDE {
         let _ = set_option(socket, option, 0);
@@ -226,14 +227,14 @@ pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
-/// Returns whether this process can open one more descriptor; tries so by duplicating `any`. A hint only: another
-/// thread may use the free descriptor at once.
+/// Returns whether this process can open one more descriptor, by duplicating `any` and closing the copy. A hint only:
+/// another thread may use the free descriptor at once.
 pub(crate) fn is_descriptor_free(any: BorrowedFd<'_>) -> bool {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0)).is_ok()
 }
 
-/// Makes the peer's sends fail from now on. Returns whether every packet that the peer had sent was received; returns
-/// `false` also if this cannot be found out.
+/// Makes the peer's sends fail from now on. Returns whether no packet is left in this socket's queue; returns `false`
+/// also if this cannot be found out.
 pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     stop_receiving(socket);
     // A packet without bytes would look like the end. With this option it has a control message, which finds no room.
@@ -401,9 +402,9 @@ fn timespec(d: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() }
 }
 
-/// Reads one line from `fd` and appends it to `line` without its line feed; reads no byte behind the line. Blocks until
-/// `deadline`. Fails with [`Error::NoInvitation`] if the input ends before the line does, or if the line has more than
-/// `most` bytes.
+/// Reads one line from `fd` and appends it to `line` without its line feed; reads no byte behind the line. Blocks at
+/// most until `deadline`. Fails with [`Error::NoInvitation`] if the input ends before the line does, or if the line has
+/// more than `most` bytes.
 pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, deadline: Deadline) -> Result<(), Error> {
     let mut byte = [0];
     loop {

@@ -25,19 +25,21 @@ pub(super) enum Looked {
     HungUp,
 }
 
-/// The properties of the packet at the head of a socket's queue, as a look has shown them. The packet stays there.
+/// The properties of the packet at the head of a socket's queue, as a look has shown them. The look leaves the packet
+/// there.
 pub(super) struct Head {
     /// Number of the packet's bytes that were copied to the caller's buffer; 0 if the packet has no bytes.
     pub(in crate::os) len: usize,
     /// Whether the packet is larger than the buffer, so that not all of its bytes were copied.
     pub(in crate::os) truncated: bool,
-    /// Whether some control messages of the packet, or descriptors in them, found no room.
+    /// Whether some control messages of the packet, or descriptors in them, did not fit into the caller's buffer for
+    /// them, or this process had no free descriptors for them.
     pub(super) control_truncated: bool,
     /// The descriptors of the packet that the kernel has opened in this process.
     pub(in crate::os) descriptors: Vec<OwnedFd>,
     /// The credentials of the packet's sender; `None` if the kernel has attached none.
     pub(in crate::os) sender: Option<libc::ucred>,
-    /// Whether a control message came with the packet for which this library never asks the kernel.
+    /// Whether the packet came with a control message for which this library never asks the kernel.
     pub(super) has_more: bool,
 }
 
