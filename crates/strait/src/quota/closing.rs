@@ -14,21 +14,22 @@ use crate::os::fd_reaper::{self, PacketRemoval};
 use crate::os::fork::Born;
 use crate::os::{close, socket};
 
-/// Closes a descriptor that came from the peer `payer`, without blocking. If closing the descriptor might block, a
-/// thread closes it; until then, it is charged to the peer.
+/// Closes the descriptor `fd`, which came from the peer that `payer` stands for, without blocking. If closing the
+/// descriptor might block, a thread of the library closes it; until then, the descriptor is charged to the peer.
 pub(crate) fn close(fd: OwnedFd, payer: &Payer) {
     if !close::is_harmless(fd.as_fd()) {
         close_elsewhere(fd, payer);
     }
 }
 
-/// Closes a descriptor that came from a process without an account, without blocking. No peer is charged for it.
+/// Closes the descriptor `fd`, which came from a process without an account, without blocking. No peer is charged for
+/// the descriptor.
 pub(crate) fn close_nobodys(fd: OwnedFd) {
     close(fd, &Payer::default());
 }
 
-/// Makes a thread close a descriptor that came from the peer `payer`, whether or not closing might block. Until it is
-/// closed, the descriptor is charged to the peer.
+/// Makes a thread of the library close the descriptor `fd`, also if closing cannot block. Until the descriptor is
+/// closed, it is charged to the peer that `payer` stands for.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     if !fd_reaper::close(fd, payer.number(), Box::new(payer.charge_pending_close())) {
         deferred::try_later("closing", start_again);
@@ -41,8 +42,9 @@ fn start_again() {
     }
 }
 
-/// A socket to a process that was not accepted yet. If unread packets may be in the socket when this value is dropped,
-/// a thread closes the socket, because closing may then block.
+/// A socket to a process that the listener has not accepted yet. If unread packets may be in the socket when this value
+/// is dropped, a thread of the library closes the socket: closing it may block, since descriptors in the packets are
+/// closed too.
 pub(crate) struct Unread {
     socket: Option<OwnedFd>,
     born: Born,
@@ -75,13 +77,14 @@ impl Drop for Unread {
     }
 }
 
-/// Removes the packet at the head of a socket's queue, whose descriptors were not opened in this process. `shown` are
-/// the packet's bytes, which the caller has seen without removing the packet. A thread removes it, because dropping the
-/// descriptors can take long; each peer has one such thread at a time.
+/// Removes the packet at the head of the queue of `socket`, without opening the packet's descriptors in this process.
+/// `shown` are the packet's bytes, which the caller has read without removing the packet. A thread of the library
+/// removes the packet, because dropping its descriptors can take long, and this call waits for that thread. Each peer
+/// has at most one such thread at a time.
 ///
 /// # Errors
-/// [`Error::BadPeer`] if the thread for the peer's previous such packet still blocks; [`Error::PeerClosed`] if the
-/// packet could not be removed; [`Error::System`] if no thread could be started.
+/// [`Error::BadPeer`] if the thread that removes an earlier packet of this peer still blocks; [`Error::PeerClosed`] if
+/// the packet could not be removed; [`Error::System`] if no thread could be started.
 pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) -> Result<(), Error> {
     // A link has a peer that is charged; without one there is no such link.
     let Some(mut last) = payer.taking() else { return Err(Error::PeerClosed) };

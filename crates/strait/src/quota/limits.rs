@@ -6,7 +6,7 @@ use super::KINDS;
 use crate::error::Resource;
 
 impl Resource {
-    /// The resources that have limits, in the order of their indices.
+    /// All kinds of resources that have limits, in the order of their indices in the arrays of amounts and limits.
     pub const ALL: [Self; KINDS] = [
         Self::Memory,
         Self::Mappings,
@@ -35,9 +35,9 @@ impl Resource {
 /// | [`Resource::QueuedMessages`] | 1,048,576 | 4,194,304 |
 /// | [`Resource::Regions`] | 64 GiB | 256 GiB |
 ///
-/// Of what the user's limit leaves, a process may have at most one part in *n* + 1, if *n* processes of this user are
-/// connected. So they always leave something for the next process, and a single process gets half. The kernel
-/// identifies the users. Peers that it does not identify count as one user.
+/// While *n* processes of a user are connected, each may have at most 1/(*n* + 1) of the amount that the other
+/// processes leave of the user's limit. So they always leave something for the next process, and a single process gets
+/// half. The kernel identifies the users. Peers that the kernel does not identify count as one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub(super) peer: [u64; KINDS],
@@ -49,8 +49,9 @@ const DEFAULT: Limits = Limits {
     user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20, 256 << 30],
 };
 
-/// The limits of this process that apply now: for one peer process, and for all processes of one user. Each is an
-/// atomic, not guarded by a lock: in a forked child, a thread of the parent could hold a lock for ever.
+/// The limits that apply in this process now: first those for one peer process, then those for all processes of one
+/// user. The limits are atomics and not behind a lock: in a forked child, a lock could be held for ever by a thread
+/// that only the parent has.
 static LIMITS: [[AtomicU64; KINDS]; 2] = [atomic(DEFAULT.peer), atomic(DEFAULT.user)];
 
 const fn atomic(limits: [u64; KINDS]) -> [AtomicU64; KINDS] {

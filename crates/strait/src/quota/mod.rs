@@ -41,8 +41,8 @@ use crate::sync::unpoisoned;
 /// The greatest number of handles that one message can carry: 64. No option can raise it.
 pub const MAX_HANDLES: usize = 64;
 
-/// The greatest number of descriptors that one end may have in flight by default. The kernel counts descriptors in
-/// flight for the user, and a peer that does not receive must not use them all up.
+/// The greatest number of descriptors that one end may have in flight by default. The kernel limits the descriptors in
+/// flight of each user. A peer that does not receive must not make this process use up that limit.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
 /// The greatest number of descriptors that all ends of one link together may have in flight (4,096), if `RLIMIT_NOFILE`
@@ -52,11 +52,11 @@ pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 /// Number of kinds of resources that have limits.
 const KINDS: usize = 7;
 
-/// The uid that stands for peers whom the kernel does not identify. The kernel also shows it for users that this user
-/// namespace does not map.
+/// The uid 65534, which stands for peers that the kernel does not identify. The kernel also shows this uid for users
+/// that this user namespace does not map.
 const NOBODY: u32 = 65534;
 
-/// An amount for each kind of resource, in the unit of that resource (bytes, or a count).
+/// One amount for each kind of resource, in the unit of that resource: bytes, or a number of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts([u64; KINDS]);
 
@@ -91,7 +91,7 @@ struct User {
 #[derive(Default)]
 struct OfUser {
     held: [u64; KINDS],
-    /// Number of accounts of this user's peer processes; each account is for one process.
+    /// Number of accounts that this process has for peer processes of this user; each account is for one process.
     processes: u64,
 }
 
@@ -100,15 +100,15 @@ pub(crate) struct Account {
     born: Born,
     peer: Option<Peer>,
     user: Arc<User>,
-    /// The amounts that this process holds for the peer process. Written only while the lock of the user's state is
-    /// held.
+    /// The amounts of the resources that this process holds for the peer process, by index of the resource. Written
+    /// only while the lock of the user's state is held.
     held: [AtomicU64; KINDS],
     reached: [AtomicU64; KINDS],
-    /// Number of idle wake-ups that the peer has caused. The field `pauses` counts how many of these were over its
-    /// budget.
+    /// Number of idle wake-ups (after which there was nothing to do) that the peer has caused. The field `pauses`
+    /// counts how many of these were over the peer's budget, so that the peer was throttled.
     idle_wake_ups: AtomicU64,
     pauses: AtomicU64,
-    /// Number of descriptors that the peer sent and that still wait to be closed.
+    /// Number of descriptors that the peer sent and that a thread of the library has still to close.
     pending_close: AtomicU64,
     /// The last packet that a thread had to remove from a socket for this peer; `None` if there was none.
     taking: Mutex<Option<Arc<PacketRemoval>>>,
@@ -122,10 +122,10 @@ impl fmt::Debug for Account {
     }
 }
 
-/// All accounts of this process: by user, and by peer process.
+/// All accounts that this process has, in two tables: the users by uid, and the accounts by peer process.
 struct Accounts {
     users: BTreeMap<Option<u32>, Weak<User>>,
-    /// The accounts by number (pid) and uid of the peer process.
+    /// The accounts, keyed by the pid and the uid of the peer process.
     processes: BTreeMap<(u32, u32), Weak<Account>>,
 }
 
@@ -169,8 +169,8 @@ impl Account {
         account
     }
 
-    /// Charges `amounts` to this account, all or nothing. If `anyway` is set, charges them even if a limit is exceeded.
-    /// Otherwise the error is the resource whose limit would be exceeded.
+    /// Charges all of `amounts` to this account. If a limit in `limits`, of the process or of its user, would be
+    /// exceeded, counts that. Then fails with the resource of that limit and charges nothing, unless `anyway` is true.
     fn charge(&self, amounts: &Amounts, limits: &Limits, anyway: bool) -> Result<(), Resource> {
         let mut user = unpoisoned(&self.user.state);
         for (resource, amount) in amounts.each() {
@@ -218,7 +218,8 @@ impl Drop for Account {
     }
 }
 
-/// The ledger of a link: everything that this process holds because of the link is charged to it.
+/// The ledger of a link: it counts what this process holds for the peer because of that link, and passes each charge on
+/// to the account of the peer process.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// The greatest number of bytes of the peer's memory that may be mapped because of this link. `None` for a link
@@ -232,8 +233,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Creates the ledger of a link because of which at most `memory` bytes of the peer's memory may be mapped; with
-    /// `None`, the link charges nothing.
+    /// Creates the ledger of a link. At most `memory` bytes of the peer's memory may be mapped because of this link; if
+    /// `memory` is `None`, the link charges nothing.
     pub(crate) fn new(memory: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             memory: memory.map(|bytes| bytes as u64),
@@ -249,26 +250,27 @@ impl Ledger {
         self.memory.map(|bytes| bytes as usize)
     }
 
-    /// Records that the link leads to the process `peer`, as the kernel identifies it: charges go to its account. Does
-    /// nothing if the link has an account already.
+    /// Records that the process `peer`, as the kernel identifies it, is at the other end of the link: from now on
+    /// charges go to the account of that process. Does nothing if the ledger has an account already.
     pub(crate) fn belongs_to(&self, peer: Peer) {
         self.account.get_or_init(|| Account::open(Some(peer)));
     }
 
-    /// Records that another peer has introduced the two processes of the link, and that `charge`, the charge for the
-    /// link itself, goes to that peer.
+    /// Records that another peer has introduced the two processes of the link to each other. `charge` is the charge
+    /// against that peer for the link's own descriptor; the ledger keeps that charge. With `None`, the link counts as
+    /// introduced, and no charge is kept.
     pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
         let _ = self.introduced.set(charge.map_or_else(Held::nothing, Charge::into_held));
     }
 
-    /// Returns the peer that introduced the two processes of the link and is charged for the link itself; `None` if no
-    /// peer did.
+    /// Returns the account of the peer that introduced the two processes of the link to each other, which is charged
+    /// for the link's own descriptor. `None` if no peer introduced them; an empty payer if no charge was kept.
     pub(crate) fn introducer(&self) -> Option<Payer> {
         self.introduced.get().map(|held| held.payer.clone())
     }
 
-    /// Returns the account of the link's peer, for charges that do not depend on this link; an empty payer if the link
-    /// charges nothing.
+    /// Returns the account of the link's peer, for charges that outlive this link; an empty payer if the link charges
+    /// nothing.
     pub(crate) fn payer(&self) -> Payer {
         Payer(self.memory.map(|_| self.account().clone()))
     }
@@ -286,15 +288,15 @@ impl Ledger {
         self.charge_up_to(amounts, &limits(), false)
     }
 
-    /// Charges the link's peer with `amounts`, even if a limit is exceeded. Serves resources of which a peer can cause
-    /// only a little. Returns the charge; `None` if this link charges nothing.
+    /// Charges the link's peer with `amounts`, even if a limit is exceeded. Only for resources of which a peer can make
+    /// this process hold a small, bounded amount. Returns the charge; `None` if this link charges nothing.
     pub(crate) fn charge_anyway(self: &Arc<Self>, amounts: Amounts) -> Option<Charge> {
         self.charge_up_to(amounts, &limits(), true).ok().flatten()
     }
 
     /// Charges the link's peer with the descriptors `fds`, which have just arrived. While this process has few free
-    /// descriptors left, the peer may have only as many as one message can carry. Returns the charge; `None` if this
-    /// link charges nothing.
+    /// descriptors, the limit for the peer is the number of descriptors that one message can carry. Returns the charge;
+    /// `None` if this link charges nothing.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; [`Error::BadPeer`] if, in addition, more descriptors of the peer wait to be closed than
@@ -314,13 +316,15 @@ impl Ledger {
         charged
     }
 
-    /// Returns whether more descriptors of the link's peer wait to be closed than one message can carry.
+    /// Returns whether more descriptors of the link's peer wait to be closed by a thread of the library than one
+    /// message can carry ([`MAX_HANDLES`]).
     fn is_behind_with_closing(&self) -> bool {
         self.account.get().is_some_and(|account| account.pending_close.load(Ordering::Relaxed) > MAX_HANDLES as u64)
     }
 
-    /// Charges the link's peer with `fd`, a descriptor that this process could do without. Fails with
-    /// [`Error::LimitReached`] if a limit forbids the charge, and also while the process has few free descriptors left.
+    /// Charges the link's peer with `fd`, a descriptor that this process could do without. Returns the charge; `None`
+    /// if this link charges nothing. Fails with [`Error::LimitReached`] if a limit forbids the charge, or if this
+    /// process has few free descriptors.
     pub(crate) fn charge_spare_descriptor(self: &Arc<Self>, fd: &impl AsRawFd) -> Result<Option<Charge>, Error> {
         if few_are_left(std::slice::from_ref(fd)).is_some() {
             return Err(Error::LimitReached(Resource::Descriptors));
@@ -367,14 +371,14 @@ impl Ledger {
         }
     }
 
-    /// Returns a ledger that charges nothing, for what this process sent to itself and for peers that are no longer
-    /// known.
+    /// Returns a ledger that charges nothing: for objects that this process sent to itself, and for peers that this
+    /// process no longer knows.
     pub(crate) fn nobodys() -> Arc<Self> {
         Self::new(None)
     }
 
-    /// Counts an idle wake-up by the link's peer. `too_often` says whether it was over the peer's budget, so that the
-    /// peer is throttled.
+    /// Counts an idle wake-up (after which there was nothing to do) by the link's peer. `too_often` says whether the
+    /// wake-up was over the peer's budget, so that the peer is throttled.
     pub(crate) fn count_idle_wake_up(&self, too_often: bool) {
         if let Some(account) = self.account.get() {
             account.idle_wake_ups.fetch_add(1, Ordering::Relaxed);
@@ -388,8 +392,9 @@ impl Ledger {
     }
 }
 
-/// Returns the descriptor limit of this process if few descriptors are left: one of `fds`, the newest ones, has a
-/// number in the last quarter below the limit. Otherwise returns `None`.
+/// Returns the descriptor limit of this process (`RLIMIT_NOFILE`) if few descriptors are free, otherwise `None`. Few
+/// are free if one of `fds`, the newest descriptors, has a number of at least three quarters of the limit: the kernel
+/// gives out the lowest free number.
 fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     // The kernel gives out the lowest free number, so a high number means that most numbers are in use.
     let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
@@ -397,7 +402,8 @@ fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     (highest >= few_of(most)).then_some(most)
 }
 
-/// Returns whether few descriptors are left now, so that peers may have fewer here than usual. Opens one to find out.
+/// Returns whether this process has few free descriptors now, so that peers may have fewer descriptors here than usual.
+/// Opens a descriptor to find out, and closes it.
 pub(crate) fn has_few_descriptors() -> bool {
     match epoll::wake_fd() {
         Ok(newest) => few_are_left(&[newest]).is_some(),
@@ -405,16 +411,19 @@ pub(crate) fn has_few_descriptors() -> bool {
     }
 }
 
-/// Returns the lowest descriptor number at which few descriptors are left: three quarters of the limit `most`.
+/// Returns the lowest descriptor number from which on this process counts as having few free descriptors: three
+/// quarters of the descriptor limit `most`.
 fn few_of(most: u64) -> u64 {
     most - most / 4
 }
 
 /// Returns the descriptor limit of this process (`RLIMIT_NOFILE`). Asking the kernel costs a tenth of a message with a
-/// descriptor. So the last answer is used for up to 16 arrivals of descriptors, unless `number` is in the last quarter
-/// below that answer. So a lowered limit is noticed a few arrivals late, and a raised one at once where it matters.
+/// descriptor. So the kernel is asked at every 16th call only, or if `number`, that of the newest descriptor, is at
+/// least three quarters of the last answer. A lowered limit is noticed up to 16 calls late; a raised limit at once when
+/// few descriptors seem free.
 fn descriptor_limit(number: u64) -> u64 {
-    /// Number of arrivals of descriptors after which the kernel is asked for the limit again.
+    /// Number of calls after which the kernel is asked for the descriptor limit again; each call is an arrival of
+    /// descriptors.
     const LASTS: u64 = 16;
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     static ARRIVALS: AtomicU64 = AtomicU64::new(0);
@@ -428,7 +437,8 @@ fn descriptor_limit(number: u64) -> u64 {
     most
 }
 
-/// A charge against the peer of a link. Dropping this value releases the charge.
+/// A charge, through the ledger of a link, against the peer of that link: an amount of each resource. Dropping this
+/// value releases the charge.
 #[derive(Debug)]
 pub(crate) struct Charge {
     ledger: Arc<Ledger>,
@@ -442,8 +452,9 @@ impl Charge {
         &self.ledger
     }
 
-    /// Converts this charge into one against the peer process that does not depend on the link. The charge must not
-    /// contain memory, which is counted for the link.
+    /// Converts this charge into a charge against the peer process that can outlive the link. If this charge was
+    /// released before, the result charges nothing. This charge must not contain memory, which the ledger of the link
+    /// counts.
     fn into_held(self) -> Held {
         debug_assert!(self.amounts.0[Resource::Memory.index()] == 0, "that counts for the link");
         let payer = self.ledger.payer();
@@ -458,14 +469,16 @@ impl Charge {
         }
     }
 
-    /// Adds the charge `other` to this one. Both must belong to the same link and must not be released.
+    /// Adds the amounts of the charge `other` to this charge, which from now on releases them. Both charges must belong
+    /// to the same link and must not be released yet.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.ledger, &other.ledger), "of the same link");
         let amounts = std::mem::take(&mut other.amounts);
         self.amounts.0.iter_mut().zip(amounts.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Splits off a part of this charge and returns it: `amounts`, or of each resource as much as this charge contains.
+    /// Takes `amounts` out of this charge and returns them as a charge of its own. Of a resource of which this charge
+    /// contains less, takes all.
     pub(crate) fn split(&mut self, amounts: Amounts) -> Self {
         let mut part = Amounts::default();
         for ((mine, part), wanted) in self.amounts.0.iter_mut().zip(&mut part.0).zip(amounts.0) {
@@ -476,8 +489,8 @@ impl Charge {
     }
 }
 
-/// The account of the peer process that is charged for something, independent of any link; empty if no peer is charged,
-/// because this process sent it to itself.
+/// The account of the peer process that is charged for an object, independent of any link. The field is `None` if no
+/// peer is charged, for example because this process sent the object to itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Payer(Option<Arc<Account>>);
 
@@ -487,12 +500,14 @@ impl Payer {
         self.0.as_ref().filter(|account| !account.born.is_elsewhere())
     }
 
-    /// Returns a number that identifies the account as long as the account exists; 0 if no peer is charged.
+    /// Returns a number that identifies the account as long as the account exists; 0 if no peer is charged, or in a
+    /// forked child of the process that opened the account.
     pub(crate) fn number(&self) -> usize {
         self.account().map_or(0, |account| Arc::as_ptr(account).addr())
     }
 
-    /// Charges the peer with one descriptor that waits to be closed, even if a limit is exceeded. Returns the charge.
+    /// Charges the peer with one descriptor that waits to be closed, even if a limit is exceeded. Returns the charge,
+    /// which charges nothing if this payer is empty.
     pub(crate) fn charge_pending_close(&self) -> PendingClose {
         let amounts = Amounts::of(Resource::Descriptors, 1);
         let Some(account) = self.account() else { return PendingClose(Held::nothing()) };
@@ -501,14 +516,15 @@ impl Payer {
         PendingClose(Held { payer: self.clone(), amounts })
     }
 
-    /// Locks the record of the last packet that a thread had to remove from a socket for this peer, and returns it.
-    /// Returns `None` if no peer is charged.
+    /// Locks the account's field `taking`, which refers to the last packet that a thread had to remove from a socket
+    /// for this peer, and returns the guard. Returns `None` if no peer is charged.
     pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<PacketRemoval>>>> {
         self.account().map(|account| unpoisoned(&account.taking))
     }
 }
 
-/// A charge against a peer process that does not depend on a link. Dropping this value releases the charge.
+/// A charge against a peer process that can outlive the link over which the charged object came. Dropping this value
+/// releases the charge.
 #[derive(Debug)]
 struct Held {
     payer: Payer,

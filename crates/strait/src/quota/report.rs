@@ -41,11 +41,11 @@ static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::de
 /// Sets the callback that the library calls for each peer process that breaks the protocol. It replaces an earlier
 /// callback.
 ///
-/// The library calls `callback` once for each peer process and reason, however many links lead to that process. (The
-/// library may call again for the same process once this process holds nothing for it any more.) The callback runs in a
-/// thread that is in a call of this library and holds no lock of it: it may call anything, send, and drop channels. The
-/// callback should be quick, because that call returns only after it. If the callback panics, the panic continues in
-/// that call.
+/// The library calls `callback` once for each peer process and reason, however many links lead to that process. (Once
+/// this process holds nothing for that process any more, the library forgets the report and may call again.) The
+/// callback runs in a thread that is in a call of this library and holds no lock of it: it may call anything, send, and
+/// drop channels. The callback should be quick, because that call returns only after it. If the callback panics, the
+/// panic continues in that call.
 ///
 /// A forked child has no callback until it calls this function itself.
 ///

@@ -1,11 +1,12 @@
 //! How much of the rest of a user's limit one of its processes may have.
 
-/// Returns whether a process that holds `mine` of a resource may have `amount` more. All `processes` processes of its
-/// user, itself included, hold `held` together, and the user's limit is `limit`.
+/// Returns whether this process may hold `amount` more of a resource for a peer process, for which it holds `mine`
+/// already. For all peer processes of that user together (there are `processes`, that one included) it holds `held`,
+/// and the user's limit is `limit`.
 ///
-/// With `amount` the process would hold at most one part in `processes` + 1 of what the other processes leave. So if
-/// each process takes all it may, the first gets a half, the second a third of the other half, and the *k*th `limit /
-/// (k (k + 1))`. Then `limit / (k + 1)` is left, in whatever order they charge.
+/// The sum of `mine` and `amount` must be at most 1/(`processes` + 1) of the amount that the other processes leave of
+/// `limit`. So if each new process takes all that it may, the first gets a half, the second a third of the other half,
+/// and the *k*th `limit / (k (k + 1))`. Then `limit / (k + 1)` is left for further processes.
 pub(super) fn may_have(mine: u64, amount: u64, held: u64, limit: u64, processes: u64) -> bool {
     let wanted = u128::from(mine) + u128::from(amount);
     let left = u128::from(limit.saturating_sub(held)) + u128::from(mine);
@@ -18,7 +19,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the greatest amount that a process which holds `mine` may have in addition, by [`may_have`].
+    /// Returns the greatest `amount` for which [`may_have`] returns `true`, with the other arguments as given.
     fn most(mine: u64, held: u64, limit: u64, processes: u64) -> u64 {
         let (mut low, mut high) = (0, limit + 1);
         while high - low > 1 {

@@ -14,7 +14,7 @@ pub struct Level {
     pub held: u64,
     /// The limit on this amount that applies now, in the resource's unit.
     pub limit: u64,
-    /// How often a request met the limit: it was refused, or was granted only as an exception.
+    /// Number of charges that met the limit so far: each was refused, or was made although it exceeded the limit.
     pub reached: u64,
 }
 
@@ -71,15 +71,15 @@ impl Usage {
         self.uid
     }
 
-    /// Returns how often the peer woke this process, or sent a packet that only wakes, and there was nothing to do
-    /// (idle wake-ups). A few are normal for each message for which a thread sleeps.
+    /// Returns the number of idle wake-ups by the peer: it woke this process, or sent a packet that only wakes, and
+    /// there was nothing to do. A few idle wake-ups are normal for each message for which a thread sleeps.
     pub fn idle_wake_ups(&self) -> u64 {
         self.idle_wake_ups
     }
 
-    /// Returns how often the peer was throttled: for a millisecond after an idle wake-up over its budget, this process
-    /// did not listen to it. The budget grows by 8 idle wake-ups for each wake-up that had events, and by one each
-    /// millisecond, up to 1,024 in all.
+    /// Returns how often this process throttled the peer: after an idle wake-up over the peer's budget, this process
+    /// did not listen to the peer for a millisecond. The budget grows by 8 idle wake-ups for each wake-up that had
+    /// events, and by one each millisecond, up to 1,024 in all.
     pub fn pauses(&self) -> u64 {
         self.pauses
     }
