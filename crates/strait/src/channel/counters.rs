@@ -24,7 +24,7 @@ pub struct Counters {
     pub pool_hits: u64,
     /// How often a larger ring replaced the ring through which this end sends.
     pub grown: u64,
-    /// How often a send on this end had to wait for room.
+    /// How often a send on this end found no room or reached a limit, and had to wait or to fail.
     pub stalls: u64,
     /// How often a receive on this end failed because this process held as much for the peer as the limits allow.
     pub limits_reached: u64,

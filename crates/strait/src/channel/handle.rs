@@ -81,8 +81,9 @@ impl Handle {
         }
     }
 
-    /// Takes the channel end out of a handle that is or contains one, for the caller to close. A data pipe is marked as
-    /// ended. `None` for file descriptors, regions, and ends that were sent or closed already.
+    /// Takes the channel end out of a handle that is or contains one, for the caller to close. A data-pipe end first
+    /// publishes in the data pipe that its stream has ended, or that it reads no more. `None` for file descriptors,
+    /// regions, and ends that were sent or closed already.
     pub(crate) fn into_end(self) -> Option<Arc<End>> {
         let end = self.channel()?.end.clone();
         if end.was_sent() {

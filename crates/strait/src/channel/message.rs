@@ -432,7 +432,8 @@ impl Message {
         }
     }
 
-    /// Turns the message into bytes and handles, if it is a value. Runs the value's own code.
+    /// Turns the message into bytes and handles, if it is a value. Runs the value's own code, so the caller holds no
+    /// lock.
     pub(crate) fn turn(&mut self) {
         if let Some(bytes) = self.arrived.turn() {
             self.bytes = bytes;

@@ -356,9 +356,9 @@ impl Pool {
         Some(Loan { record, mapping: block.mapping.clone(), fresh: None })
     }
 
-    /// Creates a shared block for messages of about `len` bytes and lends its first part. The more blocks and parts are
-    /// lent already, the more parts the new block has. Returns `None` if the message is too long for a shared block, or
-    /// if there are too many blocks.
+    /// Creates a shared block whose parts have the length `stride_for(len)`, and lends its first part for a message of
+    /// `len` bytes. The more unshared blocks the pool has and the more parts are lent, the more parts the new block
+    /// has. Returns `None` if the message is too long for a shared block, or if there are too many blocks.
     fn lend_first_part(
         &mut self,
         len: usize,

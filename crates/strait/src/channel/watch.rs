@@ -51,7 +51,7 @@ impl Ready {
     }
 }
 
-/// The registration of an end with a wait set, as the end sees it.
+/// The registration of an end with a wait set: the interface through which the end reaches its member of the wait set.
 pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// Returns whether the wait set waits for events of `direction`: messages to receive, or room to send.
     fn waits_for(&self, direction: Direction) -> bool;
@@ -166,7 +166,7 @@ fn is_over(link: &Link) -> bool {
 }
 
 /// Largest number of rounds in which one poll looks at one direction of an end. Another round is needed if the end went
-/// on in another lane during the last one.
+/// on in another lane during the last one. After the last round the poll fails with [`Error::WouldBlock`].
 const LANES: usize = 16;
 
 impl End {
@@ -192,7 +192,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the registration of this end with its wait set; `None` if the end is in no set.
+    /// Returns the registration of this end with its wait set; `None` if the end is in no wait set, or in a child of
+    /// `fork`.
     pub(crate) fn watcher(&self) -> Option<Arc<dyn Watcher>> {
         if self.born.is_elsewhere() { None } else { unpoisoned(&self.member).as_deref().cloned() }
     }

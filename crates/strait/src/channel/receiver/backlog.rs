@@ -25,8 +25,8 @@ use crate::shm::Mapping;
 pub(in crate::channel) struct BacklogMessage {
     pub(in crate::channel) payload: BacklogPayload,
     pub(in crate::channel) arrived: ReceivedExtras,
-    /// The charge to the peer's account for a payload in private memory. `None` for a payload in shared memory, which
-    /// is charged otherwise, and for a message that the program has put back.
+    /// The charge to the peer's account for a payload in private memory. `None` for a payload in shared memory, whose
+    /// mapping holds its charge, for a message that the program has put back, and if the link charges nothing.
     pub(in crate::channel) charge: Option<Charge>,
     pub(in crate::channel) origin: Origin,
 }
@@ -35,8 +35,8 @@ pub(in crate::channel) struct BacklogMessage {
 #[derive(Debug)]
 pub(in crate::channel) enum BacklogPayload {
     Bytes(Vec<u8>),
-    /// The payload is in a block of the sender's pool, in a lane that this end has left. The sender does not use that
-    /// block again. The last field is the length of the payload in bytes.
+    /// The payload is in a block of the sender's pool, in a lane that this end has left. This process does not return
+    /// the block, so a correct sender does not use it again. The last field is the length of the payload in bytes.
     Block(Arc<Mapping>, BlockRecord, usize),
     /// The payload is in sealed memory, which cannot change. The second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
@@ -69,9 +69,9 @@ impl BacklogPayload {
         Ok(())
     }
 
-    /// Returns a descriptor of memory with the payload, if the payload is too long to be copied into a handle table.
-    /// This is the memory in which the payload came, if that can be passed on, or else a sealed copy. `None` for a
-    /// payload that goes into the table.
+    /// Returns a descriptor of memory with the payload, if the payload is in a block or in sealed memory. This is the
+    /// memory in which the payload came, if that can be passed on, or else a sealed copy. Returns `None` for a payload
+    /// in private memory: those bytes go into the handle table.
     pub(in crate::channel) fn large(&self) -> Option<Result<TableAttachment<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
@@ -93,8 +93,8 @@ impl BacklogMessage {
         self.arrived.into_handles().into_ends()
     }
 
-    /// Splits the message into what a receive needs: payload, handles and origin. Copies a payload that lies in a
-    /// block.
+    /// Splits the message into its payload, its handles (or value) and its origin. Copies a payload that is in a block
+    /// into private memory.
     pub(in crate::channel) fn into_parts(self) -> (Payload, ReceivedExtras, Origin) {
         let payload = match self.payload {
             BacklogPayload::Bytes(bytes) => Payload::Own(bytes),
@@ -131,14 +131,14 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 }
 
 impl End {
-    /// Takes the next message out of its ring, with its handles, for an end that moves to another lane. Gives the
-    /// sender no credit.
+    /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that moves to
+    /// another lane. Gives the sender no credit, and leaves a payload in a block there.
     pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, true)
     }
 
-    /// Takes the next message out of its ring, with its handles, for an end that stays in its lane. The sender goes on
-    /// in this lane, so it gets credit for the cells, and its block back.
+    /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that stays in
+    /// its lane. The sender goes on in this lane, so it gets credit for the cells, and its block back.
     pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, false)
     }

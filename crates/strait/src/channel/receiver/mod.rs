@@ -119,8 +119,8 @@ impl Rx {
         rx
     }
 
-    /// Goes on receiving at the beginning of the ring of `lane`, if that lane is open. Drops blocks, memory and the
-    /// handle table of the former lane.
+    /// Goes on receiving at the beginning of the ring of `lane`, if that lane is open. Drops the mapped blocks, the
+    /// mapped larger rings, the fetched memory and the handle table of the former lane.
     pub(super) fn enter(&mut self, lane: Arc<Lane>) {
         self.consumer = lane.inward().map(|ring| {
             let quota = message_quota(&ring);
@@ -171,7 +171,7 @@ impl Rx {
         AttachmentKey::new(self.consumer().taken(), record.header.attempt())
     }
 
-    /// Returns the backlog, if it is not empty.
+    /// Returns the backlog; `None` if the backlog is empty.
     pub(super) fn backlog(&mut self) -> Option<&mut VecDeque<BacklogMessage>> {
         self.cold.as_mut().map(|cold| &mut cold.backlog).filter(|all| !all.is_empty())
     }

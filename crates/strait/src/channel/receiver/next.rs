@@ -176,8 +176,9 @@ impl End {
         }
     }
 
-    /// Handles a record that is neither a message nor a mark: the close of the channel, a larger ring, a handle table,
-    /// or a prepended backlog.
+    /// Handles a record that is neither a message nor a mark. A larger ring, a handle table or a prepended backlog is
+    /// taken off the ring. The close of the channel ends the receiving direction, and so does a record of any other
+    /// kind, which makes the peer a bad peer.
     #[cold]
     pub(in crate::channel) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         match record.header.kind() {

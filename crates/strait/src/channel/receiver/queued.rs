@@ -88,10 +88,11 @@ impl End {
         Ok(Status { messages, bytes, has_room, peer_closed })
     }
 
-    /// Counts the messages queued at this end, and finds out whether the other end is closed. Receives none of them.
+    /// Counts the messages queued at this end, and finds out whether the other end is closed. Receives none of them. A
+    /// ring or lane that the other end has left is emptied into the backlog.
     ///
-    /// # Errors [`Error::WouldBlock`] after [`STEPS`] rings and lanes: the next call continues from there. Also an
-    /// error of taking messages out of a ring that was replaced.
+    /// # Errors [`Error::WouldBlock`] after [`STEPS`] rings and lanes: the next call continues from there. Also a
+    /// temporary error of moving messages to the backlog.
     pub(in crate::channel) fn queued(&self, rx: &mut Rx) -> Result<Queued, Error> {
         for _ in 0..STEPS {
             // The lane is checked before the ring: everything that was committed before the peer went down is then
@@ -154,7 +155,7 @@ impl End {
         }
     }
 
-    /// Moves all messages from the ring to the backlog, up to a record that leads to another ring or lane, and follows
+    /// Moves all messages in the ring before a record that leads to another ring or lane to the backlog, and follows
     /// that record. So the messages behind that record can be counted.
     fn take_all_before(&self, rx: &mut Rx) -> Result<(), Error> {
         let (lane, generation) = (rx.lane.clone(), rx.generation());

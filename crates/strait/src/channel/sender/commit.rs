@@ -171,8 +171,8 @@ impl End {
         carried
     }
 
-    /// Notifies the peer, if attachments were sent for records that could not be committed, that these attachments will
-    /// not be used.
+    /// Retracts the attachments that were sent for records which could not be committed: the peer will discard these
+    /// attachments. Does nothing if none were sent.
     pub(super) fn retract(&self, tx: &mut Tx) {
         if std::mem::take(&mut tx.attached) {
             let link = tx.lane.link();

@@ -156,7 +156,7 @@ impl Tx {
     }
 
     /// Sets the error that keeps this end from going on in the fresh lane of its pending move. Until the end has gone
-    /// on, nothing may be staged in the present ring: a record would overwrite the mark at its end.
+    /// on, nothing may be staged in the present ring: a record would overwrite the mark at the end of that ring.
     pub(super) fn set_delayed(&mut self, error: Error) {
         self.over = true;
         self.cold().delayed = Some(error);

@@ -111,10 +111,10 @@ impl End {
     }
 
     /// Closes the receiving direction of this end: drops its unreceived messages, at most `limit` records of them, and
-    /// ends the ring, so that the peer's sends fail from here on. Lowers `limit` by the records dropped, among which a
-    /// handle counts as [`CLOSE_THING`] records and a mark as [`CLOSE_MARK`]. Returns the channel ends and data-pipe
-    /// ends from the dropped messages, for the caller to close. Also returns an error if a failure left messages
-    /// undropped or the ring not ended.
+    /// ends the ring, so that the peer's sends fail from here on. Lowers `limit` by the records dropped; a handle or a
+    /// piece of memory counts as [`CLOSE_THING`] further records, and a mark as [`CLOSE_MARK`] records. Returns the
+    /// channel ends and data-pipe ends from the dropped messages, for the caller to close. Also returns an error if a
+    /// failure left messages undropped or the ring not ended.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         let mut ends: Vec<Handle> = Vec::new();
         let mut stopped = None;

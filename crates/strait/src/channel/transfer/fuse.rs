@@ -254,7 +254,8 @@ struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     rx: Guard<'a, Rx>,
-    /// Number of prepended backlogs that were staged for the far end, failed attempts included.
+    /// Number of prepended backlogs that were staged for the far end so far, failed attempts included. Each gets an
+    /// attachment key of its own from this number.
     tries: u64,
     /// Number of descriptors that were sent over the socket for the records that are staged for the far end.
     descriptors: usize,
@@ -533,8 +534,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(Some(Self { near, far, to_near, to_far, along: Vec::new() }))
     }
 
-    /// Stores the new lane for each far end that is in this process. Such an end looks the lane up after it has read
-    /// the mark.
+    /// Stores the new lane as the stored successor of each far end that is in this process. Such an end looks the lane
+    /// up after it has read the mark.
     fn store_successors(&self) {
         self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link());
         self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link());

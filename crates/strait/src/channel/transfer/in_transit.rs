@@ -37,9 +37,9 @@ pub(crate) struct Seen {
 }
 
 impl EndsInTransit {
-    /// Finds the links and lanes held by ends in transit to these lane slots. Also follows the ends in messages that
-    /// were left for those ends, and so on. Skips everything in `seen`, which holds what earlier calls have found, and
-    /// adds what is new.
+    /// Finds the links and lanes held by ends in transit to the lane slots `slots`. Also follows the ends in messages
+    /// that were left for those ends, and so on. Skips everything in `seen`, which holds what earlier calls have found,
+    /// and adds there what is new.
     pub(crate) fn at(slots: impl IntoIterator<Item = LaneSlot>, seen: &mut Seen) -> Self {
         let mut found = Self::default();
         slots.into_iter().for_each(|lane_slot| found.add_slot(lane_slot, seen));
@@ -120,9 +120,9 @@ pub(crate) fn close_in_transit(lane: Lane) {
     drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
 }
 
-/// Collects the links used by ends among the handles of a message to an end of this process. Such links do not count as
-/// in use while the receiving end is in transit. Returns `None` if the receiving end is certainly in this process
-/// (`here` is `true`) and no other end is in transit, or if there are no ends among the handles.
+/// Collects the links used by ends among the handles of a message to an end in this process. Such links do not count as
+/// in use while the receiving end is in transit. `here` says that the receiving end is certainly in this process.
+/// Returns `None` if `here` is `true` and no other end is in transit, or if there are no ends among the handles.
 pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<InTransit> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;

@@ -66,8 +66,8 @@ impl HandleKind {
         self != Self::End
     }
 
-    /// Returns the amounts (of memory, regions and so on) that are charged when a handle of this kind is received from
-    /// a peer.
+    /// Returns the amounts that are charged when a handle of this kind is received from a peer: a region, or the memory
+    /// of a data pipe. A file descriptor and a channel end are charged nothing here.
     fn amounts(self) -> Amounts {
         match self {
             Self::Descriptor | Self::End => Amounts::default(),
@@ -331,7 +331,8 @@ impl FlatHandles {
     }
 }
 
-/// The descriptors and ends of a message that the encoder has not yet written to the handle table, in order.
+/// The descriptors and the ends of a message, in order, that the encoder has not yet gone through while it writes the
+/// handle table.
 struct Remaining<'a> {
     descriptors: std::collections::vec_deque::Iter<'a, Item>,
     ends: std::slice::Iter<'a, FlatEnd>,
