@@ -3,7 +3,7 @@
 use crate::channel::{Conditions, Ready};
 use std::fmt;
 
-/// The state of a channel for which a wait set reports the channel: readable, writable, or either.
+/// The kind of readiness for which a wait set reports a channel: readable, writable, or either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
     /// The wait set reports the channel when it is readable: a message can be received, or the channel has ended (the
@@ -84,7 +84,8 @@ impl fmt::Debug for Event {
 }
 
 impl Conditions {
-    /// Returns the directions (receiving, sending or both) that a wait set must watch for these conditions.
+    /// Returns the interest for which a wait set must watch an end so that it notices when these conditions are met:
+    /// readable, writable or both.
     pub(crate) fn interest(&self) -> Interest {
         let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;
         match (receiving, self.room) {

@@ -13,11 +13,12 @@ use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
-/// The most looks in a row at a data pipe's end, each because a doorbell (an empty message that wakes the end) arrived
-/// during the one before. If the last one finds nothing either, the wait set looks again later.
+/// The most times in a row that one look checks the end of a data pipe again, each time because a doorbell (an empty
+/// message that wakes the end) arrived during the check before. If the last check finds nothing either, the wait set
+/// looks at the end again later.
 const DOORBELLS: usize = 16;
 
-/// A registration of a member on a link: the link on which the member is armed, and its member id there.
+/// A registration of a member of a wait set on a link: the link on which the member is armed, and its member id there.
 #[derive(Debug)]
 struct LinkRegistration {
     link: InUse,
@@ -25,9 +26,9 @@ struct LinkRegistration {
 }
 
 const IN: u8 = 0;
-/// State of a member of a wait set: its end was sent away, and the wait set has still to report that.
+/// `MOVED`: the state of a member of a wait set whose end was sent away, and whose wait set has still to report that.
 const MOVED: u8 = 1;
-/// State of a member of a wait set: it has left the wait set.
+/// `OUT`: the state of a member that was removed from its wait set.
 const OUT: u8 = 2;
 
 /// A member of a wait set: the registration of a channel or of a data-pipe end with the set.
@@ -36,42 +37,45 @@ pub(crate) struct Member {
     me: Weak<Member>,
     set: Weak<SharedSet>,
     end: Weak<End>,
-    /// The data pipe, for an end of a data pipe; `None` for a channel. The wait set asks the pipe first whether the end
-    /// is ready.
+    /// The data pipe, if the member is an end of a data pipe; `None` for a channel. The wait set asks the pipe first
+    /// whether the end is ready.
     gate: Option<Weak<dyn Gate>>,
     key: u64,
     pub(crate) interest: Interest,
-    /// The conditions of a trap (a callback), which replace `interest`; `None` for members that are no trap.
+    /// The conditions of a trap (a callback that is due when they are met), which count in place of `interest`; `None`
+    /// for a member that is no trap.
     conditions: Option<Conditions>,
     mode: Mode,
-    /// The reasons why tasks that wait to send from the member's end are blocked. `None` if no task has given one,
-    /// which means room for a small message.
+    /// Everything that the tasks that wait to send from the member's end are blocked on. `None` if no task has said so,
+    /// which stands for room for a small message.
     blocked: Mutex<Option<BlockedSends>>,
-    /// Whether the member is in the queue of its wait set. Cleared before the member is looked at, so that a
-    /// notification after that queues the member again.
+    /// Whether the member is in the queue of its wait set. Cleared before the wait set looks at the member, so that a
+    /// later notification queues the member again.
     queued: AtomicBool,
     /// Whether the wait set reports events of the member now. A one-shot member is armed until its first event.
     armed: AtomicBool,
-    /// Whether the wait set has still to report that the member's link is stuck: the next packet in the socket could
-    /// not be taken.
+    /// Whether the wait set has still to report that the member's link is stuck: the next packet in the link's socket
+    /// could not be taken.
     in_trouble: AtomicBool,
     state: AtomicU8,
-    /// The link registrations of the member, one for each [`Direction`] of its end.
+    /// The registrations of the member on links, one for each [`Direction`] of its end; `None` for a direction for
+    /// which the member is not registered.
     registrations: Mutex<[Option<LinkRegistration>; 2]>,
-    /// Further links on which the member waits. Those of other ends for which tasks wait have the member id there;
-    /// those with full sockets have `None`.
+    /// Further links on which the member waits, beside those of its own end. A link of another end for which tasks wait
+    /// comes with the member id there. A link that is awaited only because its socket was full comes with `None`.
     other_links: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
-/// The result of a look at a member of a wait set that was in the queue.
+/// The result of a look at a member of a wait set, which was in the set's queue.
 pub(super) enum Examined {
-    /// Result of the look: there is an event to report. If `again`, the member then goes back into the queue.
+    /// Result of the look: the wait set has to report this event. If `again`, the member goes back into the queue
+    /// afterwards.
     Event {
         event: Event,
         again: bool,
     },
     Nothing,
-    /// Result of the look: the peer could not be told now that the member waits, so the wait set looks at the member
+    /// Result of the look: the peer could not be told now how to notify the member, so the wait set looks at the member
     /// again soon.
     Retry,
 }
@@ -105,7 +109,7 @@ impl Member {
         })
     }
 
-    /// Returns the registration of `end` with `set`; `None` if the end is not in that set.
+    /// Returns the member of the wait set `set` that stands for `end`; `None` if the end is not in that set.
     pub(super) fn of(end: &End, set: &Arc<SharedSet>) -> Option<Arc<Self>> {
         let watcher: Arc<dyn Any + Send + Sync> = end.watcher()?;
         watcher.downcast::<Self>().ok().filter(|member| member.is_of(set))
@@ -120,19 +124,20 @@ impl Member {
         self.key
     }
 
-    /// Replaces what the tasks that wait to send from the member's end are blocked on.
+    /// Replaces the note of what the tasks that wait to send from the member's end are blocked on. Ends the
+    /// registrations on other links that served the old note.
     pub(super) fn set_blocked(&self, blocked: BlockedSends) {
         *unpoisoned(&self.blocked) = Some(blocked);
         // These registrations served what the tasks were blocked on before.
         self.leave_other_links(self.set.upgrade().as_ref());
     }
 
-    /// Returns the wait set of this member, or `None` if the wait set was dropped or closed.
+    /// Returns the wait set of this member; `None` if the set was dropped or closed.
     pub(super) fn set(&self) -> Option<Arc<SharedSet>> {
         self.set.upgrade().filter(|set| !set.is_closed())
     }
 
-    /// Returns whether this is a member of the wait set `set`, for a caller that has an `Arc` of the set.
+    /// Returns whether this is a member of the wait set `set`.
     pub(crate) fn is_of(&self, set: &Arc<SharedSet>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
     }
@@ -141,8 +146,8 @@ impl Member {
         self.state.load(Ordering::Acquire) == OUT
     }
 
-    /// Disarms the member, so that its wait set reports nothing for it. Returns `false` if the member was not armed: an
-    /// event of it was just reported.
+    /// Disarms the member, so that its wait set reports nothing for it. Returns `false` if the member was not armed,
+    /// for example because one of its events was just reported.
     pub(super) fn disarm(&self) -> bool {
         self.armed.swap(false, Ordering::AcqRel)
     }
@@ -177,7 +182,8 @@ impl Member {
     }
 
     /// Returns the events for which the member is ready now. If there are none, arms the member: tells the peer how to
-    /// notify it. Fails if the peer cannot be told now.
+    /// notify it. Fails if the peer cannot be told now, or after [`DOORBELLS`] doorbells in a row after which there was
+    /// nothing.
     pub(super) fn look(&self) -> Result<Ready, Error> {
         let Some(end) = self.end.upgrade() else { return Ok(Ready::NOTHING) };
         let Some(gate) = &self.gate else { return end.look(self) };
@@ -196,7 +202,8 @@ impl Member {
         Err(Error::WouldBlock)
     }
 
-    /// Looks at this member, which the caller has just taken from the queue. Returns what the wait set has to report.
+    /// Looks at this member, which the caller has just taken from the queue. Returns the event that the wait set has to
+    /// report, if any, and whether the set must look again.
     pub(super) fn examine(&self) -> Examined {
         self.queued.swap(false, Ordering::AcqRel);
         match self.state.load(Ordering::Acquire) {
@@ -229,7 +236,8 @@ impl Member {
         }
     }
 
-    /// If the last look failed because a socket was full, makes the wait set look again once that socket has room.
+    /// Makes the wait set look again once a socket has room, if the last look at this member failed because that socket
+    /// was full.
     fn await_room_to_say_so(&self) {
         if let Some(BlockedOn::Socket(link, _)) = blocked_on::take()
             && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
@@ -242,7 +250,8 @@ impl Member {
         self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
     }
 
-    /// Ends the member's registrations on further links: on those of other ends, and on those with full sockets.
+    /// Ends the member's registrations on further links: those of other ends for which tasks wait, and those with full
+    /// sockets. Also counts them as ended in the wait set `set`.
     fn leave_other_links(&self, set: Option<&Arc<SharedSet>>) {
         let other_links = std::mem::take(&mut *unpoisoned(&self.other_links));
         for (link, number) in other_links {

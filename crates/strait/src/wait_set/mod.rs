@@ -181,11 +181,12 @@ impl WaitSet {
         }))
     }
 
-    /// Adds `end` to the wait set for a trap (a callback), which the set reports once, when `conditions` are met.
+    /// Adds `end` to the wait set for a trap: a callback that is due once, when `conditions` are met. The set then
+    /// reports the end once.
     ///
-    /// If they are met now and `springs` is false, the end is not added and the call returns `true`. If they are met
-    /// now and `springs` is true, the next wait reports the end. In every other case the end is added and the call
-    /// returns `false`.
+    /// If the conditions are met now and `springs` is false, the end is not added and the call returns `true`. If they
+    /// are met now and `springs` is true, the next wait reports the end. In every other case the end is added. Except
+    /// in the first case the call returns `false`.
     pub(crate) fn add_trap(
         &self,
         end: &Arc<End>,
@@ -213,8 +214,9 @@ impl WaitSet {
         }
     }
 
-    /// Rearms the one-shot registration of `channel` in this wait set; does nothing if there is none. In contrast to
-    /// [`WaitSet::rearm`] the next thread that waits checks whether the channel is ready, so this call cannot fail.
+    /// Rearms the one-shot registration of `channel` in this wait set; does nothing if the channel is not in the set.
+    /// In contrast to [`WaitSet::rearm`] the next thread that waits checks whether the channel is ready, so this call
+    /// cannot fail.
     pub(crate) fn rearm_later(&self, channel: &Channel) {
         if let Some(member) = Member::of(&channel.end, &self.shared) {
             member.rearm();
@@ -222,15 +224,15 @@ impl WaitSet {
         }
     }
 
-    /// Disarms the registration of `channel` in this wait set: the set reports nothing for the channel until it is
-    /// rearmed.
+    /// Disarms the registration of `channel` in this wait set: the set reports nothing for the channel until the
+    /// registration is rearmed. Does nothing if the channel is not in the set.
     pub(crate) fn disarm(&self, channel: &Channel) {
         if let Some(member) = Member::of(&channel.end, &self.shared) {
             member.disarm();
         }
     }
 
-    /// Removes `end` from the wait set, if it is registered there under `key`.
+    /// Removes `end` from the wait set, if the end is registered there under `key`; otherwise does nothing.
     pub(crate) fn leave(&self, end: &End, key: u64) {
         if let Some(member) = Member::of(end, &self.shared).filter(|member| member.key() == key) {
             end.leave_set(&*member);
@@ -300,14 +302,15 @@ impl WaitSet {
         found
     }
 
-    /// Polls the wait set: fills `events` like [`WaitSet::wait`], without waiting. Its caller, a driver, calls it again
-    /// and again without being woken, until [`WaitSet::park`] returns no event. As a rule it makes no system call.
+    /// Polls the wait set for a driver: fills `events` like [`WaitSet::wait`], without waiting. The driver calls this
+    /// again and again without being woken, until [`WaitSet::park`] returns no event. As a rule the call makes no
+    /// system call.
     pub(crate) fn look(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         self.run_once(events, SharedSet::look)
     }
 
     /// Polls the wait set once more for a driver that is about to sleep, and fills `events`. If there is no event, the
-    /// descriptor of the set becomes readable as soon as there may be one.
+    /// set's descriptor becomes readable as soon as there may be one.
     pub(crate) fn park(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         self.run_once(events, SharedSet::park)
     }
@@ -326,10 +329,10 @@ impl WaitSet {
     }
 
     /// Adds a one-shot member for `channel` to the wait set, or rearms the member that is there. `blocked` says what
-    /// tasks that wait to send are blocked on.
+    /// the tasks that wait to send from this channel end are blocked on.
     ///
-    /// If the peer cannot be told now, later waits on the set try again. Used for tasks, which cannot block, and which
-    /// wait for room only after an attempt to send.
+    /// If the peer cannot be told now how to notify the member, later waits on the set try again. Used for tasks, which
+    /// cannot block, and which wait for room only after an attempt to send.
     pub(crate) fn arm(
         &self,
         channel: &Channel,
@@ -362,9 +365,9 @@ impl WaitSet {
         Ok(())
     }
 
-    /// Returns whether the wait set has more to do although [`wait`](Self::wait) with [`Deadline::NOW`] returned no
-    /// event: that call ran out of time and left some work. For event loops that report only once that the descriptor
-    /// is readable (`EPOLLET`). Makes no system call.
+    /// Returns whether the wait set has more work although [`wait`](Self::wait) with [`Deadline::NOW`] returned no
+    /// event: that call gave up because peers kept notifying, and left the rest. For event loops that report only once
+    /// that the descriptor is readable (`EPOLLET`). Makes no system call.
     pub fn has_more(&self) -> bool {
         unpoisoned(&self.shared.ready).signalled
     }
@@ -379,8 +382,8 @@ impl WaitSet {
         self.len() == 0
     }
 
-    /// Puts `member` into the queue of the wait set if it is ready now, and otherwise arms it. Fails if the peer cannot
-    /// be told now.
+    /// Puts `member` into the queue of the wait set if the member is ready now, and otherwise arms it. Fails if the
+    /// peer cannot be told now how to notify the member.
     fn look_at(&self, member: &Arc<Member>) -> Result<(), Error> {
         if member.look()? != Ready::NOTHING {
             member.notify();
@@ -409,7 +412,7 @@ impl AsRawFd for WaitSet {
 }
 
 impl Drop for WaitSet {
-    /// Closes the wait set and empties its queue. Its channels are in no wait set any more.
+    /// Closes the wait set and empties its queue. Its channels are in no wait set afterwards.
     fn drop(&mut self) {
         if self.shared.born.is_elsewhere() {
             // In a forked child nothing of the parent's may be touched, as with channels.

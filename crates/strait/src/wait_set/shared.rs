@@ -23,39 +23,43 @@ use crate::os::{epoll, socket};
 use crate::sync::unpoisoned;
 use words::Slept;
 
-/// The most peer processes whose death one long sleep of a wait set watches for. Each takes a descriptor during the
-/// sleep.
+/// The most peer processes whose death one long sleep of a wait set watches for. Each takes one descriptor of this
+/// process during the sleep.
 const WATCHED: usize = 64;
 
-/// The number of links on which every wait of a wait set collects notifications, even if members are queued.
+/// The most links on which a wait of a wait set collects notifications before it looks at the queued members. With more
+/// links, the next call takes the next ones.
 const SOME_LINKS: usize = 8;
 
-/// One wait of a wait set in this many also receives from the sockets, even if members are queued.
+/// The share of the waits of a wait set that also receive from the sockets, even if members are queued: one in this
+/// many.
 const SOCKETS_EVERY: u64 = 64;
 
 /// The time after which a wait set tries again what failed for lack of room in a socket, descriptors or memory.
 const RETRY: Duration = blocked_on::POLL_INTERVAL;
 
-/// The number of times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait
-/// returns, and leaves the rest to the next one.
+/// The most times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait returns
+/// without an event, and leaves the notified members to the next wait.
 const PASSES: usize = 2;
 
-/// The epoll key of a wait set's wake fd (an eventfd by which threads of this process wake the set). Links have lower
-/// keys.
+/// The key under which the epoll instance of a wait set reports the set's wake fd (an eventfd by which threads of this
+/// process wake the set). Links are reported under their numbers, which are lower.
 const WAKE_FD: u64 = u64::MAX;
 
-/// The epoll key of a wait set's timer, which ends throttling and starts retries. Links have lower keys.
+/// The key under which the epoll instance of a wait set reports the set's timer, which ends throttling and starts
+/// retries. Links are reported under their numbers, which are lower.
 const CLOCK: u64 = u64::MAX - 1;
 
 /// A link on which a wait set has members registered, and how the set watches it.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) link: InUse,
-    /// The number of registrations that members of the wait set have on this link.
+    /// The number of registrations that members of the wait set have on this link. With the last one the set leaves the
+    /// link.
     count: usize,
     /// Whether the wait set's epoll instance watches the link's socket for packets.
     watched: bool,
-    /// Whether the wait set's epoll instance also watches the link's socket for room to send.
+    /// Whether the wait set's epoll instance also reports when the link's socket has room to send.
     awaits_room: bool,
     /// Whether the wait set ignores the link until its timer expires, because the link used up its budget of idle
     /// wake-ups.
@@ -65,19 +69,20 @@ pub(super) struct Used {
     stuck: bool,
 }
 
-/// The queue of a wait set: the members that may be ready, which the next wait looks at.
+/// The queue of a wait set: the members that may be ready, at which the next wait looks.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) queue: VecDeque<Arc<Member>>,
-    /// The number of members in `queue` that have left the wait set since they were queued.
+    /// The number of members in `queue` that were removed from the wait set after they were queued.
     gone: usize,
     /// Whether the wake fd of the wait set is readable: written to, and not reset since.
     pub(super) signalled: bool,
-    /// The members that the next wait looks at again, because their peers could not be told that they wait.
+    /// The members at which the next wait looks again, because their peers could not be told how to notify them.
     later: Vec<Arc<Member>>,
     /// Whether a thread sleeps on the words of the wait set ([`words`]), or is about to.
     on_word: bool,
-    /// Two empty vectors to reuse: one for members that a thread looks at, one for members that go back into the queue.
+    /// Two empty vectors for reuse: one for the members at which a thread looks, one for the members that go back into
+    /// the queue.
     spare: (Vec<Arc<Member>>, Vec<Arc<Member>>),
 }
 
@@ -90,30 +95,33 @@ pub(crate) struct SharedSet {
     pub(super) ready: Mutex<Queue>,
     /// The links on which members of the wait set are registered, by link number.
     pub(super) links: Mutex<BTreeMap<u64, Used>>,
-    /// The number of the link after which the next call collects notifications. Used if there are more links than
-    /// [`SOME_LINKS`].
+    /// The number of the last link on which a wait collected notifications; the next wait begins at the link after it.
+    /// Used if there are more links than [`SOME_LINKS`].
     turn: AtomicU64,
     calls: AtomicU64,
     /// The number of threads that sleep in a wait on this wait set, or are about to.
     asleep: AtomicUsize,
     /// Whether the program has asked for the wait set's descriptor, so that an event loop may sleep on it.
     pub(super) polled: AtomicBool,
-    /// Whether the driver of the wait set is polling: it looks again without being woken. See [`driven`].
+    /// Whether the driver of the wait set is polling: it looks at the set again and again without being woken. See
+    /// [`driven`].
     polling: AtomicBool,
     pub(super) closed: AtomicBool,
     pub(super) count: AtomicUsize,
-    /// Whether the last wait returned events. If so, the next look adds to the links' budgets of idle wake-ups.
+    /// Whether the last wait returned events. If so, the next call of [`SharedSet::collect_some`] adds to the links'
+    /// budgets of idle wake-ups.
     had_events: AtomicBool,
     /// The time at which the wait set watches the sockets of stuck links again; `None` if no link is stuck.
     retry: Mutex<Option<Instant>>,
-    /// The timer of the wait set, created when a link is first throttled or the program first asks for the set's
-    /// descriptor.
+    /// The timer of the wait set, which ends throttling and starts retries. Created when a link is first throttled or
+    /// the program first asks for the set's descriptor.
     clock: OnceLock<OwnedFd>,
     /// The state for a thread of the wait set that sleeps on words (futexes): see [`words`].
     words: words::Own,
 }
 
-/// A count of one thread as asleep on a wait set, from before the thread sleeps until this value is dropped.
+/// A count of one thread as asleep on a wait set: made before the thread sleeps, and taken back when this value is
+/// dropped.
 pub(super) struct Asleep<'a>(&'a AtomicUsize);
 
 impl<'a> Asleep<'a> {
@@ -157,7 +165,8 @@ impl SharedSet {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Puts a member into the queue of the wait set, and wakes the threads that sleep on the set.
+    /// Puts a member into the queue of the wait set, and wakes a thread that sleeps on the set or its event loop. Does
+    /// nothing if the set is closed.
     pub(crate) fn push(&self, member: Arc<Member>) {
         if self.is_closed() {
             return;
@@ -179,8 +188,8 @@ impl SharedSet {
         }
     }
 
-    /// Counts `member` as no longer in the wait set. If many members in the queue have left, removes those from the
-    /// queue.
+    /// Counts `member`, which was removed from the wait set, as no longer in the set. If more than half of the queue
+    /// are removed members, and more than [`EVENTS`], takes those out of the queue.
     pub(super) fn count_out(&self, member: &Member) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         if member.is_queued() {
@@ -195,8 +204,8 @@ impl SharedSet {
         }
     }
 
-    /// Counts one more registration of a member of this wait set on `link`. The first registration adds the link's
-    /// socket to the set's epoll instance, and the set to the link.
+    /// Counts one more registration of a member of this wait set on `link`. The first registration makes the set's
+    /// epoll instance watch the link's socket, and makes the link know the set.
     pub(super) fn use_link(self: &Arc<Self>, link: &InUse) -> Result<(), Error> {
         let mut links = unpoisoned(&self.links);
         if let Some(used) = links.get_mut(&link.number()) {
@@ -223,8 +232,8 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Counts one registration of a member of this wait set on `link` as ended. The last one removes the link's socket
-    /// from the set's epoll instance, and the set from the link.
+    /// Counts one registration of a member of this wait set on `link` as ended. With the last one the set's epoll
+    /// instance no longer watches the link's socket, and the link forgets the set.
     pub(super) fn leave_link(&self, link: &InUse) {
         let mut links = unpoisoned(&self.links);
         let Some(used) = links.get_mut(&link.number()) else { return };
@@ -303,8 +312,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wake fd of the wait set unreadable, if the queue is empty. Returns whether the queue is empty, and
-    /// whether members are left that the next wait looks at again.
+    /// Makes the wake fd of the wait set unreadable, if the queue is empty. Returns two answers: whether the queue is
+    /// empty, and whether there are members (in [`Queue::later`]) at which the next wait looks again.
     pub(super) fn reset_wake_fd(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
         let idle = ready.queue.is_empty();
@@ -314,8 +323,8 @@ impl SharedSet {
         (idle, !ready.later.is_empty())
     }
 
-    /// Writes into the notification areas of all links that are not throttled that this process sleeps. Returns whether
-    /// a peer has notified a member in the meantime.
+    /// Writes into this process's notification area of each link that is not throttled that this process sleeps.
+    /// Returns whether a peer has notified a member that was not collected yet.
     pub(super) fn arm(&self) -> bool {
         let links = unpoisoned(&self.links);
         let heard = || links.values().filter(|used| !used.throttled);
@@ -335,7 +344,7 @@ impl SharedSet {
     }
 
     /// Throttles the link with this number: the wait set ignores the link until the set's timer expires, after
-    /// [`PAUSE`] or less.
+    /// [`PAUSE`] or less. Does nothing if there is no timer.
     pub(super) fn throttle(&self, number: u64) {
         let mut links = unpoisoned(&self.links);
         let first = links.values().all(|used| !used.throttled);
@@ -359,7 +368,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wait set's epoll instance watch the socket of a link again. Returns `false` if that fails now.
+    /// Makes the wait set's epoll instance watch the socket of the link `used` again, if it does not and the link is
+    /// up. Returns `false` if the kernel refuses that now.
     fn watch(&self, used: &mut Used) -> bool {
         let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down() && !used.watched) else {
             return true;
@@ -368,8 +378,8 @@ impl SharedSet {
         used.watched
     }
 
-    /// Handles a stuck link, whose next packet cannot be taken now. Makes one member report that. Stops watching the
-    /// socket for a moment, because it stays readable.
+    /// Handles a stuck link, whose next packet cannot be taken now: makes one member on the link report that. Also
+    /// stops watching the link's socket for [`RETRY`], because the socket stays readable.
     fn leave_alone(&self, link: &InUse) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             used.stuck = true;
@@ -383,7 +393,8 @@ impl SharedSet {
         unpoisoned(&self.retry).is_some()
     }
 
-    /// Makes the wait set's epoll instance watch the sockets of stuck links again, if the time for that has come.
+    /// Makes the wait set's epoll instance watch the sockets of stuck links again, if [`RETRY`] has passed since a link
+    /// got stuck.
     fn watch_stuck(&self) {
         let mut retry = unpoisoned(&self.retry);
         if retry.is_none_or(|retry| Instant::now() < retry) {
@@ -398,7 +409,8 @@ impl SharedSet {
         }
     }
 
-    /// Ends the throttling of all throttled links of the wait set. Called when the set's timer has expired.
+    /// Ends the throttling of all throttled links of the wait set. Called when the set's timer has expired. A link
+    /// whose socket cannot be watched now stays throttled for [`RETRY`].
     pub(super) fn unthrottle(&self) {
         let Some(clock) = self.clock.get() else { return };
         epoll::reset(clock);
@@ -412,8 +424,8 @@ impl SharedSet {
         }
     }
 
-    /// Returns whether a link of the wait set has unsent packets, for which the peer may be waiting. Makes epoll watch
-    /// the full sockets among them for room.
+    /// Sends unsent packets of all links of the wait set again. Returns whether a link still has some, for which the
+    /// peer may be waiting. Makes the epoll instance report when the full sockets among those have room.
     pub(super) fn has_unsent(&self) -> bool {
         let mut links = unpoisoned(&self.links);
         let mut has_unsent = false;
@@ -431,7 +443,8 @@ impl SharedSet {
         has_unsent
     }
 
-    /// Makes the wait set's descriptor readable once the socket of `link` has room. `link` must be a link of the set.
+    /// Makes the wait set's descriptor readable once the socket of `link` has room. Does nothing if no member of the
+    /// set is registered on that link.
     pub(crate) fn await_socket(&self, link: &Link) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             self.watch_for_room(used);
@@ -449,8 +462,8 @@ impl SharedSet {
         }
     }
 
-    /// Stops watching the socket of the link with this number for room, if the socket has room now. Called when epoll
-    /// has reported the socket.
+    /// Makes the epoll instance no longer report room in the socket of the link with this number, if the socket has
+    /// room now. Called when epoll has reported the socket.
     fn watch_for_room_no_more(&self, number: u64) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&number)
             && used.awaits_room
@@ -461,8 +474,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wait set's descriptor readable after [`RETRY`], so that the next wait tries again what no event
-    /// announces.
+    /// Makes the wait set's descriptor readable after [`RETRY`] at the latest, so that the next wait tries again what
+    /// no event reports.
     pub(super) fn look_again_later(&self) {
         let is_throttled = unpoisoned(&self.links).values().any(|used| used.throttled);
         // If a link is throttled, the timer is set already, to an earlier time.
@@ -471,13 +484,14 @@ impl SharedSet {
         }
     }
 
-    /// Sets the timer of the wait set to expire after the time `after`. Returns `false` if the timer cannot be set.
+    /// Sets the timer of the wait set to expire after the time `after`. Returns `false` if there is no timer and none
+    /// can be created, or if it cannot be set.
     fn set_clock(&self, after: Duration) -> bool {
         self.clock().is_some_and(|clock| epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK))
     }
 
-    /// Returns the timer of the wait set, and creates it if needed; `None` if that fails. Called early where possible,
-    /// because the creation can fail for lack of descriptors.
+    /// Returns the timer of the wait set, and creates it if needed; `None` if the creation fails. Called early where
+    /// possible, because the creation can fail for lack of descriptors.
     pub(super) fn clock(&self) -> Option<&OwnedFd> {
         match self.clock.get() {
             Some(clock) => Some(clock),
@@ -492,8 +506,8 @@ impl SharedSet {
         unpoisoned(&self.links).values().filter(|used| !used.throttled).for_each(|used| used.link.collect());
     }
 
-    /// Collects the notifications of up to [`SOME_LINKS`] links of the wait set; the next call goes on with the other
-    /// links.
+    /// Puts the notified members of up to [`SOME_LINKS`] links of the wait set into the queue. The next call takes the
+    /// links after those.
     pub(super) fn collect_some(&self) {
         let links = unpoisoned(&self.links);
         let had_events = self.had_events.load(Ordering::Relaxed);
@@ -520,7 +534,8 @@ impl SharedSet {
         }
     }
 
-    /// Looks at the queued members of the wait set, and adds their events to `events` until there are `limit` events.
+    /// Looks at the queued members of the wait set, and adds an event for each ready one to `events`, until there are
+    /// `limit` events. Each member is reported at most once in one call.
     pub(super) fn take_ready(&self, events: &mut Vec<Event>, limit: usize) {
         let mut ready = unpoisoned(&self.ready);
         let Queue { queue, later, .. } = &mut *ready;
@@ -563,8 +578,9 @@ impl SharedSet {
         ready.spare = (batch, again);
     }
 
-    /// Sleeps in epoll for at most `limit` (`None`: without a limit), and receives what came over the sockets. Watches
-    /// the peers' processes too if the sleep is long. Returns whether anything was ready.
+    /// Sleeps in epoll for at most `limit` (`None`: without a limit), and receives what arrived in the links' sockets.
+    /// A sleep longer than [`liveness::LONG`] also watches the peers' processes. `may_wait` says whether the call may
+    /// wait for another thread that receives. Returns whether a descriptor was ready or a peer had died.
     pub(super) fn sleep_and_drain(
         &self,
         asleep: Asleep<'_>,
@@ -586,8 +602,9 @@ impl SharedSet {
         Ok(found || !died.is_empty())
     }
 
-    /// Sleeps until the wait set's epoll instance has something, for at most `limit`. Also watches up to [`WATCHED`]
-    /// peer processes. Returns the numbers of the links whose peer process has died although the socket is open.
+    /// Sleeps until the wait set's epoll instance reports something, for at most `limit` (`None`: without a limit).
+    /// Also watches up to [`WATCHED`] peer processes. Returns the numbers of the links whose peer process has died
+    /// although the socket is open; those links are down then.
     pub(super) fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
         let up = |(number, used): (&u64, &Used)| (!used.link.is_down()).then(|| (*number, used.link.clone()));
         let links: Vec<_> = unpoisoned(&self.links).iter().filter_map(up).collect();

@@ -28,12 +28,13 @@ use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
-/// The state of an end by which other threads of this process interrupt waits on it.
+/// The state of one end by which other threads of this process interrupt the waits on that end.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     /// Whether the waits on this end are interrupted: 0 if not, any other value if so.
     raised: AtomicU32,
-    /// The places where threads sleep that wait on this end, one for each [`Direction`]; `None` if no thread does.
+    /// Where the threads sleep that wait on this end: one entry for each [`Direction`], `None` if no thread sleeps for
+    /// that direction.
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 
@@ -52,7 +53,8 @@ struct Asleep {
     word: Option<(RingMemory, Scope)>,
 }
 
-/// Returns the sleep word of an end for waits in this direction: for a message (receiving) or for room (sending).
+/// Returns the sleep word of an end for its waits in this direction: for a message (receiving) or for room (sending).
+/// The word is in `memory`, the memory of a ring of that end.
 pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
     match direction {
         Direction::Receiving => memory.sleeping(),
@@ -96,7 +98,7 @@ impl Interrupts {
 pub(crate) struct Interruption<'a>(Option<&'a Interrupts>);
 
 impl<'a> Interruption<'a> {
-    /// A wait that nothing interrupts.
+    /// The value for a wait that nothing can interrupt.
     pub(crate) const NONE: Self = Self(None);
 
     pub(crate) fn by(interrupts: Option<&'a Interrupts>) -> Self {
@@ -116,9 +118,9 @@ impl<'a> Interruption<'a> {
         if self.has_come() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Notes, until the returned value is dropped, that a thread may sleep on this link and word in this direction. The
-    /// caller checks after this, and not before, whether the wait has been interrupted. Returns `None` for a wait that
-    /// nothing can interrupt.
+    /// Notes, until the returned value is dropped, where a thread may sleep that waits on this end in this direction:
+    /// on the socket of `link`, and on the sleep word in the memory of `word`. The caller checks after this call, and
+    /// not before, whether the wait has been interrupted. Returns `None` for a wait that nothing can interrupt.
     pub(crate) fn note(
         self,
         direction: Direction,
@@ -131,14 +133,15 @@ impl<'a> Interruption<'a> {
         Some(Noted { interrupts, direction })
     }
 
-    /// Returns the wake fd, which becomes readable at an interruption of any end. Returns `None` for a wait that
-    /// nothing can interrupt. The caller checks after this, and not before, whether the wait has been interrupted.
+    /// Returns the wake fd of this process, which becomes readable at the next interruption of any end. Returns `None`
+    /// for a wait that nothing can interrupt. The caller checks after this call, and not before, whether its wait has
+    /// been interrupted.
     pub(crate) fn wake_fd(self) -> Option<Result<Arc<OwnedFd>, Error>> {
         self.0.map(|_| wake_fd())
     }
 }
 
-/// A note that a thread may sleep on an end. Dropping it removes the note.
+/// A note of where a thread may sleep that waits on an end. Dropping the value removes the note.
 #[must_use]
 pub(crate) struct Noted<'a> {
     interrupts: &'a Interrupts,
@@ -151,8 +154,8 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// The wake fd (an eventfd) to which the next interruption writes, shared by all links. Created when a thread needs it,
-/// and replaced after each interruption.
+/// The wake fd (an eventfd) to which the next interruption writes; all links share it. Created when a thread first
+/// needs it, and replaced after each interruption.
 static WAKE_FD: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
 
 fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
@@ -165,8 +168,8 @@ fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
     Ok(wake_fd)
 }
 
-/// Writes to the wake fd. This wakes all leaders of all links whose waits can be interrupted; those whose waits are not
-/// interrupted sleep again.
+/// Writes to the wake fd. This wakes the leaders (the threads that receive) of all links, if their waits can be
+/// interrupted. A leader whose wait is not interrupted sleeps again.
 fn signal_wake_fd() {
     if let Some(wake_fd) = unpoisoned(WAKE_FD.get()).take() {
         epoll::signal(&wake_fd);

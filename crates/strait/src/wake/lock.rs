@@ -15,9 +15,11 @@ use crate::wake::interrupt::Interruption;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// State of the lock: held, and other threads may sleep until it is free, so that releasing it must wake one.
+/// State of the lock: a thread holds it, and other threads may sleep until it is free. Releasing the lock must wake one
+/// of those threads.
 const CONTENDED: u32 = 2;
-/// State of the lock: held, and the threads that slept for it have been woken to check for an interruption.
+/// State of the lock: a thread holds it, and the threads that slept until it is free have been woken, so that they
+/// check for an interruption.
 const WOKEN: u32 = 3;
 
 /// The number of times that a thread checks a held lock before it sleeps. As a rule a lock is held for tens of
@@ -27,8 +29,8 @@ const SPINS: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// The number of times that the holder has marked the lock as blocking. A holder does so while it waits for the
-    /// peer, or while the program holds a view or a reservation.
+    /// The number of times that the thread that holds the lock has marked it as blocking. A thread does so while it
+    /// waits for the peer, or while the program holds a view or a reservation.
     blocking: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -41,26 +43,27 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), blocking: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock; if the holder has marked it as blocking, takes it away from the holder.
+    /// Takes the lock. If the thread that holds it has marked it as blocking, takes the lock away from that thread at
+    /// once.
     ///
     /// # Safety
-    /// A holder that has marked the lock as blocking must never use the guard again.
+    /// A holder that has marked the lock as blocking must never use its guard again.
     pub(crate) unsafe fn lock_or_seize(&self) -> Guard<'_, T> {
         self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
     }
 
-    /// Takes the lock if no thread holds it now; otherwise returns `None`. Never waits. For a thread that holds another
-    /// lock: two such threads could otherwise wait for each other.
+    /// Takes the lock and returns its guard if no thread holds the lock now; otherwise returns `None`. Never waits. For
+    /// a thread that holds another lock: two threads that wait for each other's locks would never go on.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Guard { lock: self })
     }
 
-    /// Takes the lock, waiting until the deadline if another thread holds it.
+    /// Takes the lock. If another thread holds it, waits until the deadline.
     ///
-    /// With [`Deadline::NOW`] the call still waits for a holder that needs the lock for one copy. It fails only if the
-    /// holder has marked the lock as blocking.
+    /// With [`Deadline::NOW`] the call still waits for a thread that holds the lock for one copy. The call fails only
+    /// if the holder has marked the lock as blocking.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline; [`Error::System`].
@@ -69,8 +72,9 @@ impl<T> Lock<T> {
         self.lock_unless(deadline, || Interruption::NONE)
     }
 
-    /// Takes the lock, waiting until the deadline if another thread holds it. Once the wait is interrupted, the call
-    /// still waits for one copy, but fails with [`Error::Interrupted`] if the holder has marked the lock as blocking.
+    /// Takes the lock. If another thread holds it, waits until the deadline or until `interruption` comes. After an
+    /// interruption the call still waits for a thread that holds the lock for one copy. But it fails with
+    /// [`Error::Interrupted`] if the holder has marked the lock as blocking.
     #[inline]
     pub(crate) fn lock_unless<'i>(
         &self,
@@ -83,7 +87,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Wakes the threads that sleep until the lock is free, so that they check whether their waits were interrupted.
+    /// Wakes all threads that sleep until the lock is free, so that each checks whether its wait was interrupted.
     pub(crate) fn wake_waiters(&self) {
         // A thread that begins to sleep after this checks after its own exchange, and so sees what was written before
         // this one.
@@ -135,7 +139,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// A held lock; dropping it releases the lock.
+/// A guard of a held lock, by which its thread reaches the locked value. Dropping the guard releases the lock.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
@@ -143,12 +147,13 @@ pub(crate) struct Guard<'a, T> {
 
 impl<T> Guard<'_, T> {
     /// Marks the lock as blocking: from now on the holder keeps it while it waits for the peer, or while the program
-    /// holds a view or a reservation. Other threads time out instead of waiting for it.
+    /// holds a view or a reservation. Other threads that want the lock then fail at their deadline, or at once with
+    /// [`Deadline::NOW`].
     pub(crate) fn mark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Marks the lock as blocking, because its holder is about to wait until the deadline. Does nothing with
+    /// Marks the lock as blocking, because its holder is about to wait until `deadline`. Does nothing with
     /// [`Deadline::NOW`]: a holder that does not wait delays no other thread.
     pub(crate) fn mark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
@@ -156,14 +161,14 @@ impl<T> Guard<'_, T> {
         }
     }
 
-    /// Takes back one [`Guard::mark_blocking_until`] that was called with this deadline.
+    /// Takes back one call of [`Guard::mark_blocking_until`] with the same deadline.
     pub(crate) fn unmark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
             self.unmark_blocking();
         }
     }
 
-    /// Takes back one [`Guard::mark_blocking`]. Dropping the guard takes back all of them.
+    /// Takes back one call of [`Guard::mark_blocking`]. Dropping the guard takes back all of them.
     pub(crate) fn unmark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }

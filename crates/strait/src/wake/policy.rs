@@ -1,7 +1,7 @@
 //! The wait strategy: how a blocking call waits.
 
-/// The wait strategy of blocking calls on an end. Waking a thread takes the kernel microseconds; spinning uses a whole
-/// core.
+/// The wait strategy of blocking calls on an end. Waking a thread takes the kernel microseconds; spinning keeps a whole
+/// core busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// The call never sleeps: it checks in a loop until the awaited event is there. Gives the lowest latency at the

@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::link::ListenerSet;
 
 impl SharedSet {
-    /// Polls the wait set for its driver, which polls again soon: adds the present events to `events`, up to `limit`.
-    /// One call out of [`SOCKETS_EVERY`] receives from the sockets too.
+    /// Polls the wait set for its driver, which will poll again soon: adds an event for each ready member to `events`,
+    /// up to `limit` events. One call out of [`SOCKETS_EVERY`] also receives from the sockets.
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         self.polling.store(true, Ordering::SeqCst);
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
@@ -26,9 +26,9 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Polls the wait set for its driver, which is about to sleep: adds the present events to `events`, up to `limit`.
-    /// If there are none, the set's descriptor becomes readable as soon as there may be something. If there are some,
-    /// the driver still counts as polling.
+    /// Polls the wait set for its driver, which is about to sleep: adds an event for each ready member to `events`, up
+    /// to `limit` events. Without an event the driver no longer counts as polling, and the set's descriptor becomes
+    /// readable as soon as a member may be ready. With events the driver still counts as polling.
     pub(in crate::wait_set) fn park(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         for _ in 0..=PASSES {
             self.polling.store(false, Ordering::SeqCst);

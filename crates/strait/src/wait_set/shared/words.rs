@@ -24,15 +24,17 @@ use crate::ring::ready_bitmap::{ON_WORD, Words};
 use crate::shm::ReadyBitmapMemory;
 use crate::sync::unpoisoned;
 
-/// The part of a wait set's state that serves a thread that sleeps on words (futexes).
+/// The part of a wait set's state that serves a thread that sleeps on words (futexes): on the words of notification
+/// areas and on a word of the set.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// The word that threads of this process change to wake the thread of the wait set that sleeps on words. 1 while
-    /// that thread sleeps or is about to.
+    /// The word that other threads of this process change to wake the thread of the wait set that sleeps on words. 1
+    /// while that thread sleeps or is about to, and otherwise 0.
     word: AtomicU32,
-    /// Whether the last sleep of the wait set was longer than [`SLICE`]. If so, the next sleep is in epoll.
+    /// Whether the last sleep of a thread of the wait set was longer than [`SLICE`]. If so, the next sleep is in epoll.
     long: AtomicBool,
-    /// Whether the kernel has refused to let a thread sleep on several words at once (`futex_waitv`).
+    /// Whether the kernel has refused to let a thread sleep on several words at once (`futex_waitv`). If so, all
+    /// further sleeps are in epoll.
     refused: AtomicBool,
     /// The time at which a thread of the wait set that was about to sleep on words last received from the sockets;
     /// `None` if never.
@@ -41,24 +43,25 @@ pub(super) struct Own {
 
 /// The outcome of an attempt of a thread to sleep on the words of a wait set.
 pub(super) enum Slept<'a> {
-    /// Outcome of an attempt to sleep on words: the thread was woken, or did not have to sleep: members may be ready.
+    /// Outcome of an attempt to sleep on words: the thread was woken, or did not have to sleep. Members may be ready.
     Woken,
-    /// Outcome of an attempt to sleep on words: the thread could not sleep on words now. Returns its count as asleep,
-    /// so that it can sleep in epoll.
+    /// Outcome of an attempt to sleep on words: the thread could not sleep on words now. Contains the thread's count as
+    /// asleep, so that the thread can sleep in epoll.
     InVain(Asleep<'a>),
 }
 
-/// The reason why the peer of one link woke a thread that slept on the words of several links.
+/// The reason why the peer of one link may have woken a thread that slept on the words of several links.
 #[derive(Clone, Copy)]
 enum Waker {
     Nobody,
     Ringer,
-    /// Reason for a wake-up: the peer sent a packet, or says that it did, and woke the thread for that.
+    /// Reason for a wake-up: the peer sent a packet, or claims so in the notification area, and woke the thread for the
+    /// packet.
     Packet,
 }
 
 impl Own {
-    /// Wakes the thread of this wait set that sleeps on words. Returns whether a thread slept there.
+    /// Wakes the thread of this wait set that sleeps on words. Returns whether a thread slept there, or was about to.
     pub(super) fn wake(&self, ready: &mut Queue) -> bool {
         let on_word = std::mem::take(&mut ready.on_word);
         if on_word {
@@ -68,8 +71,8 @@ impl Own {
         on_word
     }
 
-    /// Returns whether no thread of the wait set has received from the sockets for [`SLICE`]. If so, the caller must
-    /// receive from them, and `now` is stored as the time of that.
+    /// Returns whether [`SLICE`] or more has passed since a thread of the wait set that was about to sleep on words
+    /// received from the sockets. If so, the caller must receive from them, and `now` is stored as the time of that.
     fn is_deaf(&self, now: Instant) -> bool {
         let mut heard = unpoisoned(&self.heard);
         let is_deaf = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= SLICE);
@@ -79,8 +82,8 @@ impl Own {
         is_deaf
     }
 
-    /// Runs `sleep`, which sleeps in epoll, and returns its result. If it took less than [`SLICE`], the next sleep of
-    /// the wait set may be on words again.
+    /// Runs `sleep`, which sleeps in epoll, and returns its result. If `sleep` took less than [`SLICE`], the next sleep
+    /// of the wait set may be on words again.
     pub(super) fn measure(&self, sleep: impl FnOnce() -> Result<bool, Error>) -> Result<bool, Error> {
         if !self.long.load(Ordering::Relaxed) {
             return sleep();
@@ -94,7 +97,8 @@ impl Own {
 
 impl SharedSet {
     /// Sleeps on the words of the wait set until members may be ready, for at most [`SLICE`] and not beyond the
-    /// deadline. Returns [`Slept::InVain`] if a sleep on words is not possible now.
+    /// deadline. `asleep` counts this thread as asleep. Returns [`Slept::InVain`] if a sleep on words is not possible
+    /// now: for example if another thread of the set sleeps, or if a link has unsent packets.
     pub(super) fn sleep_on_words<'a>(&self, asleep: Asleep<'a>, deadline: Deadline) -> Result<Slept<'a>, Error> {
         let own = &self.words;
         if own.long.load(Ordering::Relaxed)

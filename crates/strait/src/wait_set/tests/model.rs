@@ -17,7 +17,7 @@ use crate::ring::{Consumer, Memory, Producer, announce, take_sleeper};
 
 const NUMBER: u32 = 7;
 
-/// The words of a notification area that the model needs for a member with the id [`NUMBER`].
+/// The model's notification area: the words of the area that a member with the id [`NUMBER`] needs.
 struct Bitmap {
     words: Vec<Tracked64>,
     sleeping: Tracked32,
@@ -63,9 +63,10 @@ impl Words for Arc<Bitmap> {
     }
 }
 
-/// Runs a model in which a peer sends two messages and notifies. A wait set looks at the member, sleeps if there is
-/// nothing, and receives all messages. `look_again` says whether the set checks the ring, and the notification area,
-/// again after it has armed.
+/// Runs a model in which a peer sends two messages and notifies a member of a wait set. The waiting thread looks at the
+/// member, sleeps if there is nothing, and receives all messages. `look_again` says whether the thread checks the ring
+/// after it has armed the member, and the notification area after it has written that it sleeps. `false` is a
+/// deliberate error.
 fn a_member_is_heard(look_again: [bool; 2]) {
     const MESSAGES: u64 = 2;
     check_within(2, move || {
@@ -143,7 +144,7 @@ fn without_another_look_at_the_bitmap_one_is_not() {
     a_member_is_heard([true, false]);
 }
 
-/// A model of a wait set with a driver: the state that the threads of a process share.
+/// A model of a wait set with a driver: the state that the driver shares with the threads that queue members.
 #[derive(Default)]
 struct Driven {
     polling: Awake,
@@ -160,8 +161,8 @@ impl Default for Awake {
 }
 
 impl Driven {
-    /// Models [`SharedSet::push`](crate::wait_set::SharedSet::push): puts a member into the queue, and wakes the driver
-    /// if the driver is not polling.
+    /// Models [`SharedSet::push`](crate::wait_set::SharedSet::push): counts one more member in the queue, and wakes the
+    /// driver if the driver is not polling.
     fn push(&self, futex: &Futex) {
         let mut ready = self.ready.lock().unwrap();
         ready.0 += 1;
@@ -177,7 +178,8 @@ impl Driven {
 }
 
 /// Runs a model in which a thread queues members while the driver of the wait set polls and parks: see
-/// [`driven`](crate::wait_set::shared::driven). If `says_first`, the driver says that it parks before its last look.
+/// [`driven`](crate::wait_set::shared::driven). Checks that the driver finds all members. If `says_first`, the driver
+/// records that it no longer polls before its last look. `false` is a deliberate error.
 fn a_driver_finds_all(says_first: bool) {
     use loom::sync::atomic::Ordering::SeqCst;
     const MEMBERS: u32 = 2;
@@ -226,18 +228,19 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
     a_driver_finds_all(false);
 }
 
-/// The step that the model leaves out, to show that the checker finds a message that is not received.
+/// The step that the model leaves out as a deliberate error, to show that the checker then finds a thread that is not
+/// woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// A deliberate error that the model must find is the lack of this step: a thread that has sent a packet checks
-    /// whether a thread of the peer sleeps on the word of the notification area.
+    /// The model leaves out this step, as a deliberate error: a thread that has sent a packet checks whether a thread
+    /// of the peer sleeps on the sleep word of the notification area.
     Post,
-    /// A deliberate error that the model must find is the lack of this step: a thread that slept on the word of the
-    /// notification area writes that it no longer sleeps there.
+    /// The model leaves out this step, as a deliberate error: a thread that slept on the sleep word of the notification
+    /// area writes that it no longer sleeps there.
     Leave,
-    /// A deliberate error that the model must find is the lack of this step: a thread that overwrites the word of the
-    /// notification area wakes the thread that sleeps on it.
+    /// The model leaves out this step, as a deliberate error: a thread that overwrites the sleep word of the
+    /// notification area wakes the thread that sleeps on that word.
     Take,
 }
 
@@ -246,8 +249,8 @@ fn new_bitmap() -> Arc<Bitmap> {
     Arc::new(Bitmap { words, sleeping: word32(), posted: word32(), known: word32() })
 }
 
-/// Runs a model in which one thread of a peer notifies while another one sends a packet. Both wake a thread that sleeps
-/// on the word of the notification area.
+/// Runs a model in which one thread of a peer notifies a member while another one sends a packet. Checks that a thread
+/// that sleeps on the sleep word of the notification area notices both. `broken` is the step that is left out.
 fn what_is_notified_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
         let bitmap = new_bitmap();
@@ -301,16 +304,17 @@ fn without_a_look_at_the_word_a_packet_is_not_heard() {
     what_is_notified_and_posted_is_heard(Broken::Post);
 }
 
-/// A model of two wait sets with one member each on one link. The first set sleeps on the word of the notification area
-/// while the second set does not sleep, and otherwise on the socket. The second set always sleeps on the socket.
+/// A model of two wait sets with one member each on one link. The first set sleeps on the sleep word of the
+/// notification area while the second set does not sleep, and otherwise on the socket. The second set always sleeps on
+/// the socket.
 struct Two {
     bitmap: Arc<Bitmap>,
     collector: loom::sync::Mutex<Collector<Arc<Bitmap>>>,
-    /// The number of threads that sleep or are about to, for each of the two wait sets.
+    /// The number of threads that sleep or are about to sleep, for each of the two wait sets.
     asleep: [loom::sync::Mutex<u32>; 2],
-    /// The word of the notification area, on which the first wait set sleeps.
+    /// The futex that stands for the sleep word of the notification area, on which the first wait set sleeps.
     on_word: Futex,
-    /// For each wait set, a word that stands for the socket on which the set sleeps.
+    /// The futexes that stand for the link's socket: one for each of the two wait sets, on which the set sleeps.
     on_socket: [Futex; 2],
     found: [loom::sync::Mutex<bool>; 2],
     packet: loom::sync::Mutex<bool>,
@@ -353,14 +357,15 @@ impl Two {
         }
     }
 
-    /// Models `Link::arm`: writes into the notification area how this process sleeps (`how`).
+    /// Models `Link::arm`: records in the notification area how this process sleeps (`how`: on the area's word or on
+    /// the socket).
     fn arm(&self, how: u32) {
         if ready_bitmap::announce(&self.bitmap, how) && self.broken != Broken::Take {
             self.on_word.wake();
         }
     }
 
-    /// Models `Link::collect`: puts notified members into the queues of their wait sets and wakes the sets.
+    /// Models `Link::collect`: marks each notified member as found by its wait set, and wakes that set.
     fn collect(&self) {
         self.collector.lock().unwrap().collect(9, |member| {
             let set = MEMBERS.iter().position(|number| *number == member.number()).unwrap();
@@ -372,8 +377,8 @@ impl Two {
         });
     }
 
-    /// Models `Link::answer_notifications`: collects notified members, and writes again that this process sleeps if a
-    /// wait set does.
+    /// Models `Link::answer_notifications`: collects notified members. If a wait set sleeps, also records again that
+    /// this process sleeps on the socket.
     fn answer(&self) {
         self.collect();
         if self.asleep.iter().any(|asleep| *asleep.lock().unwrap() > 0) {
@@ -417,8 +422,9 @@ impl Two {
     }
 }
 
-/// Runs a model in which a peer notifies a member of each of two wait sets, in the order `order`. The threads of both
-/// sets find their member.
+/// Runs a model in which a peer notifies a member of each of two wait sets, in the order `order`. Checks that the
+/// threads of both sets find their member. `preemptions` bounds the interleavings, and `broken` is the step that is
+/// left out.
 fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
     check_within(preemptions, move || {
         let two = Arc::new(Two::new(broken));

@@ -17,31 +17,32 @@ use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Round, Word
 use crate::ring::tests::harness::{Fence, Futex, SharedTable, Tracked32, check_within, word32};
 use crate::ring::{Word, announce, take_sleeper};
 
-/// The step that the model leaves out, to show that the checker finds a receiver that is not woken.
+/// The step that the model leaves out or does in the wrong order, to show that the checker finds a receiver that is not
+/// woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// A deliberate error that the model must find is the lack of this step: a peer without the notification area sends
-    /// a wake packet.
+    /// The model leaves out this step, as a deliberate error: a peer without the notification area sends a wake packet.
     WakePacket,
-    /// A deliberate error that the model must find is the lack of this step: a peer whose packet was refused puts the
-    /// member's sleep word back.
+    /// The model leaves out this step, as a deliberate error: a peer whose packet the kernel refused puts the value
+    /// that it took back into the member's sleep word.
     GiveBack,
-    /// A deliberate error in the model, which must be found: a peer sends a packet and then does not check whether the
-    /// notification area has reached that peer in the meantime.
+    /// The model leaves out this step, as a deliberate error: after sending a packet a peer checks whether its process
+    /// has received the notification area in the meantime.
     Post,
-    /// The model takes two steps in the wrong order: a peer acknowledges the notification area before its own threads
-    /// can see the area.
+    /// The model takes two steps in the wrong order, as a deliberate error: a peer acknowledges the notification area
+    /// before its own threads can see the area.
     KnownFirst,
-    /// A deliberate error that the model must find is the lack of this step: the reader looks at all members after a
-    /// packet that it receives once the peer has acknowledged the notification area.
+    /// The model leaves out this step, as a deliberate error: the receiving process looks at all members once more
+    /// after the first packet that it receives once the peer has acknowledged the notification area.
     LastRound,
 }
 
-/// The time at which the peer in the model gets the notification area.
+/// Answers when the peer in the model gets the notification area.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// The peer gets the notification area at any time, from another thread of its process.
+    /// The peer gets the notification area at any time during the run: another thread of the peer's process receives
+    /// it.
     Late,
     Never,
 }
@@ -51,20 +52,20 @@ struct World {
     broken: Broken,
     /// The number of messages that the peer has published.
     published: Tracked32,
-    /// The sleep word of the member.
+    /// The sleep word of the member: armed, or 0 once the peer has taken the value.
     listening: Tracked32,
     bitmap: Arc<Bitmap>,
     /// 1 if the peer's process has received the notification area, and otherwise 0.
     has_bitmap: Tracked32,
-    /// The number of packets in the socket, and the number of the next sends that the kernel refuses.
+    /// The number of packets in the socket, and how many of the next packets the kernel refuses.
     packets: Mutex<(u32, u32)>,
-    /// One of the two words on which the reader sleeps: stands for the socket. The other, `on_word`, is the word of the
-    /// notification area.
+    /// The futex that stands for the socket, on which the waiting thread sleeps while the peer has no notification
+    /// area. With the area the thread sleeps on `on_word`, the sleep word of the area.
     on_socket: Futex,
     on_word: Futex,
 }
 
-/// Returns the sleep word of a member that is armed, because a look found nothing.
+/// Returns the sleep word of a member of a wait set that is armed, because a look at the member found nothing.
 fn listening() -> Tracked32 {
     let word = word32();
     word.store(waiter::on_set(NUMBER, false), SeqCst);
@@ -133,8 +134,8 @@ impl World {
         true
     }
 
-    /// Models `Link::learn_bitmap`: the peer's process receives the notification area, and then acknowledges that in
-    /// the area.
+    /// Models `Link::learn_bitmap`: the peer's process receives the notification area, and then acknowledges in the
+    /// area that it has it.
     fn learn_bitmap(&self) {
         if self.broken == Broken::KnownFirst {
             ready_bitmap::acknowledge(&self.bitmap);
@@ -154,7 +155,7 @@ impl World {
     }
 
     /// Models the receive from the socket, and `Link::begin_round`: takes all packets, and begins a round through the
-    /// members if there was one.
+    /// members if there was a packet.
     fn receive(&self, round: &mut Round) {
         if std::mem::take(&mut self.packets.lock().unwrap().0) > 0 {
             let known = self.is_known();
@@ -164,8 +165,8 @@ impl World {
         }
     }
 
-    /// Looks for messages that the member has not seen, and then arms the member. Returns `true` if there were some
-    /// before, or are some after it was armed.
+    /// Models the look at the member: checks for messages beyond `seen`, and arms the member if there are none. Returns
+    /// `true` if there were some, or if some appeared while the member was armed.
     fn look(&self, seen: &mut u32) -> bool {
         let now = self.published.load(SeqCst);
         if std::mem::replace(seen, now) != now {
@@ -175,7 +176,7 @@ impl World {
         self.published.load(SeqCst) != now
     }
 
-    /// Runs the waiting thread of the model's wait set until it has seen `messages` messages.
+    /// Runs the waiting thread of the model's wait set, which returns once it has seen `messages` messages.
     fn wait_for(&self, messages: u32) {
         let mut collector = Collector::new(self.bitmap.clone());
         let (mut round, mut seen, mut queued, mut hears_socket) = (Round::default(), 0, false, false);
@@ -208,7 +209,8 @@ impl World {
 }
 
 /// Runs a model in which a peer sends `messages` messages and the kernel refuses the first `refused` of its wake
-/// packets. The wait set finds all messages.
+/// packets. Checks that the wait set finds all messages. `when` says when the peer gets the notification area, and
+/// `broken` which step is left out.
 fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
     check_within(2, move || {
         let world = World::new(broken, refused);
