@@ -44,7 +44,7 @@ pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
     let _ = call("epoll_ctl(DEL)", || epoll::delete(epoll, fd));
 }
 
-/// Buffer for the events that one call of [`wait`] returns: at most 64.
+/// Buffer into which [`wait`] puts the events that one call returns: at most 64.
 pub(crate) type Found = [std::mem::MaybeUninit<epoll::Event>; 64];
 
 /// Sleeps until a descriptor that the epoll instance watches is ready, for at most `limit` (without end if it is

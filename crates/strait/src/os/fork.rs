@@ -57,7 +57,8 @@ fn page() -> Option<&'static AtomicU32> {
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the number of this process; 0 in a forked child that has not created an object yet.
+/// Returns the number of this process (not its pid); 0 in a forked child that has not created an object of this library
+/// yet.
 #[inline]
 fn current() -> u32 {
     page().map_or(FIRST, |page| page.load(Ordering::Relaxed))
@@ -69,7 +70,7 @@ fn current() -> u32 {
 pub(crate) struct Born(u32);
 
 impl Born {
-    /// Returns the number of the current process, as an object made now must store it.
+    /// Returns the number of the current process (not its pid), which an object that is made now must store.
     pub(crate) fn here() -> Self {
         // Without a page the library creates no object that a child could take for its own.
         let _ = arm();

@@ -41,8 +41,8 @@ fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Resu
     make()
 }
 
-/// Converts the result of a function of `libc` that returns a negative number on failure and sets `errno`: returns the
-/// number, or the error.
+/// Converts `returned`, the result of a function of `libc` that returns a negative number on failure and sets `errno`.
+/// Returns the number if it is not negative, otherwise the error in `errno`.
 fn done(returned: isize) -> Result<isize, Errno> {
     let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     if returned < 0 { Err(errno()) } else { Ok(returned) }
@@ -71,7 +71,7 @@ fn last_errno() -> Errno {
     Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Returns a random number of 128 bits that no other process can guess.
+/// Returns a token: a random number of 128 bits that no other process can guess.
 pub(crate) fn random_token() -> Result<u128, Error> {
     #[cfg(feature = "fuzzing")]
     if let Some(token) = fuzz_hooks::token() {

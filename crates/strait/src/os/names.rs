@@ -188,14 +188,14 @@ impl Directory {
         }
     }
 
-    /// Returns the identity of the file that has the name `name` now.
+    /// Returns the identity (device and inode) of the file that has the name `name` in this directory now.
     fn file_id(&self, name: &str) -> Result<FileId, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
         Ok(FileId::of(&stat))
     }
 
-    /// Removes the listener name `name` if it still stands for the file `file_id`; otherwise does nothing. While the
-    /// listener's socket listens, no other process takes the name, so this needs no lock.
+    /// Removes the listener name `name` if it still stands for the file `file_id`; otherwise does nothing. This needs
+    /// no lock: while the listener's socket listens, no other process takes the name.
     pub(crate) fn unlink(&self, name: &str, file_id: FileId) {
         if self.file_id(name).is_ok_and(|there| there == file_id) {
             let _ = call("unlink(name)", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty()));
@@ -283,8 +283,9 @@ impl Found {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.stat.st_ctime).unwrap_or(0))
     }
 
-    /// Returns whether a process listens on the socket that was found. A file that is no socket of this user also
-    /// counts as live, because it must not be replaced. Fails if this process lacks the resources to ask.
+    /// Returns whether a process listens on the socket that was found under a listener name. Returns `true` also for a
+    /// file that is not a socket of this user, because such a file must not be replaced. Fails if this process lacks
+    /// the resources to ask.
     fn is_live(&self) -> Result<bool, Error> {
         if !self.is_socket() || self.owner() != own_user() {
             return Ok(true);

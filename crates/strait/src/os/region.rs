@@ -97,7 +97,7 @@ pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
 }
 
 /// Returns a new descriptor, for reading only, of the memory `fd`. If another process has a lease on the memory, this
-/// fails at once; to wait for the end of the lease could take as long as `fs.lease-break-time` says.
+/// fails at once, because the wait for the end of the lease could take the time in `fs.lease-break-time`.
 pub(crate) fn reopen_for_reading(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -110,9 +110,9 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(fd, 0)).named("fcntl(F_DUPFD_CLOEXEC)")
 }
 
-/// Returns whether `error` is one that the kernel returns for a write through a read-only descriptor or to sealed
-/// memory. The kernel returns the same errors in other cases: for a write to an open file that another process has set
-/// to append, and for a call that a sandbox refuses.
+/// Returns whether `error` is one of the errors that the kernel returns for a write through a read-only descriptor or
+/// to sealed memory. In two other cases the kernel returns the same errors: for a write to an open file that another
+/// process has set to append, and for a call that a sandbox refuses.
 pub(crate) fn is_refusal(error: Error) -> bool {
     let codes = [Errno::BADF, Errno::PERM, Errno::ACCESS, Errno::NOSYS].map(Errno::raw_os_error);
     matches!(error, Error::System { code, .. } if codes.contains(&code))

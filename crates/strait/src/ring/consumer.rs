@@ -208,8 +208,8 @@ impl<M: Memory> Consumer<M> {
         self.pack.left == 0 && self.memory.header(self.index()).load(Acquire) == 0
     }
 
-    /// Fills `out` with the payload of the message or mark `record`, from byte `offset` of the payload on. Panics if
-    /// these bytes are not all inside the payload.
+    /// Fills `out` with the payload of the message or mark `record`, from byte `offset` of the payload on, and returns
+    /// `out` as initialised bytes. Panics if these bytes are not all inside the payload.
     #[inline]
     pub(crate) fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         let len = record.header.len();

@@ -63,9 +63,11 @@ pub(crate) trait Memory {
     fn cells(&self) -> usize;
     /// Returns the header word in cell `cell`, taken modulo the ring's number of cells ([`Memory::cells`]).
     fn header(&self, cell: usize) -> &Self::Word64;
-    /// Returns the producer's sleep word: 0 while the producer is awake, else how it sleeps until there is room.
+    /// Returns the producer's sleep word: 0 while the producer is awake; another value says how the producer sleeps
+    /// until there is room.
     fn waiting(&self) -> &Self::Word32;
-    /// Returns the consumer's sleep word: 0 while the consumer is awake, else how it sleeps until a message comes.
+    /// Returns the consumer's sleep word: 0 while the consumer is awake; another value says how the consumer sleeps
+    /// until a message comes.
     fn sleeping(&self) -> &Self::Word32;
     /// Returns the word with the CPU that the producing end last ran on, plus 1; 0 if this is unknown.
     fn cpu(&self) -> &Self::Word32;
@@ -85,7 +87,8 @@ pub(crate) trait Memory {
         }
         assert!(at == len, "as many bytes as there is room for");
     }
-    /// Fills `out` from the payload of the record that begins in `cell`, from byte `offset` of the payload on.
+    /// Fills `out` from the payload of the record that begins in `cell`, from byte `offset` of the payload on, and
+    /// returns `out` as initialised bytes.
     fn read<'a>(&self, cell: usize, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
     /// Returns a pointer to byte `offset` of the payload of the record that begins in `cell`. The `len` bytes from
     /// there on are valid memory.

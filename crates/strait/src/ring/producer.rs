@@ -310,8 +310,8 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Removes the record that was staged last, with the padding before it; does nothing if it is committed. Only one
-    /// record can be removed in this way before another one is staged.
+    /// Removes the record that was staged last, with the padding before it; does nothing if that record is committed.
+    /// Only one record can be removed in this way before another one is staged.
     pub(crate) fn unstage_last(&mut self) {
         self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
@@ -359,8 +359,8 @@ impl<M: Memory> Producer<M> {
         self.memory.write(slot.cell, offset, bytes);
     }
 
-    /// Fills `out` with the first bytes of the payload of the staged record at `slot`. Panics if `out` is longer than
-    /// the payload.
+    /// Fills `out` with the first bytes of the payload of the staged record at `slot`, and returns `out` as initialised
+    /// bytes. Panics if `out` is longer than the payload.
     pub(crate) fn read_back<'a>(&self, slot: Slot, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         assert!(out.len() <= slot.len, "a read inside the record");
         self.memory.read(slot.cell, 0, out)
@@ -404,9 +404,9 @@ impl<M: Memory> Producer<M> {
         Ok(())
     }
 
-    /// Ends the ring from the writing side: publishes the mark `kind` with `payload` (at most 56 bytes), in the one
-    /// cell that always is free for it. Removes all staged records before that. Fails if the consumer has ended the
-    /// ring already.
+    /// Ends the ring from the writing side: discards all staged records, and publishes the mark `kind` with `payload`
+    /// (at most 56 bytes) in the one cell that always is free for a mark. Fails, and publishes nothing, if the consumer
+    /// has ended the ring already.
     pub(crate) fn end(&mut self, kind: RecordKind, payload: &[u8]) -> Result<(), Ended> {
         assert!(payload.len() <= CELL - HEADER);
         self.discard();
@@ -433,8 +433,8 @@ impl<M: Memory> Producer<M> {
         self.credit
     }
 
-    /// Returns whether the credit in shared memory differs from the credit that the producer last accepted: the
-    /// consumer has given credit since.
+    /// Returns whether the consumer has given credit since the producer last accepted credit: the credit in shared
+    /// memory differs from the last credit accepted.
     pub(crate) fn has_news(&self) -> bool {
         self.memory.credit().load(Acquire) != self.credit
     }

@@ -19,9 +19,9 @@
 //!
 //! # Sleeping
 //! The destination may publish before the consumer has a link to it. Until the end is handed over the consumer sleeps
-//! on its link to the source, and says so: its sleep word has the bit [`RELAYED`] (it is *relayed*). The destination
-//! cannot wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two publishers and
-//! two checks:
+//! on its link to the source, and records this: its sleep word has the bit [`RELAYED`] (it is *relayed*). The
+//! destination cannot wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two
+//! publishers and two checks:
 //!
 //! | | publishes | then looks for |
 //! |---|---|---|
@@ -52,7 +52,8 @@ pub(crate) enum TransferState {
     HandedOver = 1,
     /// Claimed: the destination has received the end and owns it.
     Claimed = 2,
-    /// Abandoned: the source died before it handed the end over. No process will write into the ring.
+    /// Abandoned: the source died before it handed the end over, and the consumer has given the end up. No process will
+    /// write into the ring.
     Abandoned = 3,
     /// Cancelled: the source could not send the end and keeps it. The source uses the lane that was made for the move
     /// as an ordinary lane.
@@ -84,18 +85,19 @@ fn step(word: &impl Word<u32>, from: TransferState, to: TransferState) -> Option
     TransferState::from_word(found)
 }
 
-/// Records in the transfer word that the source has sent the end. Returns the state before: [`TransferState::Pending`]
-/// if this call handed the end over, [`TransferState::Claimed`] if the destination had claimed the end already, `None`
-/// if the word was not valid. In every case the source must then call [`take_sleeper_if_relayed`].
+/// Records in the transfer word that the source has sent the end. Returns the state that the word held before:
+/// [`TransferState::Pending`] if this call handed the end over, [`TransferState::Claimed`] if the destination had
+/// claimed the end already, `None` if the word was not valid. In every case the source must then call
+/// [`take_sleeper_if_relayed`].
 pub(crate) fn hand_over<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::HandedOver);
     M::full_barrier();
     found
 }
 
-/// Cancels the transfer, for a source that could not send the end. Returns the state before: the transfer is cancelled
-/// if that was [`TransferState::Pending`], and unchanged otherwise. In every case the source must then call
-/// [`take_sleeper_if_relayed`], as after [`hand_over`].
+/// Cancels the transfer, for a source that could not send the end. Returns the state that the transfer word held
+/// before: the transfer is cancelled if that was [`TransferState::Pending`], and unchanged otherwise. In every case the
+/// source must then call [`take_sleeper_if_relayed`], as after [`hand_over`].
 pub(crate) fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::Cancelled);
     M::full_barrier();

@@ -1,4 +1,4 @@
-//! The layout of a control block: where its words are, as announced by the process that made the memory.
+//! The layout of a control block: where its words are, as the process that made the memory sends it in the handshake.
 //!
 //! In the handshake each side says where the words are in the memory that it makes. The other side reads that memory by
 //! this layout. So a build may move its words, or add some behind them, and still talk to a build that does not know

@@ -300,7 +300,7 @@ impl Mapping {
         unsafe { copy(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len()) }
     }
 
-    /// Fills `out` with the bytes of this memory from byte `offset` on.
+    /// Fills `out` with the bytes of this memory from byte `offset` on, and returns `out` as initialised bytes.
     ///
     /// # Panics
     /// If the mapping has fewer bytes there.

@@ -33,7 +33,7 @@ pub(crate) fn has_ended(process: BorrowedFd<'_>) -> bool {
     call("ppoll", || poll(&mut fds, Some(&now))).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
-/// The identity of a process, which distinguishes it from a later process with the same number.
+/// The identity of a process, which distinguishes the process from a later one with the same pid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pid: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of the process that has number `pid` now; `None` if no process has it.
+    /// Returns the identity of the process that has the pid `pid` now; `None` if no process has that pid.
     pub(crate) fn of(pid: u32) -> Result<Option<Self>, Error> {
         match open(pid) {
             Ok(process) => Ok(Some(Self { pid, inode: inode(&process) })),
@@ -52,7 +52,7 @@ impl Identity {
         }
     }
 
-    /// Returns an identity that fits every process with number `pid`, now or later.
+    /// Returns an identity without proof: it fits every process with the pid `pid`, now or later.
     pub(crate) fn unproven(pid: u32) -> Self {
         Self { pid, inode: None }
     }

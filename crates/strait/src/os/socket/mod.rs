@@ -148,19 +148,20 @@ pub(crate) fn look(
     })
 }
 
-/// The result of receiving a packet without its descriptors.
+/// The result of [`receive_bare`], which receives a packet without its descriptors.
 pub(crate) enum Bare {
     /// A packet was received. The number is the length of the whole packet in bytes. If the packet is longer than the
     /// buffer, the rest of its bytes is lost.
     Packet(usize),
-    /// No packet is in the socket's queue now.
+    /// No packet could be received now: the socket's queue is empty, or the kernel has no memory for the packet, which
+    /// then stays in the queue.
     Empty,
     /// The socket is of no use any more: the peer has closed it or sent an empty packet, or the socket has failed.
     HungUp,
 }
 
-/// Receives one packet from a process that was not accepted yet, without blocking, and copies its bytes to `buffer`.
-/// The kernel drops descriptors that came with the packet: they never become open in this process.
+/// Receives one packet from a process that was not accepted yet, without blocking, and copies its bytes to `buffer`, as
+/// many as fit. The kernel drops descriptors that came with the packet: they never become open in this process.
 pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     loop {
         let receive = || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC);
@@ -301,7 +302,7 @@ pub(crate) fn shut(socket: BorrowedFd<'_>) {
     let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Both));
 }
 
-/// The events for which a thread waits on a socket. A hang-up of the peer ends every wait as well.
+/// The events that end a thread's wait on a socket. A hang-up of the peer ends every wait as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// `Readable`: the wait ends when there is a packet to receive.

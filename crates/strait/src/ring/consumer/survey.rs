@@ -101,8 +101,9 @@ impl<M: Memory> Consumer<M> {
         Ok(())
     }
 
-    /// Returns the 8-byte word number `index` of the payload of the record in `cell`, which has `len` bytes; 0 if the
-    /// payload is too short. (The receiver of a record that is too short reports the error.)
+    /// Returns the 8-byte word with the index `index` (from 0) in the payload of the record that begins in `cell` and
+    /// has `len` bytes. Returns 0 if the payload is too short. (The receiver of a record that is too short reports the
+    /// error.)
     fn word_at(&self, cell: usize, index: usize, len: usize) -> u64 {
         if len < (index + 1) * 8 {
             return 0;

@@ -47,10 +47,10 @@
 //! After the reader has said that it sleeps on the word, it checks whether a member was notified, and whether anything
 //! was posted.
 //!
-//! Only one thread of the reader sleeps on the word at a time, and for a short while only. Then it **leaves**: it
-//! clears the sleep word if the word still says that it sleeps there. After that it does the work of a thread that has
-//! received a packet, because other threads may have begun to sleep in another way meanwhile. A thread that says that
-//! it sleeps in another way wakes the thread whose announcement it replaced.
+//! Only one thread of the reader sleeps on the word at a time, and for a short while only. Then the thread **leaves**:
+//! it clears the sleep word if the word still holds 1. After that it does the work of a thread that has received a
+//! packet, because other threads may have begun to sleep in another way meanwhile. A thread that records another way to
+//! sleep wakes the thread whose record it replaced.
 //!
 //! # A notifier without the area
 //!
@@ -124,7 +124,8 @@ pub(crate) trait Words {
     fn sleeping(&self) -> &Self::Word32;
     /// Returns the word *posted*: 1 once the notifier has sent a packet since the reader last cleared this word.
     fn posted(&self) -> &Self::Word32;
-    /// Returns the word *known*: 1 once the notifier's process has received this notification area.
+    /// Returns the word *known*: 1 once the notifier's process has received this notification area and can wake a
+    /// thread that sleeps on the sleep word; else 0.
     fn known(&self) -> &Self::Word32;
 
     /// A barrier that keeps this order: a notifier sets bits, or sees that they are set, before it loads the reader's
@@ -244,7 +245,7 @@ pub(crate) fn take_post<W: Words>(words: &W) -> bool {
 /// Each step begins at the member where the step before has stopped. Allocates no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// Index of the member at which the round's next step begins.
+    /// Index, among the members on the link, of the member at which the round's next step begins.
     next: usize,
     /// Number of members that the current round still has to look at; 0 if no round is in progress.
     left: usize,
@@ -382,9 +383,9 @@ impl<W: Words> Collector<W> {
         TakenWord { index, bits: self.words.word(first + index).swap(0, SeqCst) }
     }
 
-    /// Returns whether no notification is left to collect. Costs a few loads of one cache line, and so suits a loop
-    /// that spins. A reader also calls this after it has recorded its sleep ([`announce`](crate::ring::announce), with
-    /// [`Words::sleeping`]) and before it sleeps.
+    /// Returns whether no notification is left to collect; changes nothing. Costs a few loads of one cache line, and so
+    /// suits a loop that spins. A reader also calls this after it has recorded its sleep
+    /// ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and before it sleeps.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.leaf.bits | self.middle.bits | self.top.bits == 0

@@ -128,14 +128,15 @@ impl Writing {
         self.written
     }
 
-    /// Returns the number of bytes for which the buffer has room, by the consumer's counter as last loaded.
+    /// Returns the number of bytes for which the data pipe's buffer has room, according to the consumer's counter when
+    /// the producer last loaded it.
     #[inline]
     pub(crate) fn room(&self) -> u64 {
         self.shape.capacity - (self.written - self.taken)
     }
 
-    /// Loads and checks the consumer's counter. Returns the number of bytes for which the buffer has room now; fails if
-    /// the counter is invalid.
+    /// Loads and checks the word *taken*, the number of bytes that the consumer has read since the pipe was made.
+    /// Returns the number of bytes for which the buffer has room now; fails if the word's value is invalid.
     #[inline]
     pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.taken().load(Acquire);
@@ -153,9 +154,9 @@ impl Writing {
         self.shape.span(self.written, len.min(self.room()))
     }
 
-    /// Publishes the next `len` bytes, which the caller has written to the buffer. They must be whole elements, and no
-    /// more than there is room for. Returns whether the consumer slept; if so, its sleep word is cleared now and the
-    /// caller must wake it.
+    /// Publishes the next `len` bytes, which the caller has written to the data pipe's buffer. They must be whole
+    /// elements, and no more than there is room for. Returns whether the consumer slept; if so, this call has cleared
+    /// the consumer's sleep word, and the caller must wake the consumer.
     #[inline]
     #[must_use]
     pub(crate) fn publish<W: Words>(&mut self, words: &W, len: u64) -> bool {
@@ -166,8 +167,8 @@ impl Writing {
         take_sleeper(words.sleeping()) != 0
     }
 
-    /// Declares that the producer will write nothing more. Returns whether the consumer slept; if so, its sleep word is
-    /// cleared now and the caller must wake it.
+    /// Declares that the producer will write nothing more. Returns whether the consumer slept; if so, this call has
+    /// cleared the consumer's sleep word, and the caller must wake the consumer.
     #[must_use]
     pub(crate) fn finish<W: Words>(words: &W) -> bool {
         words.finished().swap(1, SeqCst);
@@ -219,14 +220,15 @@ impl Reading {
         self.taken
     }
 
-    /// Returns the number of bytes that can be read, by the producer's counter as last loaded.
+    /// Returns the number of bytes that can be read, according to the producer's counter when the consumer last loaded
+    /// it.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         self.written - self.taken
     }
 
-    /// Loads and checks the producer's counter. Returns the number of bytes that can be read now; fails if the counter
-    /// is invalid.
+    /// Loads and checks the word *written*, the number of bytes that the producer has written since the pipe was made.
+    /// Returns the number of bytes that can be read now; fails if the word's value is invalid.
     #[inline]
     pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.written().load(Acquire);
@@ -245,8 +247,9 @@ impl Reading {
         words.finished().load(Acquire) != 0
     }
 
-    /// Returns whether the producer has finished the stream and the consumer has read all of it. Checks first whether
-    /// the stream is finished, then whether bytes are left. Fails if the producer's counter is invalid.
+    /// Returns whether the producer has declared that it will write nothing more, and the consumer has read every byte.
+    /// Checks the declaration first, and then whether bytes are left, because the producer may write until it declares.
+    /// Fails if the producer's counter is invalid.
     pub(crate) fn is_at_end(&mut self, words: &impl Words) -> Result<bool, Corrupt> {
         let finished = Self::is_finished(words);
         Ok(self.refresh(words)? == 0 && finished)
@@ -261,7 +264,8 @@ impl Reading {
     }
 
     /// Marks the next `len` bytes as read, which frees their room. They must be whole elements, and no more than can be
-    /// read. Returns whether the producer slept; if so, its sleep word is cleared now and the caller must wake it.
+    /// read. Returns whether the producer slept; if so, this call has cleared the producer's sleep word, and the caller
+    /// must wake the producer.
     #[inline]
     #[must_use]
     pub(crate) fn advance<W: Words>(&mut self, words: &W, len: u64) -> bool {
@@ -272,8 +276,8 @@ impl Reading {
         take_sleeper(words.waiting()) != 0
     }
 
-    /// Declares that the consumer will read nothing more. Returns whether the producer slept; if so, its sleep word is
-    /// cleared now and the caller must wake it.
+    /// Declares that the consumer will read nothing more. Returns whether the producer slept; if so, this call has
+    /// cleared the producer's sleep word, and the caller must wake the producer.
     #[must_use]
     pub(crate) fn abandon<W: Words>(words: &W) -> bool {
         words.done().swap(1, SeqCst);

@@ -44,8 +44,8 @@ fn read_all<B: Barrier>(memory: SharedTable<B>, read: &mut Vec<u64>) {
     }
 }
 
-/// Sends `batches` one after the other with `send_one_batch`. Returns the index of the first batch that failed because
-/// the ring was frozen; if none did, the number of batches.
+/// Sends `batches` one after the other, each by a call of the function `send_one_batch`. Returns the index of the first
+/// batch that failed because the ring was frozen; if none failed, returns the number of batches.
 fn send_batches<M: Memory>(
     producer: &mut Producer<M>,
     batches: &[&[u64]],
@@ -365,7 +365,8 @@ fn one_of_claiming_and_abandoning_wins() {
     assert_eq!(outcomes, BTreeSet::from(expected));
 }
 
-/// Value of the consumer's sleep word in this model: the consumer sleeps on a socket.
+/// Value of the consumer's sleep word in this model while the consumer sleeps on a socket. The bit [`RELAYED`] is added
+/// while only the source of the transfer can wake the consumer.
 const ON_SOCKET: u32 = 2;
 
 /// The sockets of the consumer's two links, to the source and to the destination of a transfer. A packet on one of the
