@@ -224,8 +224,8 @@ impl SharedBlock {
         (count, bytes)
     }
 
-    /// Returns whether this block can be dropped: the pool does not retain the block, no part is lent, and none is left
-    /// to lend.
+    /// Returns whether this block can be dropped: the pool does not retain the block, no part is lent, and no part is
+    /// left that was never lent.
     fn is_over(&self) -> bool {
         !self.reusable && self.lent == 0 && self.free.is_empty()
     }

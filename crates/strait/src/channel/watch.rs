@@ -120,8 +120,9 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
 /// ring. To arm means to ask the peer or the kernel for a notification. Returns `true` if an end in transit for which a
 /// task waits has arrived already, or if a link or lane no longer exists.
 ///
-/// # Errors [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report the
-/// end of some obstacle. Also any error of adding a link to the member's wait set.
+/// # Errors
+/// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report the end of
+/// some obstacle. Also any error of adding a link to the member's wait set.
 fn await_others(member: &dyn Watcher, blocked: Option<&BlockedSends>) -> Result<bool, Error> {
     let mut looks_again = false;
     for blocked_on in blocked.iter().flat_map(|blocked| &blocked.others) {

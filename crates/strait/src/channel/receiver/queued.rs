@@ -91,8 +91,9 @@ impl End {
     /// Counts the messages queued at this end, and finds out whether the other end is closed. Receives none of them. A
     /// ring or lane that the other end has left is emptied into the backlog.
     ///
-    /// # Errors [`Error::WouldBlock`] after [`STEPS`] rings and lanes: the next call continues from there. Also a
-    /// temporary error of moving messages to the backlog.
+    /// # Errors
+    /// [`Error::WouldBlock`] after [`STEPS`] rings and lanes: the next call continues from there. Also a temporary
+    /// error of moving messages to the backlog.
     pub(in crate::channel) fn queued(&self, rx: &mut Rx) -> Result<Queued, Error> {
         for _ in 0..STEPS {
             // The lane is checked before the ring: everything that was committed before the peer went down is then
@@ -112,8 +113,9 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Counts the messages in the present ring that are new since the last survey. Returns the kind of the record that
-    /// ends the ring, or `None` if no such record has been written yet.
+    /// Counts the messages in the present ring that are new since the last survey. Before that, opens the lane and
+    /// follows marks, as a receive does. Returns the kind of the record that ends the ring, or `None` if no such record
+    /// has been written yet.
     fn look_ahead(&self, rx: &mut Rx) -> Result<Option<RecordKind>, Error> {
         if rx.ended().is_some() {
             return Ok(None);

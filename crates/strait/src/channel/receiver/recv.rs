@@ -253,8 +253,8 @@ impl End {
     }
 
     /// Receives the next message into `buffer` if the message is nothing but bytes. Before that, handles records that
-    /// are no messages, such as the end of a ring. Returns the length of the message, or `None` if no such message is
-    /// there.
+    /// are no messages, such as the end of a ring. Returns the length of the message in bytes; `None` if the next
+    /// message is of another kind, or if there is none.
     #[inline(never)]
     fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         if rx.backlog().is_some() {

@@ -187,8 +187,8 @@ impl Tx {
 
     /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. When the other end moves,
     /// it takes its unreceived messages along as its backlog, and a new ring lets this end send as much again. To limit
-    /// that, the ring grows only in two cases: if fewer than `most` cells were left behind in earlier rings, or if the
-    /// other end has received those and messages of this ring too.
+    /// that backlog, the ring grows only in two cases: if fewer than `most` cells were left behind in earlier rings, or
+    /// if the other end has received those and messages of this ring too.
     pub(super) fn may_grow(&self, most: usize) -> bool {
         let cells = self.producer.memory().cells();
         cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
@@ -285,8 +285,8 @@ impl Tx {
         AttachmentKey::new(self.sequence, self.attempt())
     }
 
-    /// Returns the header for a record of the next message: its kind, its length in bytes, and its number of handles.
-    /// The header also has the number of the present attempt.
+    /// Returns the header for the record of the next message: with the kind `kind`, the length `len` of the record in
+    /// bytes, and the number of handles of the message. The header also has the number of the present attempt.
     pub(super) fn header(&self, kind: RecordKind, len: usize, handles: usize) -> Header {
         Header::new(kind, len, handles).with_try(self.attempt())
     }
@@ -340,7 +340,7 @@ impl Tx {
     }
 
     /// Returns how many descriptors, and how many bytes of sealed memory, are in flight from this end, as far as this
-    /// end knows.
+    /// end has read the progress of the consumer.
     pub(super) fn amount_in_flight(&self) -> Amount {
         self.in_flight().map_or(Amount::default(), InFlight::all)
     }

@@ -310,9 +310,9 @@ impl<'a> Half<'a> {
         AttachmentKey::unnumbered(self.tries)
     }
 
-    /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end that
-    /// carries the messages, and `along` collects the names of the lanes of ends among their handles. On an error the
-    /// messages are returned with it, and nothing is staged.
+    /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end made
+    /// only for this: the messages travel as its backlog. `along` collects the names of the lanes of ends among their
+    /// handles. On an error the messages are returned with it, and nothing is staged.
     fn stage(
         &mut self,
         holder: Channel,
@@ -369,8 +369,8 @@ impl<'a> Half<'a> {
         self.descriptors = 0;
     }
 
-    /// Stages messages as a prepended backlog for a far end in this process. `holder` is an end that carries the
-    /// messages. They are handed over as objects, without being encoded.
+    /// Stages messages as a prepended backlog for a far end in this process. `holder` is an end made only for this: the
+    /// messages travel as its backlog. They are handed over as objects, without being encoded.
     fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();

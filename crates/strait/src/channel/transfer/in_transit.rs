@@ -122,7 +122,8 @@ pub(crate) fn close_in_transit(lane: Lane) {
 
 /// Collects the links used by ends among the handles of a message to an end in this process. Such links do not count as
 /// in use while the receiving end is in transit. `here` says that the receiving end is certainly in this process.
-/// Returns `None` if `here` is `true` and no other end is in transit, or if there are no ends among the handles.
+/// Returns `None` if there are no ends among the handles, or if `here` is `true` and this process has no other
+/// retention mark.
 pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<InTransit> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;

@@ -455,8 +455,9 @@ impl End {
     /// Completes a pending move that was given up, for a caller that holds the sending lock only: this end goes on in
     /// the fresh lane of that move, within this process.
     ///
-    /// # Errors `error`, with which the move had failed, while another call holds the receiving lock. Also a temporary
-    /// error of the completion, or the error with which the sending direction has ended.
+    /// # Errors
+    /// `error`, with which the move had failed, while another call holds the receiving lock. Also a temporary error of
+    /// the completion, or the error with which the sending direction has ended.
     pub(in crate::channel) fn finish_delayed(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Result<(), Error> {
         if let Some(next) = tx.lane.found_next().cloned() {
             self.enter_tx(tx, next);

@@ -440,7 +440,7 @@ pub(super) struct Parsed<'a> {
     amounts: Amounts,
 }
 
-/// A message that an end in a handle table has not received, as the table describes it.
+/// A message in the backlog of an end, as a received handle table describes it.
 #[derive(Debug)]
 pub(super) struct ParsedMessage<'a> {
     /// The bytes of the payload; `None` if the payload is in sealed memory that arrives as a descriptor.
@@ -543,8 +543,9 @@ impl<'a> Parsed<'a> {
         if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
     }
 
-    /// Removes the handles from the messages of the first end, because they did not all arrive; each message counts
-    /// them as lost. Returns the ends among these handles, and the ends in their messages, for the caller to close.
+    /// Removes the handles from the messages in the backlog of the first end, because not all of these handles arrived;
+    /// each message counts them as lost. Returns the ends among these handles, and the ends in their messages, for the
+    /// caller to close.
     pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
         for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
             // The count in the table may be any number.
@@ -637,8 +638,8 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors for handles of these kinds from `came`, and checks the memory of regions and data pipes. After
-/// an error continues with the remaining handles, and returns the last error.
+/// Takes the descriptors for handles of these kinds from `came`, checks the memory of regions and data pipes, and
+/// appends all to `flat`. After an error continues with the remaining handles, and returns the last error.
 fn collect_descriptors(
     flat: &mut FlatHandles,
     kinds: &[HandleKind],
@@ -665,8 +666,8 @@ fn collect_descriptors(
     outcome
 }
 
-/// Returns the amounts to be charged for an unreceived message of a handle table: for its bytes, or for a mapping of
-/// its sealed memory.
+/// Returns the amounts to be charged for a message in the backlog of an end, as a handle table describes it: for its
+/// bytes, or for a mapping of its sealed memory.
 fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     match message.bytes {
         Some(bytes) => Amounts::of(Resource::QueuedMessages, 1).and(Resource::QueuedBytes, bytes.len()),
@@ -685,8 +686,8 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maps the payload of an unreceived message that arrived as sealed memory. Checks that the memory has at least `len`
-/// bytes.
+/// Maps the payload of a message in the backlog of a received end; the payload arrived as sealed memory. Checks that
+/// the memory has at least `len` bytes.
 fn sealed(fd: Option<ReceivedFd>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
