@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
 
-/// A mapping of a region, with the charge against the peer that sent the region, if a peer did.
+/// A mapping of a region in this process. It also holds the charge against the peer that sent the region; the charge is
+/// `None` if no peer is charged.
 pub(super) struct Mapped {
     mapping: RegionMapping,
     _charge: Option<Arc<Charge>>,
@@ -24,7 +25,7 @@ impl Mapped {
 /// A mapping of a region that other processes may write at the same time. Bytes are copied in and out; words can be
 /// shared.
 ///
-/// If two processes write to the same bytes at once, the result is a mixture. A reader that must not see half-written
+/// If two processes write to the same bytes at once, the result is a mixture. A process that must not read half-written
 /// data needs a shared word, or a message, to know when the data is complete.
 pub struct RegionMap(pub(super) Mapped);
 
@@ -69,16 +70,16 @@ impl RegionMap {
     /// Returns the word of four bytes at byte `offset` of the mapping; `None` if the word is not inside the mapping,
     /// not aligned or not writable. Any process that can write to the region may have written the value that you load.
     ///
-    /// A mapping gives out words of one size only, the size asked for first, and `None` for the other size. Rust's
+    /// One mapping returns words of one size only, that of its first word; for the other size it returns `None`. Rust's
     /// memory model does not define atomic accesses of two sizes to the same bytes ([`std::sync::atomic`], *mixed-size
-    /// accesses*). To use words of both sizes, map the region, or the part with the words, once for each size.
+    /// accesses*). To use words of both sizes, map the region, or the range with the words, once for each size.
     pub fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         self.0.mapping.word32(offset)
     }
 
     /// Returns the word of eight bytes at byte `offset` of the mapping; `None` if the word is not inside the mapping,
-    /// not aligned or not writable. Also returns `None` if this mapping has given out a word of [four
-    /// bytes](Self::word32).
+    /// not aligned or not writable. Also returns `None` if this mapping has returned a word of [four
+    /// bytes](Self::word32) before.
     pub fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         self.0.mapping.word64(offset)
     }

@@ -67,9 +67,9 @@ struct Memory {
 pub enum Access {
     /// `Writable`: this handle permits reading and writing.
     Writable,
-    /// `ReadOnly`: this handle permits reading only, but the memory may still change. Two kinds of writers can remain:
-    /// a process that had the region mapped for writing when [`Region::admit_no_writer`] was called; and, if this
-    /// handle is a [`Region::reader`], a process with a writable handle.
+    /// `ReadOnly`: this handle permits reading only, but the memory may still change. Two kinds of processes can still
+    /// write to it: a process that had the region mapped for writing when [`Region::admit_no_writer`] was called; and,
+    /// if [`Region::reader`] returned this handle, a process with a writable handle.
     ReadOnly,
     /// `Sealed`: this handle permits reading, and the memory never changes again.
     Sealed,
@@ -103,9 +103,9 @@ impl RegionOptions {
         self
     }
 
-    /// Makes this process ask the kernel for huge pages whenever it maps the region, unless it uses a handle that it
-    /// received. Whether shared memory can have huge pages depends on
-    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    /// Sets whether this process asks the kernel for huge pages when it maps the region. This applies to the created
+    /// handle and to those made from it in this process, not to a handle that was received in a message. Whether shared
+    /// memory can have huge pages depends on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
     #[must_use]
     pub fn huge_pages(mut self, wanted: bool) -> Self {
         self.huge_pages = wanted;
@@ -154,8 +154,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes a region from the memfd `fd`. The region permits what the descriptor permits. The memfd's size must be
-    /// sealed already, or the memfd must permit seals; then this call seals the size.
+    /// Makes a region from the memfd `fd`. The region permits the same accesses as the descriptor. The memfd's size
+    /// must be sealed already, or the memfd must permit seals; then this call seals the size.
     ///
     /// # Errors
     /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), or its size
@@ -178,9 +178,9 @@ impl Region {
         }
     }
 
-    /// Makes a region from the memory `fd` that a peer sent as a region of `len` bytes. Checks that the size is sealed
-    /// and is `len`. The caller has charged the peer: the region keeps `charge`. The descriptor is returned with each
-    /// error.
+    /// Makes a region from the memfd `fd`, which a peer sent as a region of `len` bytes. Fails unless the memfd's size
+    /// is sealed and is `len`; the error is returned with the descriptor. `charge` is the caller's charge against the
+    /// peer, which the region keeps; `None` if no peer is charged.
     pub(crate) fn received(fd: OwnedFd, len: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
         let facts = match region::facts(fd.as_fd()) {
             Ok(facts) => facts.filter(|facts| facts.fixed && facts.readable),
@@ -195,8 +195,8 @@ impl Region {
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: charge.map(Arc::new) }) })
     }
 
-    /// Returns the region's descriptor if this is the only handle in this process that holds it; otherwise drops the
-    /// handle and returns `None`.
+    /// Returns the region's descriptor if no clone of this handle shares the descriptor; otherwise drops this handle
+    /// and returns `None`.
     pub(crate) fn into_only_fd(self) -> Option<OwnedFd> {
         Arc::into_inner(self.memory).map(|memory| memory.fd)
     }
@@ -225,8 +225,8 @@ impl Region {
         region::name(self.as_fd())
     }
 
-    /// Returns what this handle permits now. A process that may write can take rights away from all handles at any
-    /// time; no process can give rights back.
+    /// Returns which access this handle permits now. A process with a writable handle can take away the right to write
+    /// from all handles at any time, by sealing; no process can give this right back.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -253,9 +253,9 @@ impl Region {
 
     /// Seals the region: no process can ever change it again. From then on all handles are [sealed](Access::Sealed).
     ///
-    /// Does nothing if the region is sealed already. Blocks for at most 100 ms while the region is mapped for writing:
-    /// a child that another thread starts has all mappings of this process between `fork` and `exec`, also those that
-    /// this process has removed meanwhile.
+    /// Does nothing if the region is sealed already. While the region is mapped for writing, tries again for at most
+    /// 100 ms. The mapping may be that of a child process that another thread is starting: between `fork` and `exec`
+    /// the child has all mappings of this process, also those that this process has removed meanwhile.
     ///
     /// # Errors
     /// [`Error::StillMapped`] if the region is still mapped for writing after that time, here or in another process (a
@@ -307,8 +307,8 @@ impl Region {
 
     /// Returns a read-only handle for a region that other handles can still write. Needs `/proc`. Does not block.
     ///
-    /// The returned handle cannot be used for writing. But a process of the user who made the region, if it has
-    /// `/proc`, can open the memory behind any handle anew, for writing as well. Against such a receiver only
+    /// The returned handle cannot be used for writing. But a process of the user who made the region, if `/proc` is
+    /// mounted for it, can reopen the memory behind any handle for writing. Against such a receiver only
     /// [`admit_no_writer`](Self::admit_no_writer) and [`seal`](Self::seal) help.
     ///
     /// # Errors
@@ -333,8 +333,7 @@ impl Region {
 
     /// Writes `bytes` to the region, from byte `offset` on, without a mapping: this is the fastest way to fill
     /// untouched memory. If the kernel refuses the call, this method copies the bytes through a mapping. The kernel
-    /// refuses if another process, to which the region was sent and which so shares the open file, has set the file to
-    /// append.
+    /// refuses if another process that received the region, and so shares the open file, has set the file to append.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`]; [`Error::System`], also if `RLIMIT_FSIZE`
@@ -369,8 +368,8 @@ impl Region {
     }
 
     /// Maps a range of the region, in bytes (`..` for all of it), for reading in place, as ordinary bytes. The region
-    /// must be [sealed](Self::seal). This call asks the kernel whether it is, so you need not trust the region's
-    /// sender.
+    /// must be [sealed](Self::seal). This call asks the kernel whether the region is sealed, so you need not trust the
+    /// region's sender.
     ///
     /// # Errors
     /// [`Error::NotSealed`]; otherwise the errors of [`Region::map`].
@@ -429,9 +428,9 @@ impl Region {
         Ok(map::Mapped::new(mapping, self.memory.charge.clone()))
     }
 
-    /// Returns the error to report when the kernel has refused a mapping with `error`: [`Error::ReadOnly`] if the
-    /// handle does not permit writing and the mapping was for writing, otherwise `error` itself. (A refusal by a
-    /// sandbox has the same error number.)
+    /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping.
+    /// The result is [`Error::ReadOnly`] if the mapping was for writing and this handle does not permit writing,
+    /// otherwise `error`. (The handle is checked because a refusal by a sandbox has the same error number.)
     fn why_not(&self, error: Error, how: How) -> Error {
         let asked = how == How::Write && region::is_refusal(error);
         if asked && self.facts().is_ok_and(|facts| !facts.writable) { Error::ReadOnly } else { error }
@@ -445,7 +444,8 @@ impl Region {
     }
 }
 
-/// Returns the size of the file in bytes; `None` if no slice can have this size.
+/// Returns the size in bytes of the file that `facts` describe; `None` if the size is too large for a slice in this
+/// process.
 fn usize_len(facts: &Facts) -> Option<usize> {
     usize::try_from(facts.len).ok().filter(|len| isize::try_from(*len).is_ok())
 }

@@ -16,7 +16,8 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 
-/// A call end for tasks. [`Reactor::turn`] receives what has arrived, and wakes the tasks that wait for it.
+/// A call end for tasks: calls and requests wait without blocking a thread. [`Reactor::turn`] receives the messages
+/// that have arrived, and wakes the tasks that wait for them.
 pub struct AsyncCallEnd {
     source: Arc<Source>,
 }
@@ -25,12 +26,14 @@ struct Source {
     end: CallEnd,
     reactor: Reactor,
     key: u64,
-    /// The tasks whose requests could not be sent, each with what its last attempt was blocked on.
+    /// The tasks whose requests could not be sent, each with what its last attempt was blocked on (such as room);
+    /// `None` if that is not known.
     to_send: Mutex<Vec<(Waker, Option<BlockedOn>)>>,
 }
 
 impl AsyncCallEnd {
-    /// Puts the call end `end` into `reactor`. Threads may keep using the call end too.
+    /// Puts the call end `end` into `reactor`, and returns it for use by tasks. Threads may still use the call end too,
+    /// through [`get_ref`](Self::get_ref).
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the call end is dropped.
@@ -105,8 +108,8 @@ impl AsyncCallEnd {
 }
 
 impl Source {
-    /// Registers a task whose request could not be sent. The task is woken once what its last attempt was blocked on,
-    /// such as room, may be there.
+    /// Registers a task whose request could not be sent. `blocked_on` is what its last attempt was blocked on, such as
+    /// room; the task is woken once another attempt may succeed.
     fn await_room(&self, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
         to_send.retain(|(other, _)| !other.will_wake(waker));
@@ -116,9 +119,9 @@ impl Source {
         deferred::run();
     }
 
-    /// Arms a one-shot event for the channel: for reading, and for writing if a message waits for room. The caller must
-    /// hold the lock of `to_send`; otherwise a thread could replace what another thread has just armed by an older
-    /// state.
+    /// Arms a one-shot event for the channel in the wait set: for reading, and also for writing if a message waits to
+    /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise this
+    /// thread could replace the event that another thread has just armed by an event for an older state.
     fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
         let mut blocked = BlockedSends { small_room: self.end.has_deferred(), ..BlockedSends::default() };
         to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));

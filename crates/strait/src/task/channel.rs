@@ -16,7 +16,7 @@ use crate::wait_set::Interest;
 
 /// An end of a channel for tasks: sending and receiving wait without blocking a thread.
 ///
-/// Any number of tasks may use it at once.
+/// Any number of tasks may use the end at once.
 pub struct AsyncChannel {
     source: Arc<Source<Channel>>,
 }
@@ -58,8 +58,8 @@ impl AsyncChannel {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// Polls for the next message, as the future of [`recv`](Self::recv) does; for futures written by hand. If there is
-    /// no message, returns `Pending`, and the task of `context` is woken when one arrives.
+    /// Receives the next message if there is one, as the future of [`recv`](Self::recv) does; for futures written by
+    /// hand. If there is no message, returns `Pending`, and the task of `context` is woken when a message arrives.
     ///
     /// # Errors
     /// As [`AsyncChannel::recv`].
@@ -192,8 +192,9 @@ impl AsyncChannel {
         .await
     }
 
-    /// Registers the task of `context`, whose last attempt to send failed: the task is woken once what that attempt was
-    /// blocked on may be there. Returns an error if the channel cannot be armed for that, otherwise `Pending`.
+    /// Registers the task of `context`, whose last attempt to send has failed for lack of something, such as room. The
+    /// task is woken once another attempt may succeed. Returns an error if the channel cannot be armed for that,
+    /// otherwise `Pending`.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
         match self.source.wait_for(context.waker(), blocked_on::take()) {
             Ok(()) => Poll::Pending,

@@ -78,9 +78,10 @@ struct Sources {
     by_key: BTreeMap<u64, Weak<dyn OnEvent>>,
 }
 
-/// A member of a reactor: a channel, a call end or a data-pipe end that handles its own events.
+/// A member of a reactor: a channel, a call end or a data-pipe end, to which the reactor passes each event of that
+/// object.
 trait OnEvent: Send + Sync {
-    /// Handles an event of this member: wakes the tasks that wait for it. Called without locks.
+    /// Handles an event of this member: wakes the tasks that wait for the event. The caller must hold no lock.
     fn on_event(&self, event: Event);
 }
 
@@ -100,8 +101,8 @@ impl Reactor {
     }
 
     /// Wakes the tasks whose channels, data pipes or calls are ready; returns the number of events handled. Call this
-    /// when the reactor's descriptor is readable, until it returns 0. Does not block. Wakers are called in this call,
-    /// without locks.
+    /// when the reactor's descriptor is readable, until it returns 0. Does not block. This call calls the wakers of the
+    /// tasks while it holds no lock.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -125,8 +126,9 @@ impl Reactor {
     }
 
     /// Wakes ready tasks as [`look`](Self::look) does, before the driver sleeps; returns the number of events handled.
-    /// If the result is 0, the descriptor is readable now, or becomes readable as soon as there is something to do; so
-    /// the driver may wait for it with `EPOLLET`. Otherwise call this or [`look`](Self::look) again.
+    /// If the result is 0, the reactor's descriptor is readable now, or becomes readable as soon as there is something
+    /// to do. So the driver may wait for the descriptor with `EPOLLET`. Otherwise call this or [`look`](Self::look)
+    /// again.
     ///
     /// # Errors
     /// As [`WaitSet::wait`]. After an error, call this again too.
@@ -152,9 +154,9 @@ impl Reactor {
         }
     }
 
-    /// Returns whether there is more to do although [`turn`](Self::turn) has returned 0, because it had taken long
-    /// enough. Only a driver that learns only once that the descriptor is readable (`EPOLLET`) needs this. Makes no
-    /// system call.
+    /// Returns whether there is more to do although [`turn`](Self::turn) has returned 0: a call of `turn` stops after a
+    /// certain time. Needed only by a driver that waits with `EPOLLET`, which tells it only once that the descriptor is
+    /// readable. Makes no system call.
     pub fn has_more(&self) -> bool {
         self.shared.set.has_more()
     }
@@ -163,8 +165,8 @@ impl Reactor {
         &self.shared.set
     }
 
-    /// Registers a new member: chooses its key, makes the member with `make`, and returns it. Events for the key go to
-    /// the member as long as it exists.
+    /// Registers a new member: chooses the member's key in the wait set, makes the member by calling `make` with this
+    /// key, and returns the member. Events with this key go to the member as long as the member exists.
     fn enter<T: OnEvent + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut sources = unpoisoned(&self.shared.sources);
         let key = sources.next;

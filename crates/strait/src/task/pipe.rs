@@ -22,8 +22,8 @@ pub struct AsyncConsumer {
     source: Arc<Source<DataConsumer>>,
 }
 
-/// Calls `attempt` and returns its result. If it fails with [`Error::WouldBlock`], registers the task instead, which is
-/// woken when the end is ready for `interest`.
+/// Calls `attempt` and returns its result. If `attempt` fails with [`Error::WouldBlock`], returns `Pending` instead,
+/// and registers the task, which is woken when the data-pipe end may be ready: to read or to write, as `interest` says.
 fn or_wait<T, O: Object>(
     attempt: impl FnOnce() -> Result<T, Error>,
     source: &Source<O>,
@@ -59,8 +59,8 @@ impl AsyncProducer {
         self.source.into_object()
     }
 
-    /// Writes as many of `bytes` as there is room for, at least one element; waits for that. Returns the number of
-    /// bytes written.
+    /// Writes as many of `bytes` as there is room for, at least one element; waits for room for an element. Returns the
+    /// number of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was written.
@@ -145,8 +145,8 @@ impl AsyncConsumer {
         self.source.into_object()
     }
 
-    /// Reads the bytes that are there into `out`, at least one element; waits for that. Returns the number of bytes
-    /// read: 0 at the end of the stream, or if `out` is empty.
+    /// Reads the bytes that are there into `out`, at least one element; waits for an element. Returns the number of
+    /// bytes read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was read.

@@ -13,8 +13,8 @@ use crate::pipe::{Gate, PipeEnd};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 
-/// The greatest number of attempts in a row on one source, by all tasks and without a wait, before a task lets other
-/// tasks of its runtime run.
+/// The greatest number of attempts to send or receive on one channel or data-pipe end in a row, by all tasks and
+/// without a wait. After that many, a task lets other tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
 /// An object that a reactor's wait set can hold: a channel or a data-pipe end.
@@ -61,7 +61,8 @@ impl Tasks {
         std::mem::take(&mut self.to_write).into_iter().map(|(waker, _)| waker)
     }
 
-    /// Returns everything that the last attempts of the tasks that wait to write were blocked on.
+    /// Returns the union of what the waiting writers were blocked on: for each task that waits to write, what its last
+    /// attempt was short of.
     fn blocked(&self) -> BlockedSends {
         let mut blocked = BlockedSends::default();
         self.to_write.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
@@ -70,8 +71,8 @@ impl Tasks {
 }
 
 impl<T: Object> Source<T> {
-    /// Puts a channel or a data-pipe end into a reactor. The object enters the reactor's wait set in this call, so that
-    /// an object that is already in another wait set fails at once.
+    /// Puts `object`, a channel or a data-pipe end, into `reactor`. The object enters the reactor's wait set in this
+    /// call, so the call fails at once if the object is already in a wait set.
     pub(super) fn new(object: T, reactor: &Reactor) -> Result<Arc<Self>, Error> {
         let tasks = Mutex::default();
         let source = reactor.enter(|key| Self {
@@ -93,8 +94,8 @@ impl<T: Object> Source<T> {
         &self.reactor
     }
 
-    /// Takes the object out of the reactor and its wait set, and returns it. Waits while another thread handles an
-    /// event of the object.
+    /// Takes the channel or data-pipe end out of the reactor and its wait set, and returns it. Waits while another
+    /// thread handles an event of the object.
     pub(super) fn into_object(self: Arc<Self>) -> T {
         self.reactor.leave(self.key);
         let mut source = self;
@@ -126,8 +127,8 @@ impl<T: Object> Source<T> {
         Poll::Pending
     }
 
-    /// Registers a task, which is woken when it can read or write, as `interest` says. If something has changed since
-    /// the task's last attempt, it is woken too.
+    /// Registers a task, which is woken when an attempt to read or to write, as `interest` says, may succeed. If the
+    /// state has changed since the task's last attempt, the task is woken soon.
     pub(super) fn wait(&self, waker: &Waker, interest: Interest) -> Result<(), Error> {
         if interest == Interest::Writable {
             return self.wait_for(waker, None);
@@ -142,8 +143,9 @@ impl<T: Object> Source<T> {
         deferred::run_if_failed(armed)
     }
 
-    /// Registers a task that could not write. The task is woken once what its last attempt was blocked on, such as
-    /// room, may be there. If something has changed since that attempt, the task is woken too.
+    /// Registers a task that could not write. `blocked_on` is what its last attempt was blocked on, such as room; the
+    /// task is woken once another attempt may succeed. If the state has changed since the last attempt, the task is
+    /// woken soon.
     pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
