@@ -25,7 +25,8 @@ impl Ring {
         Self { producer: Producer::new(memory()), consumer: Consumer::new(memory(), 64) }
     }
 
-    /// Publishes a message with the bytes `bytes` in the ring. Returns `false` if the ring has no room for it.
+    /// Publishes a message with the bytes `bytes` in the ring. Returns `false`, and publishes nothing, if the ring has
+    /// no room for the message.
     #[inline]
     pub fn publish(&mut self, bytes: &[u8]) -> bool {
         if self.producer.push(bytes) {
@@ -59,13 +60,13 @@ impl Ring {
 pub struct Sleeper(AtomicU32);
 
 impl Sleeper {
-    /// Marks this side of the ring as asleep.
+    /// Records in the sleep word that this side of the ring sleeps. Does not block.
     pub fn sleep(&self) {
         self.0.store(1, Ordering::SeqCst);
     }
 
-    /// Takes the sleeper: returns whether the side slept, and clears the word. After `true` this caller has to wake the
-    /// side. A sender asks so after every message.
+    /// Clears the sleep word, and returns whether it said that the side sleeps. If `true`, the caller has the duty to
+    /// wake that side. A sender does this after each message.
     #[inline]
     pub fn take(&self) -> bool {
         take_sleeper(&self.0) != 0

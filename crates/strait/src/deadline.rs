@@ -51,7 +51,8 @@ impl Deadline {
         }
     }
 
-    /// Returns the time from `now` until the deadline: zero if it has passed, `None` if it never passes.
+    /// Returns the time from `now` until the deadline: zero if the deadline has passed, `None` if the deadline never
+    /// passes.
     pub(crate) fn remaining(self, now: Instant) -> Option<Duration> {
         match self.0 {
             Until::Now => Some(Duration::ZERO),

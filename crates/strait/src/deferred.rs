@@ -26,21 +26,23 @@ use crate::blocked_on;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// A closure that the library defers until it holds no lock. It runs once.
+/// A job: a closure that the library defers until the thread that runs it holds no lock of the library. A job runs
+/// once.
 type Job = Box<dyn FnOnce() + Send>;
 
 static JOBS: PerProcess<Jobs> = PerProcess::new(Jobs::default);
 static RETRIES: PerProcess<Mutex<Retries>> =
     PerProcess::new(|| Mutex::new(Retries { when: None, again: BTreeMap::new() }));
 
-/// Whether any work is deferred in this process: the flags [`HAS_JOBS`] and [`HAS_RETRIES`], plus [`ASIDE`] for each
-/// object that a thread is still to drop.
+/// Shows whether any work is deferred in this process; 0 if none is. The value is the sum of the flags [`HAS_JOBS`] and
+/// [`HAS_RETRIES`], and of [`ASIDE`] for each object whose drop a thread has deferred.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 const HAS_JOBS: usize = 1;
 const HAS_RETRIES: usize = 2;
 const ASIDE: usize = 4;
 
-/// Jobs (deferred closures) that run in the next call of any thread, oldest first.
+/// The queue of jobs (deferred closures), oldest first. Any thread runs them at the end of its next call of the
+/// library.
 #[derive(Default)]
 struct Jobs(Mutex<VecDeque<Job>>);
 
@@ -59,8 +61,9 @@ impl Jobs {
         jobs.pop_front()
     }
 
-    /// Runs the deferred jobs one by one, oldest first. A job may call the library, and so call this function. If a job
-    /// panics, the jobs behind it stay in the queue until the next call.
+    /// Runs the deferred jobs one by one, oldest first, until none is left. `pending` is [`PENDING`], whose flag says
+    /// whether there are jobs. A job may call the library, and so call this function. If a job panics, later jobs stay
+    /// in the queue until the next call.
     fn run(&self, pending: &AtomicUsize) {
         while pending.load(Ordering::Acquire) & HAS_JOBS != 0 {
             if let Some(job) = self.take(pending) {
@@ -70,20 +73,20 @@ impl Jobs {
     }
 }
 
-/// The failed actions that [`try_later`] has recorded, and the earliest time at which they are tried again.
+/// The failed actions that [`try_later`] has recorded, by name, and the earliest time at which they run again.
 struct Retries {
     when: Option<Instant>,
     again: BTreeMap<&'static str, fn()>,
 }
 
-/// How long a failed action waits before it is tried again.
+/// The shortest time between a call of [`try_later`] and the next attempt of the failed action: 10 ms.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The objects of one thread that are to be dropped once the thread holds no lock of the library.
 struct Aside {
     things: RefCell<Vec<Box<dyn Any>>>,
-    /// Whether the thread is dropping its deferred objects now. A destructor that calls the library then does not begin
-    /// to drop them too.
+    /// Whether the thread is dropping its deferred objects now. Then a destructor that calls the library does not begin
+    /// a second, nested round of drops.
     busy: Cell<bool>,
 }
 
@@ -120,8 +123,9 @@ pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
     JOBS.get().add(Box::new(job), &PENDING);
 }
 
-/// Has a later call of any thread run `again`, a failed action, after a pause of [`PAUSE`]. `what` names the action; of
-/// several actions with one name only the last runs.
+/// Records the failed action `again`, to be run at the end of a later call of the library, in any thread, once
+/// [`PAUSE`] has passed. Each call of this function restarts that pause for all recorded actions. `what` is the
+/// action's name: a new action replaces a recorded action of the same name.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
     let mut retries = unpoisoned(RETRIES.get());
@@ -130,8 +134,8 @@ pub(crate) fn try_later(what: &'static str, again: fn()) {
     PENDING.fetch_or(HAS_RETRIES, Ordering::Release);
 }
 
-/// Runs `act`, and keeps this thread from running deferred work meanwhile. For code that may drop channels while it
-/// holds locks of the library.
+/// Runs `act`, and returns its result; meanwhile this thread runs no deferred work. Meant for code that may drop
+/// channels while it holds locks of the library.
 pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -143,8 +147,9 @@ pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Runs all work that was deferred to this call: this thread's objects to drop, due retries, and jobs. The caller must
-/// hold no lock of the library. Costs one load if no work is deferred.
+/// Runs all deferred work that is due: drops this thread's deferred objects, tries failed actions again, and runs jobs.
+/// Does nothing within [`postponed`]. The caller must hold no lock of the library. Costs one load if no work is
+/// deferred.
 #[inline]
 pub(crate) fn run() {
     if PENDING.load(Ordering::Relaxed) != 0 {
@@ -152,8 +157,8 @@ pub(crate) fn run() {
     }
 }
 
-/// Runs all deferred work if `result`, that of a call of the library, is an error; returns `result`. The caller must
-/// hold no lock of the library.
+/// Runs the deferred work, as [`run`] does, if `result` is an error; returns `result`, the result of a call of the
+/// library. The caller must hold no lock of the library.
 #[inline]
 pub(crate) fn run_if_failed<T, E>(result: Result<T, E>) -> Result<T, E> {
     if result.is_err() {
@@ -175,7 +180,8 @@ fn run_all() {
     });
 }
 
-/// Drops the objects whose dropping this thread has deferred. Does nothing within a destructor that this function runs.
+/// Drops the objects whose drop this thread has deferred, also those that a destructor defers meanwhile. Does nothing
+/// if it is called from a destructor that this function runs.
 fn drop_aside() {
     struct Busy;
     impl Drop for Busy {
@@ -193,8 +199,8 @@ fn drop_aside() {
     }
 }
 
-/// Runs the failed actions that are to be tried again, if their pause is over. An action that fails once more records
-/// itself again.
+/// Runs the failed actions that [`try_later`] has recorded, if their pause is over, and forgets them. An action that
+/// fails once more must record itself again.
 fn try_again() {
     if PENDING.load(Ordering::Acquire) & HAS_RETRIES == 0 {
         return;
@@ -209,8 +215,9 @@ fn try_again() {
     again.into_values().for_each(|again| again());
 }
 
-/// The objects that this thread still has to drop, one after the other, while dropping one may add others. Otherwise a
-/// peer could make a chain of objects whose nested drops overflow the stack.
+/// The list of objects that this thread still has to drop, for types whose drop may drop further objects of the type.
+/// They are dropped one after the other, not nested: otherwise a peer could make a chain of objects whose drops
+/// overflow the stack.
 pub(crate) struct InTurn<T>(RefCell<Option<Vec<T>>>);
 
 impl<T: 'static> InTurn<T> {
@@ -218,13 +225,15 @@ impl<T: 'static> InTurn<T> {
         Self(RefCell::new(None))
     }
 
-    /// Returns whether this thread is dropping the objects of `turn` now; `None` if the thread is ending.
+    /// Returns whether this thread is dropping objects of the list `turn` now; `None` if the thread is ending and has
+    /// no list any more.
     pub(crate) fn is_at_it(turn: &'static LocalKey<Self>) -> Option<bool> {
         turn.try_with(|turn| turn.0.borrow().is_some()).ok()
     }
 
-    /// Drops each of `things` by calling `each`. In a call nested in another one on this thread, only adds `things` to
-    /// those that the outermost call drops. The outermost call runs `first` before it drops any.
+    /// Calls `each` with each of `things`, one after the other; `each` drops its argument. If `each` calls this
+    /// function again on this thread, the inner call only adds its `things` to the list `turn`, which the outermost
+    /// call works off. Only the outermost call runs `first`, before the first object.
     pub(crate) fn let_go(turn: &'static LocalKey<Self>, things: Vec<T>, first: impl FnOnce(), mut each: impl FnMut(T)) {
         let mut things = Some(things);
         let is_outermost = turn.try_with(|turn| match &mut *turn.0.borrow_mut() {
@@ -272,8 +281,8 @@ mod tests {
         }
     }
 
-    /// An object of the tests whose destructor records its name. Before that, the destructor defers the dropping of the
-    /// object in the third field, if there is one.
+    /// An object of the tests whose destructor records the object's name in a log. Before that, the destructor defers
+    /// the drop of the object in the third field, if there is one.
     struct Noisy(Log, &'static str, Option<Box<Noisy>>);
 
     impl Drop for Noisy {

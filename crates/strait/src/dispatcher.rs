@@ -46,11 +46,12 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
 
-/// The most messages of one channel that a dispatcher has received and its handler has not handled yet.
+/// The most messages of one channel that a dispatcher keeps in the channel's queue: they were received, and the handler
+/// has not been called with them yet.
 const MOST_QUEUED: usize = 64;
 
-/// The most messages that a dispatcher or pump receives from one channel in a row before other channels have their
-/// turn.
+/// The most messages that a dispatcher or a pump (a receiving thread of a dispatcher) receives from one channel in a
+/// row, before it turns to other channels.
 const MAX_CONSECUTIVE: usize = 32;
 
 /// How long a pump waits before it tries again to receive a message that it could not receive, because a descriptor or
@@ -60,7 +61,8 @@ const RETRY: Duration = Duration::from_millis(10);
 /// The wait-set key of the dispatcher's internal channel, which becomes readable once the dispatcher was dropped.
 const STOPPED: u64 = u64::MAX;
 
-/// The reason for which a dispatcher calls the handler of a channel: a message, or the end of the channel.
+/// The argument with which a dispatcher calls the handler of a channel: the next message, or the reason why there will
+/// be no more messages.
 #[derive(Debug)]
 pub enum Dispatched {
     /// The handler gets the next message of its channel.
@@ -70,8 +72,9 @@ pub enum Dispatched {
     Ended(Error),
 }
 
-/// The next call of a handler: the key of its channel, the channel, the argument of the handler, and whether the
-/// channel is to be armed again in the wait set, because its queue was full and has room now.
+/// The next call of a handler. The fields are the key of the channel, the channel, the argument of the handler, and
+/// whether the caller must arm the channel again in the wait set. The last is `true` if the channel's queue was full
+/// and has room now.
 type Next = (u64, Arc<Channel>, Dispatched, bool);
 
 type Handler = Rc<RefCell<dyn FnMut(&Channel, Dispatched)>>;
@@ -85,7 +88,8 @@ struct Served {
     /// The reason why the channel will bring no more messages; `None` while it may. The handler gets the reason after
     /// all queued messages.
     ended: Option<Error>,
-    /// Whether the channel's queue in the dispatcher is full, so that no more messages are received from the channel.
+    /// Whether the channel's queue in the dispatcher is full, so that the dispatcher and its pumps receive no more
+    /// messages from the channel for now.
     full: bool,
     /// Whether the channel's key is in [`State::ready`], the queues of channels whose handlers are to be called.
     ready: bool,
@@ -96,16 +100,16 @@ struct Served {
 #[derive(Debug, Default)]
 struct State {
     served: BTreeMap<u64, Served>,
-    /// The keys of the channels whose handlers have a message or the end of the channel to handle, by priority. Each
-    /// key is there at most once.
+    /// The keys of the channels whose handlers are to be called, in one queue for each priority. Each key is in the
+    /// queues at most once.
     ready: BTreeMap<u8, VecDeque<u64>>,
-    /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`], so that a pump that has received must wake
-    /// it.
+    /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`], so that a pump that has received messages
+    /// must wake that thread.
     asleep: bool,
     /// The number of pumps that exist for this dispatcher.
     pumps: usize,
-    /// The key of the dispatcher's only channel, if the dispatcher receives from that channel without the wait set, in
-    /// which the channel is then disarmed. `None` if it uses the wait set or pumps.
+    /// The key of the dispatcher's only channel, if the dispatcher receives directly from that channel, which is then
+    /// disarmed in the wait set. `None` if the dispatcher uses the wait set or pumps.
     direct: Option<u64>,
     /// The channels from which the last attempt to receive failed for lack of a resource. They are disarmed in the wait
     /// set until they are tried again.
@@ -141,8 +145,9 @@ impl State {
         }
     }
 
-    /// Returns the next handler call: for the channel with the highest priority that has a message or its end. Marks
-    /// that channel's handler as running. `None` if no handler is to be called.
+    /// Returns the next handler call, and records that this handler runs. The call is for the channel of the highest
+    /// priority among those with a queued message, or with an end that its handler does not know yet. `None` if no
+    /// handler is to be called.
     fn next(&mut self) -> Option<Next> {
         loop {
             let mut entry = self.ready.last_entry()?;
@@ -170,8 +175,8 @@ impl State {
         }
     }
 
-    /// Decides how the dispatcher gets messages now. The second value is a channel whose state in the wait set the
-    /// caller has to change, if any: to disarm for [`Source::Channel`], to arm otherwise.
+    /// Decides how the dispatcher gets messages now, and returns that. Also returns a channel, if the caller must
+    /// change its state in the wait set: with [`Source::Channel`] the caller must disarm the channel, otherwise arm it.
     fn source(&mut self) -> (Source, Option<Arc<Channel>>) {
         let only = match self.served.iter().next() {
             // While the handler of the only channel runs, further messages of that channel have to wait.
@@ -203,15 +208,16 @@ impl State {
         self.failed.iter().find(|failed| self.served.contains_key(&failed.key)).map(|failed| failed.error)
     }
 
-    /// Removes from the list of failed channels those whose attempt was at the time `until` or before. Returns those of
-    /// them that are still served, so that the caller tries them again.
+    /// Removes entries from the list of channels from which an attempt to receive failed: those whose attempt was at
+    /// the time `until` or before. Returns the channels of these entries that are still served, so that the caller
+    /// tries them again.
     fn take_failed(&mut self, until: Instant) -> Vec<Arc<Channel>> {
         let due = self.failed.extract_if(.., |failed| failed.at <= until);
         due.filter_map(|failed| self.served.get(&failed.key)).map(|served| served.channel.clone()).collect()
     }
 
-    /// Records that the handler of the channel `key` has returned. If the channel has further messages or has ended,
-    /// its handler is to be called again.
+    /// Records that the handler of the channel `key` has returned. If the channel has queued messages or has ended,
+    /// puts its key back into the queues of channels whose handlers are to be called.
     fn done(&mut self, key: u64) {
         let Some(served) = self.served.get_mut(&key) else { return };
         served.busy = false;
@@ -224,8 +230,8 @@ impl State {
 #[derive(Debug)]
 struct DispatcherShared {
     set: WaitSet,
-    /// A channel of the dispatcher to itself that is in the wait set. When the dispatcher is dropped, this end becomes
-    /// readable, which ends the waits of the pumps.
+    /// One end of a channel whose two ends the dispatcher holds; this end is in the wait set. When the dispatcher is
+    /// dropped, this end becomes readable, so that the pumps stop waiting and return.
     stopped: Channel,
     state: Mutex<State>,
     news: Condvar,
@@ -340,7 +346,8 @@ pub struct Dispatcher {
     events: RefCell<Vec<Event>>,
     /// The other end of [`DispatcherShared::stopped`]. Dropping this end makes the pumps return.
     _stop: Channel,
-    /// A marker that keeps the dispatcher from being sent to another thread, even if its handlers could be.
+    /// A field without content that makes the type not `Send`, so that the dispatcher stays in its thread, even if all
+    /// its handlers are `Send`.
     here: PhantomData<Rc<()>>,
 }
 
@@ -461,8 +468,9 @@ impl Dispatcher {
         Ok(called)
     }
 
-    /// Returns the next handler call, and waits until there is one or the deadline has passed; `None` in the latter
-    /// case. With `thoroughly`, asks the kernel for events at least once, even if the deadline has passed.
+    /// Returns the next handler call; waits for one until the deadline, and returns `None` if the deadline has passed.
+    /// If `thoroughly` is true and there are no pumps, also tries again the channels from which an attempt to receive
+    /// failed, and asks the kernel for events at least once before it gives up.
     fn take(&self, deadline: Deadline, thoroughly: bool) -> Result<Option<Next>, Error> {
         let mut state = unpoisoned(&self.shared.state);
         let (mut looked, mut thoroughly) = (false, thoroughly);
@@ -540,7 +548,8 @@ impl Dispatcher {
         Ok(Some((key, channel, next, false)))
     }
 
-    /// Receives messages, into their queues, from the channels that have any now. Does not block.
+    /// Receives messages from those channels for which the wait set reports an event now, into the queues of these
+    /// channels. Does not block.
     fn look(&self) -> Result<(), Error> {
         let mut events = self.events.take();
         let looked = self.shared.set.look(&mut events);
@@ -549,8 +558,8 @@ impl Dispatcher {
         looked
     }
 
-    /// Blocks until a channel has something to receive or the deadline has passed, then receives messages into their
-    /// queues.
+    /// Blocks until the wait set reports an event of a channel or the deadline has passed. Then receives messages from
+    /// those channels into their queues.
     fn wait(&self, deadline: Deadline) -> Result<(), Error> {
         let mut events = self.events.take();
         let waited = self.shared.set.wait(&mut events, deadline);
@@ -564,8 +573,8 @@ impl Dispatcher {
     }
 }
 
-/// A mark that the handler of one channel runs. While this value exists, the handler is not called again; dropping it
-/// ends that, also if the handler panics.
+/// A guard that exists while the handler of one channel runs, so that the handler is not called again meanwhile.
+/// Dropping the guard records that the handler has returned, also if the handler panics.
 struct Busy<'a> {
     state: &'a Mutex<State>,
     key: u64,
@@ -589,8 +598,8 @@ impl Drop for Dispatcher {
     }
 }
 
-/// Receives messages for a [`Dispatcher`] in another thread. Once the last pump was dropped, the dispatcher receives by
-/// itself.
+/// Receives messages for a [`Dispatcher`] in a thread other than the dispatcher's own. Once the last pump of a
+/// dispatcher was dropped, the dispatcher receives messages itself again.
 #[derive(Debug)]
 pub struct Pump {
     shared: Arc<DispatcherShared>,
@@ -626,8 +635,8 @@ impl Pump {
     /// Waits until a channel of the dispatcher has something to receive or the deadline has passed, then receives it.
     /// Returns `false` if the dispatcher was dropped.
     ///
-    /// A message for which a descriptor or memory is lacking, or for which a limit is reached, stays in its channel. A
-    /// pump does not report that; it tries again after 10 ms, if it runs then.
+    /// If a descriptor or memory is lacking for a message, or a limit is reached, the message stays in its channel. The
+    /// pump does not report that, and tries again after 10 ms, if one of its methods runs then.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].

@@ -5,9 +5,9 @@ use std::fmt;
 /// The length in bytes of the longest message that any channel takes; equal to [`MAX_MESSAGE`](crate::MAX_MESSAGE).
 const LONGEST: usize = 256 << 20;
 
-/// `EPERM`, the error number with which a system call fails that a sandbox forbids.
+/// `EPERM`: the error number with which a system call usually fails if a sandbox forbids it.
 const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
-/// `ENOSYS`, the error number with which a system call fails that the kernel lacks or a sandbox hides.
+/// `ENOSYS`: the error number with which a system call fails if the kernel does not have it, or a sandbox hides it.
 const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 
 /// The reason why a call of the library failed. The `Display` text of each error says what happened and what to do;
@@ -22,8 +22,8 @@ pub enum Error {
     /// Another thread has ended the waits of this end by an [`Interrupter`](crate::Interrupter), and the call would
     /// have had to wait. Nothing was sent or received.
     Interrupted,
-    /// The other end was closed, or its process has ended. A receiving call fails so only after everything that the
-    /// other end had sent was received.
+    /// The other end was closed, or its process has ended. A receiving call fails with this error only after all
+    /// messages that the other end had sent were received.
     PeerClosed,
     /// The message has more bytes than this end may send in one message. Nothing was sent.
     MessageTooLarge {
@@ -73,13 +73,13 @@ pub enum Error {
     InSet,
     /// The channel is not in this wait set.
     NotInSet,
-    /// Descriptors of the received message did not arrive; the bytes of the message did. This process had no free
+    /// Not all descriptors of the received message arrived; the bytes of the message did. This process had no free
     /// descriptor, holds as many for this peer as it may ([`Limits`](crate::Limits)), or takes none
     /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
     HandlesLost {
         /// The number of descriptors that the peer sent with the message.
         sent: usize,
-        /// The number of the message's descriptors that arrived. This process has closed these again.
+        /// The number of the message's descriptors that arrived. This process has closed all of them.
         arrived: usize,
     },
     /// This process has no free descriptor for something that the call needs. Nothing is lost: close some descriptors,
@@ -119,7 +119,7 @@ pub enum Error {
         /// The number of the user that owns the listener's socket or runs the process that answered.
         uid: u32,
     },
-    /// The first line of this process's standard input was not an invitation.
+    /// The line that this process read from its standard input was not an invitation.
     NoInvitation,
     /// The service manager has not passed exactly one unused listening socket of the requested name to this process.
     NotActivated,
@@ -146,11 +146,11 @@ pub enum Resource {
     /// `Mappings` counts this process's mappings of the peer's memory. The kernel limits the mappings of a process
     /// (`vm.max_map_count`).
     Mappings,
-    /// `Descriptors` counts the descriptors that the peer has sent and the program has not received yet, and the
-    /// sockets to processes to which the peer introduced this process.
+    /// `Descriptors` counts the descriptors that the peer has sent and that the program has not taken yet. It also
+    /// counts the sockets to processes to which the peer has introduced this process.
     Descriptors,
-    /// `Lanes` counts the lanes (each the shared memory of one channel over one link) that the peer has announced to
-    /// this process.
+    /// `Lanes` counts the lanes (each the shared memory of one channel over one link) in all arenas that the peer has
+    /// announced to this process, used or not.
     Lanes,
     /// `QueuedBytes` counts the bytes of messages that this process took out of shared memory when an end moved, and
     /// that the program has not received yet.
@@ -230,8 +230,8 @@ impl fmt::Display for Refusal {
 }
 
 impl Error {
-    /// Returns whether this error changed nothing and a later call may succeed: a resource ran out, or the kernel
-    /// refused a system call.
+    /// Returns whether this is an error after which nothing has changed and a later call may succeed: a resource was
+    /// lacking, a limit was reached, or the kernel refused a system call.
     pub(crate) fn passes(self) -> bool {
         matches!(self, Self::NoDescriptors | Self::NoMemory { .. } | Self::LimitReached(_) | Self::System { .. })
     }

@@ -17,24 +17,25 @@ pub fn links() -> Vec<String> {
     crate::link::routes::retention::describe_all()
 }
 
-/// Checks that `bytes` either do not decode to a packet, or decode to a packet that stays the same when it is encoded
-/// and decoded again.
+/// Decodes `bytes` as a packet of a link. If they are a valid packet, checks that encoding and decoding it again gives
+/// an equal packet; panics otherwise.
 pub fn packet(bytes: &[u8]) {
     if let Some(packet) = Packet::decode(bytes) {
         assert_eq!(Packet::decode(&packet.encode()), Some(packet));
     }
 }
 
-/// Checks that decoding arbitrary bytes as a handle table either fails or succeeds, and does not panic. The first byte
-/// chooses the number of handles.
+/// Decodes `bytes` as a handle table, which must not panic, whether the table is valid or not. The first byte chooses
+/// the number of handles; the others are the table.
 pub fn table(bytes: &[u8]) {
     if let Some((handles, bytes)) = bytes.split_first() {
         let _: Result<(), Error> = table_is_read(bytes, usize::from(*handles % 8));
     }
 }
 
-/// Runs both sides of a ring, as `program` says, while a third party writes to their memory. The first byte chooses the
-/// size of the ring; each further instruction of `program` has four bytes.
+/// Runs the producer and the consumer of a ring, as `program` says, while a third party writes to the ring's memory;
+/// they must not panic. The first byte of `program` chooses the size of the ring; each four bytes after it are one
+/// instruction.
 pub fn ring(program: &[u8]) {
     let Some((size, program)) = program.split_first() else { return };
     let cells = 4usize << (size % 4);

@@ -2,9 +2,9 @@
 
 /// The process at the other end, as the kernel describes it. What the peer says about itself is never used.
 ///
-/// The numbers are those that this process's namespaces show. If a peer kept the kernel from attaching its credentials,
-/// nothing is known of the peer: `pid` is `None`, and `uid` and `gid` are the numbers that stand for *unknown* (usually
-/// 65534).
+/// Process and user numbers are those that this process's namespaces show. If a peer kept the kernel from attaching its
+/// credentials, nothing is known of the peer: `pid` is `None`, and `uid` and `gid` are the numbers that stand for
+/// *unknown* (usually 65534).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The peer's process number; `None` if the peer is in a process namespace that this process does not see. The

@@ -25,9 +25,9 @@ use crate::wait_set::{Event, WaitSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sprung {
-    /// The trap sprang because one of its conditions was met. The field is the status of the channel when the handler
-    /// was about to be called; other threads may have received messages by then. The status is empty if another thread
-    /// was using the channel at that moment.
+    /// `Met`: the trap sprang because one of its conditions was met. The field is the channel's status just before the
+    /// handler was called; another thread may already have received messages since the condition was met. If another
+    /// thread was using the channel at that moment, the field is the default status, which counts nothing.
     Met(Status),
     /// The trap sprang because none of its conditions can be met any more: it waited only for a number of queued
     /// messages or bytes, and the other end has closed. The messages that the status counts can still be received.
@@ -41,7 +41,8 @@ pub enum Sprung {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrapId(u64);
 
-/// The error of [`Traps::arm`]: the trap was not armed. Its handler was not called, and this error gives it back.
+/// The error of [`Traps::arm`]: the trap was not armed. The trap's handler was not called, and this error gives the
+/// handler back.
 pub struct NotArmed<H> {
     /// The reason why the trap was not armed.
     pub reason: Reason,
@@ -52,8 +53,9 @@ pub struct NotArmed<H> {
 /// The reason why [`Traps::arm`] has not armed a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The trap was not armed, because one of its conditions is met already. The field is the status of the channel; it
-    /// is empty if another thread is using the channel at this moment.
+    /// `Met`: the trap was not armed, because one of its conditions is met already. The field is the status of the
+    /// channel. If another thread is using the channel at this moment, the field is the default status, which counts
+    /// nothing.
     Met(Status),
     /// The trap was not armed, because no condition is met or will ever be met: see [`Sprung::Never`]. The field is the
     /// status of the channel.
@@ -275,8 +277,9 @@ impl AsFd for Traps {
     }
 }
 
-/// Arms a trap on `end` that arms a new trap each time its handler returns further conditions. Springs even if a
-/// condition is met already. The returned id is that of the first trap; the later ones have other ids.
+/// Arms a trap on `end` that is armed anew, as a new trap, with the conditions that `handler` returns; after `None`
+/// there is no new trap. A trap springs even if a condition is met already. Returns the id of the first trap; each
+/// later trap has another id, which is not returned.
 fn watch<H>(shared: &Arc<TrapsShared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
 where
     H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
