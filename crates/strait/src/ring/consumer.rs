@@ -188,7 +188,7 @@ impl<M: Memory> Consumer<M> {
                 if header.handles() == 0 {
                     return Err(Corrupt("a packed record without messages"));
                 }
-                // All of the record is there, and without this hint the reader would wait for each message's line
+                // All of the record is there, and without this hint the consumer would wait for each message's line
                 // separately.
                 for ahead in 1..cells {
                     self.memory.prefetch_for_reading(cell + ahead);

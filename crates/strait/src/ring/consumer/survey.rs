@@ -2,7 +2,7 @@
 //!
 //! A survey remembers how far it has looked. So looking again costs only as much as there are new messages, however
 //! many are queued. A survey ends at the first record that is no message. The messages behind such a record, in another
-//! ring, are counted once the consumer has gone there.
+//! ring, are counted once the consumer has continued in that ring.
 
 use super::{Consumer, Corrupt};
 use crate::ring::{Header, Memory, PACK_WORD, RecordKind, Word, cells_for};

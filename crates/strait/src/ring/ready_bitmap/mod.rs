@@ -44,8 +44,8 @@
 //!
 //! A wake-up by the word costs half of a wake-up by a packet, which has to be received. But a reader that sleeps on the
 //! word does not notice the socket. So a notifier that has sent any packet sets *posted* and wakes that sleeper too.
-//! After the reader has said that it sleeps on the word, it checks whether a member was notified, and whether anything
-//! was posted.
+//! After a thread of the reader has recorded that it sleeps on the word, it checks whether a member was notified, and
+//! whether *posted* is set.
 //!
 //! Only one thread of the reader sleeps on the word at a time, and for a short while only. Then the thread **leaves**:
 //! it clears the sleep word if the word still holds 1. After that it does the work of a thread that has received a
@@ -54,9 +54,9 @@
 //!
 //! # A notifier without the area
 //!
-//! The notifier's process may lack the resources to receive the area. It then sends a packet for each notification, and
-//! for each packet the reader looks at all members of the link, in a [`Round`]. The reader stops this once a packet
-//! comes after *known* was set; that packet begins the last round.
+//! The notifier's process may lack the resources to receive the area. The notifier then sends a packet for each
+//! notification, and for each packet the reader looks at all members of the link, in a [`Round`]. The reader stops this
+//! once a packet comes after *known* was set; that packet begins the last round.
 //!
 //! No notification is lost in between. A notifier publishes, and then finds that its process does not have the area. So
 //! *known* is set later, because another thread sets it after the process has got the area ([`before_notifying`] and
@@ -66,10 +66,10 @@
 //!
 //! # Trust
 //!
-//! The notifier's process can write anything anywhere. Any bits give numbers of members below 2^20; a member that was
-//! notified without cause has nothing; and a call of [`Collector::collect`] takes at most as many words of each level
-//! as its limit. The peer can lose only its own notifications. The reader's process can make notifiers wake it for
-//! nothing.
+//! The notifier's process can write any value to any word of the area. Any bits give numbers of members below 2^20; a
+//! member that was notified without cause has nothing; and a call of [`Collector::collect`] takes at most as many words
+//! of each level as its limit. The peer can lose only its own notifications. The reader's process can make notifiers
+//! wake it for nothing.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 

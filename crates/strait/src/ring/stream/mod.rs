@@ -6,9 +6,9 @@
 //! copy. Whatever the other side writes there, the result is a number of bytes between 0 and the capacity, or
 //! [`Corrupt`].
 //!
-//! A side that finds nothing to do says in its sleep word that it sleeps, and looks once more. A side that publishes
-//! does so by an exchange, looks at the other's sleep word, and takes it by an exchange; then it must wake the other
-//! side. This is the protocol of the [ring](crate::ring), and it is model-checked in the same way.
+//! A side that finds nothing to do records in its sleep word that it sleeps, and looks once more. A side that publishes
+//! does so by an exchange, looks at the other side's sleep word, and takes the sleeper by an exchange; then it must
+//! wake the other side. This is the protocol of the [ring](crate::ring), and it is model-checked in the same way.
 //!
 //! The word [`Words::finished`] is set after the last bytes were published. A consumer that sees it set, and then finds
 //! no more bytes, has read the whole stream. If the producer dies, the word stays 0; so a crash differs from an end.

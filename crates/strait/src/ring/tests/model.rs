@@ -1,5 +1,5 @@
-//! The ring under a model checker: every order in which the steps of two sides can run, with weak memory. See
-//! [`harness`](super::harness) for how the checker works.
+//! The ring under a model checker: the checker tries every order in which the steps of the two sides can run, with weak
+//! memory. See [`harness`](super::harness) for how the checker works.
 
 use std::sync::Arc;
 

@@ -226,7 +226,7 @@ fn growing_and_freezing_agree() {
     assert_eq!(outcomes, BTreeSet::from([(false, 0), (false, 1), (true, 1), (true, 2), (true, 3)]));
 }
 
-/// The record of what one side of a lane did and learned when it moved away from the lane.
+/// What one side of a lane did when it moved away from the lane, and what this side learned about the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
     /// Whether this side put its mark into the ring that it writes. If `false`, the other side had frozen that ring
@@ -234,7 +234,7 @@ struct Move {
     marked: bool,
     /// Whether this side froze the ring that it reads. If `false`, this side found the other side's mark there.
     froze: bool,
-    /// Whether this side knew, after both steps, that the other side moves away too.
+    /// Whether this side learned that the other side moves away too, before its own move was finished.
     knew: bool,
 }
 
@@ -300,9 +300,10 @@ fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     })
 }
 
-/// Both sides of a lane move away at the same time. Shows that at least one of them learns that the other moves too,
-/// from the mark at the end of the ring that it reads. The two sides never both freeze: a side whose ring is frozen
-/// before it could put its mark there finds the mark of the other side.
+/// Both sides of a lane move away at the same time, and each puts its mark before it freezes the ring that it reads.
+/// Shows that only two outcomes are possible. Either each side finds the mark of the other. Or one side freezes the
+/// ring of the other, which cannot put its mark any more and finds the mark of the first. So at least one side learns
+/// that the other moves too.
 #[test]
 fn of_two_that_move_at_once_one_sees_the_other() {
     let both = Move { marked: true, froze: false, knew: true };
@@ -330,8 +331,8 @@ fn freezing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(RecordKind::Frozen, true));
 }
 
-/// The destination claims an end, while the source hands it over and the consumer abandons it. Shows that the results
-/// of the three steps fit together, and that exactly one of claiming and abandoning wins.
+/// The destination claims an end, while the source hands it over and the consumer abandons it. Shows which states the
+/// three steps can find, and that either claiming or abandoning succeeds, never both or neither.
 #[test]
 fn one_of_claiming_and_abandoning_wins() {
     let outcomes = outcomes(|| {
