@@ -30,8 +30,8 @@ const SHORT_STAY: u64 = 1 << 15;
 /// Number of consecutive lanes with a short stay after which the other end counts as one that moves all the time.
 const MANY_SHORT_STAYS: u8 = 4;
 
-/// Number of times the length of its ring that the other end has to give credit for in one lane, after it has moved all
-/// the time, before it counts as settled there.
+/// Factor that decides when the other end counts as settled in a lane, after it has moved all the time: it must have
+/// given credit for this many times the cells of the present ring.
 const LONG_STAY: u64 = 64;
 
 /// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards

@@ -116,7 +116,8 @@ impl End {
     }
 
     /// Sends a message; waits for room until the deadline. If the peer sleeps, the call may return the wake-up that is
-    /// due instead of waking the peer: the caller wakes the peer by dropping it. `None` if no wake-up is due.
+    /// due instead of waking the peer: the caller wakes the peer by dropping the returned [`WakeOnDrop`]. `None` if no
+    /// wake-up is due.
     pub(crate) fn send_with_deferred_wake(
         &self,
         message: &mut Outgoing<'_>,

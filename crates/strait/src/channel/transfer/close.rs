@@ -16,8 +16,8 @@ use crate::ring::{Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
 /// Largest number of records that closing one end drops while the peer goes on sending. The ends in the dropped
-/// messages share this limit. The peer gets no credit meanwhile, so a correct peer fills one ring and its successors at
-/// most.
+/// messages share this limit. The peer gets no credit meanwhile, so a correct peer can fill only the present ring and
+/// the larger rings and lanes that follow it.
 pub(super) const CLOSE_LIMIT: usize = 1 << 22;
 
 /// Number of records that a mark (a record that leads to another lane) counts as, towards [`CLOSE_LIMIT`].

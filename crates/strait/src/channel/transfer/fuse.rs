@@ -696,9 +696,9 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 }
 
-/// Closes the reading direction of this process's side of `lane`, in place of a far end that was closed before it came
-/// to this lane. `end` gives the options. If this process lacks something that the close needs, the close is tried again
-/// later.
+/// Closes the receiving direction of this process's side of `lane`, in place of a far end that was closed before it
+/// came to this lane. The close uses the options of `end`. If this process lacks descriptors or memory for the close,
+/// it gets a deferred close.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     let lacked = match end.rx.lock(Deadline::NOW) {
@@ -796,9 +796,9 @@ mod tests {
         }
     }
 
-    /// Shows the case of a process that died in a fuse: its marks had led two far ends to their common lane, but it had
-    /// not handed them over. The first far end has abandoned the transfer; then the second one does not send to it, but
-    /// sees *peer closed*.
+    /// Shows that an end whose other end is in transit sees *peer closed*, and does not wait to send, once the transfer
+    /// is abandoned. This happens if a process dies in a fuse after its marks have led two far ends to their common
+    /// lane, and the first far end then abandons the transfer.
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {
         let (held, other) = Channel::pair().unwrap();

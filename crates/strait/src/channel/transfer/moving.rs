@@ -52,7 +52,7 @@ use crate::wake::lock::Guard;
 /// were larger.
 const LARGEST_START: usize = 128;
 
-/// The queued messages of an end, counted before the end moves and takes them along as its backlog.
+/// The result of counting the queued messages of an end, before the end moves and takes them along as its backlog.
 struct UnreadAhead {
     /// The messages and bytes that will be charged for the queued messages when the moving end takes them into its
     /// backlog. Payloads out of line are not included.
