@@ -30,27 +30,28 @@ use crate::sync::unpoisoned;
 #[derive(Debug)]
 pub(crate) struct InFlight {
     born: Born,
-    /// The ring that the end of this in-flight record writes. The consumer writes there how many messages it has
-    /// received.
+    /// The ring that the end of this in-flight record writes. The consumer writes into the ring's control block how
+    /// many messages it has received.
     out: RingMemory,
     messages: Mutex<Messages>,
     /// The state of an end that was closed or sent away while something that it sent is in flight; `None` before that.
     lingering: Mutex<Option<Lingering>>,
 }
 
-/// The state that counting needs for an end that was closed or sent away while something that it sent is in flight.
+/// The state of an end that was closed or sent away while something that it sent is in flight, as far as counting needs
+/// it.
 #[derive(Debug)]
 struct Lingering {
-    /// The ring that the closed end has read, if known. The other end writes there when it is done with the lane; from
-    /// then on it receives nothing more.
+    /// The ring that the closed end has read; `None` if not known. The other end writes into its control block when it
+    /// is done with the lane; from then on the other end receives nothing more.
     inward: Option<RingMemory>,
-    /// Whether this process has to declare that its end is done with the lane, once nothing that the end sent is in
-    /// flight.
+    /// Whether this process has to declare that its end is done with the lane, once no descriptor that the end sent is
+    /// in flight.
     is_ours: bool,
 }
 
-/// The things that one end has in flight: messages with handles or memory, and the cells of larger rings, which the
-/// consumer has not received.
+/// Everything that one end has in flight: messages with handles or memory, blocks, and the cells of larger rings, which
+/// the consumer has not received.
 #[derive(Debug, Default)]
 struct Messages {
     queue: VecDeque<(Until, Amount)>,
@@ -62,18 +63,18 @@ struct Messages {
 /// The event after which a message, a block or a larger ring no longer counts as in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// No longer in flight once the consumer says that it has received the message with this sequence number.
+    /// In flight until the consumer says that it has received the message with this sequence number.
     Taken(u64),
-    /// No longer in flight once the consumer has given credit up to this position in the ring, in cells since its
-    /// start.
+    /// In flight until the consumer has given credit up to this position: a number of cells counted since the lane was
+    /// made.
     Credit(u64),
 }
 
-/// An amount of what is in flight: numbers of descriptors, and bytes of sealed memory.
+/// An amount in flight: numbers of descriptors, and bytes of sealed memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
-    /// The number of descriptors in flight that users sent as handles. They count towards the limits of the end and of
-    /// the link.
+    /// The number of descriptors in flight that programs sent as handles. They count towards the limits of the end and
+    /// of the link.
     pub(crate) handles: usize,
     /// The number of descriptors in flight that bring memory (blocks, larger rings, payloads). They count towards the
     /// limit of the link only.
@@ -83,7 +84,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount for a message with `handles` descriptors as handles, and without memory.
+    /// Returns the amount for a message with `handles` descriptors as handles, and with no memory.
     pub(crate) fn handles(handles: usize) -> Self {
         Self { handles, ..Self::default() }
     }
@@ -114,18 +115,19 @@ impl SubAssign for Amount {
 }
 
 impl InFlight {
-    /// Creates the in-flight record, empty at first, of an end that writes the ring `out`.
+    /// Creates the in-flight record of an end that writes the ring `out`. The record is empty at first.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
-    /// Returns the total amount in flight from one end, as far as this process has noticed what the consumer received.
+    /// Returns the total amount that the end of this record has in flight, as far as this process has noticed what the
+    /// consumer received.
     pub(crate) fn all(&self) -> Amount {
         unpoisoned(&self.messages).all
     }
 
-    /// Adds `amount` to this in-flight record, until the event `until`. Returns whether the caller must add the record
-    /// to the link's list, because the list does not have it yet and `amount` has descriptors.
+    /// Adds `amount` to this in-flight record, to be counted until the event `until`. Returns whether the caller must
+    /// add the record to the link's list: `amount` has descriptors, and the record is not in the list yet.
     fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
@@ -133,17 +135,17 @@ impl InFlight {
         amount.descriptors() > 0 && !std::mem::replace(&mut messages.listed, true)
     }
 
-    /// Returns whether this in-flight record still has descriptors in flight. Stores the answer as whether the record
-    /// stays in the link's list.
+    /// Returns whether this in-flight record still has descriptors in flight, and so stays in the link's list. Notes
+    /// the answer in the record.
     fn stays_listed(&self) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.listed = messages.all.descriptors() > 0;
         messages.listed
     }
 
-    /// Removes from this in-flight record what the consumer says that it has received. Returns the number of
+    /// Removes from this in-flight record what the consumer says that it has received, and returns the number of
     /// descriptors removed. If the consumer lies, the end finds out at its next send; until then this process only
-    /// sends more at once to that consumer.
+    /// sends more to that consumer.
     fn take_off(&self) -> usize {
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {
@@ -153,7 +155,7 @@ impl InFlight {
     }
 
     /// Removes from this in-flight record what is no longer in flight, and returns the number of descriptors removed.
-    /// Removes everything if this end was closed or sent away and the other end is done with the lane.
+    /// Removes everything if the end of the record was closed or sent away and the other end is done with the lane.
     fn look(&self) -> usize {
         let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
         let lingering = unpoisoned(&self.lingering);
@@ -179,7 +181,7 @@ impl InFlight {
         unpoisoned(&self.messages).all.descriptors() > 0
     }
 
-    /// Stops counting for an end that was closed or sent away. If this process still had to declare that its end is
+    /// Stops counting for an end that was closed or sent away. If this process has still to declare that its end is
     /// done with the lane, declares that now.
     fn linger_no_more(&self) {
         if unpoisoned(&self.lingering).take().is_some_and(|lingering| lingering.is_ours) {
@@ -224,8 +226,8 @@ fn most_in_flight() -> usize {
 }
 
 /// Returns how many of the `most` descriptors that may be in flight are reserved for ends that have nothing in flight
-/// and whose messages the peer receives. This is a quarter of `most`, but at least [`MESSAGE`]; 0 if that is more than
-/// half of `most`.
+/// and whose messages the peer receives. This is a quarter of `most`, but at least [`MESSAGE`]. If that is more than
+/// half of `most`, nothing is reserved: returns 0.
 fn reserved(most: usize) -> usize {
     Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
 }
@@ -241,17 +243,17 @@ pub(super) struct LinkInFlight {
 #[derive(Default)]
 struct Ends {
     listed: Vec<Weak<InFlight>>,
-    /// The in-flight records of ends that were closed or sent away with descriptors in flight. Held here, or the
-    /// records would be dropped.
+    /// The in-flight records of ends that were closed or sent away with descriptors in flight. The list keeps these
+    /// records alive, because their ends no longer do.
     lingering: Vec<Arc<InFlight>>,
-    /// The number of in-flight records that stayed in `listed` when all of them were last checked.
+    /// The number of in-flight records that were left in `listed` when all of them were last checked.
     remaining: usize,
 }
 
 impl Link {
-    /// Returns whether `descriptors` more descriptors may be sent over this link now, without counting them. A part of
-    /// the limit is reserved for ends for which `reserve` returns `true`: ends that have nothing in flight and whose
-    /// messages the peer receives.
+    /// Returns whether `descriptors` more descriptors may be sent over this link now; does not count them. Some
+    /// descriptors of the limit are reserved. The sending end may use these if `reserve` returns `true`: the end has
+    /// nothing in flight and the peer receives its messages.
     pub(crate) fn may_send(&self, descriptors: usize, reserve: impl Fn() -> bool) -> bool {
         self.has_room_for(descriptors, false) || {
             self.look_through(&mut unpoisoned(&self.in_flight.ends));
@@ -285,7 +287,7 @@ impl Link {
         self.in_flight.descriptors.load(Ordering::Relaxed) + descriptors <= most
     }
 
-    /// Counts `amount` as in flight over this link and in the in-flight record `end`, until the event `until`.
+    /// Counts `amount` as in flight over this link, and in the in-flight record `end`, until the event `until`.
     pub(crate) fn count_in_flight(&self, end: &Arc<InFlight>, until: Until, amount: Amount) {
         self.in_flight.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
         if end.note(until, amount) {
@@ -297,7 +299,7 @@ impl Link {
         }
     }
 
-    /// Stops counting what the consumer says that it has received of the messages in the in-flight record `end`.
+    /// Stops counting the messages in the in-flight record `end` that the consumer says it has received.
     pub(crate) fn count_taken(&self, end: &InFlight) {
         self.uncount(end.take_off());
     }
@@ -307,9 +309,9 @@ impl Link {
         self.uncount(end.take_while(|_| true));
     }
 
-    /// Keeps counting what is in the in-flight record `end`, whose end this process closed or sent away. `inward` is
-    /// the ring that the end has read. Returns `false` if no descriptors are in flight. If `true`, this side of the
-    /// lane is not done before the other end has received them.
+    /// Keeps counting the descriptors in the in-flight record `end`, whose end this process closed or sent away.
+    /// `inward` is the ring that the end has read. Returns `false`, and keeps nothing, if no descriptors are in flight.
+    /// If `true`, this side is not done with the lane before the other end has received them.
     pub(crate) fn linger(&self, end: &Arc<InFlight>, inward: Option<RingMemory>) -> bool {
         self.uncount(end.take_off());
         if !end.has_descriptors() {
@@ -325,8 +327,8 @@ impl Link {
         true
     }
 
-    /// Declares that the end that wrote the ring `out` is done with the lane. If descriptors that it sent are still in
-    /// flight, declares that only once they are not.
+    /// Declares that the end that wrote the ring `out` is done with the lane. If descriptors that the end sent are
+    /// still in flight, only notes that this is to be declared once they are not.
     pub(crate) fn end_is_done(&self, out: &RingMemory) {
         let ends = unpoisoned(&self.in_flight.ends);
         let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
@@ -356,8 +358,8 @@ mod tests {
         (0..count).map(|at| InFlight::new(lane(at).ring(0))).collect()
     }
 
-    /// Shows that a check of what is in flight reads only the in-flight records with descriptors in flight, however
-    /// many ends have ever sent some.
+    /// Shows that a check of what is in flight reads only in-flight records with descriptors in flight, however many
+    /// ends have ever sent descriptors.
     #[test]
     fn ends_that_have_nothing_in_flight_are_not_looked_through() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());

@@ -17,26 +17,27 @@ use crate::quota::{Amounts, Charge, Ledger, Payer, Resource, closing};
 use crate::ring::{CELL, MAX_CELLS, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
-/// The most descriptors that a peer can leave in the inbox of one link; a peer that sends more is a bad peer. An honest
-/// peer has at most [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
+/// The most descriptors, and the most messages with handles, that a peer can leave in the inbox of one link. A peer
+/// that sends more is a bad peer; an honest peer has at most [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
 const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
 /// The most pieces of memory that a peer can leave in the inbox of one link; a peer that sends more is a bad peer.
 const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
 /// The size in bytes of the longest handle table (the description of a message's handles) that this process maps. No
-/// process has as many handles as a longer table would describe.
+/// process has enough handles for a longer table.
 const LONGEST_TABLE: usize = 1 << 40;
 
-/// The handles of one message in the inbox, not received by an end yet: descriptors and, in messages of this process to
-/// itself, channel ends.
+/// The handles of one message in the inbox, which no end has received yet: descriptors and, in messages of this process
+/// to itself, channel ends too.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) handles: UnclaimedHandles,
-    /// The object that this process sends to itself as a message (a value). Such a message has no handles.
+    /// The object that this process sends to itself as a message (a value); `None` for any other message. A message
+    /// that is a value has no handles.
     pub(crate) value: Option<Valued>,
-    /// The number of handles that the sender has sent for this message so far, including those that were lost on the
-    /// way.
+    /// The number of handles that the sender has sent for this message so far. Counts also handles that were lost
+    /// because this process had no free descriptors.
     pub(crate) sent: usize,
     /// The number of packets that have brought handles of this message so far.
     parts: u64,
@@ -45,32 +46,32 @@ pub(crate) struct Handles {
     is_uncommitted: bool,
     /// The charge to the peer for the received handles; `None` for handles that this process sends to itself.
     charge: Option<Charge>,
-    /// The retention mark for channel ends among these handles, which may lie in the inbox until the end that receives
-    /// them arrives in this process. `None` if there are none.
+    /// The retention mark for channel ends among these handles; `None` if there are none. The channel ends may lie in
+    /// the inbox until the end that receives them arrives in this process.
     in_transit: Option<InTransit>,
 }
 
 impl Handles {
-    /// Creates the entry in the inbox for the handles of a message that this process sends to itself, not committed
-    /// yet. `in_transit` is the retention mark for channel ends among `handles`.
+    /// Creates the entry in the inbox for the handles of a message that this process sends to itself and has not
+    /// committed yet. `in_transit` is the retention mark for channel ends among `handles`.
     pub(crate) fn of(handles: Vec<Handle>, in_transit: Option<InTransit>) -> Self {
         let (sent, handles) = (handles.len(), UnclaimedHandles::new(handles, Payer::default()));
         Self { sent, handles, parts: 1, is_uncommitted: true, in_transit, ..Self::default() }
     }
 
-    /// Creates the entry in the inbox for an object that this process sends to itself as a message, not committed yet.
-    /// A value counts as one handle.
+    /// Creates the entry in the inbox for a value: an object that this process sends to itself as a message and has not
+    /// committed yet. A value counts as one handle.
     pub(crate) fn of_value(value: Option<Valued>) -> Self {
         Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
     }
 
-    /// Returns these handles with the mark that their message is committed: its record is in the ring.
+    /// Returns these handles marked as those of a committed message, whose record is in the ring.
     pub(crate) fn committed(self) -> Self {
         Self { is_uncommitted: false, ..self }
     }
 
-    /// Returns whether a retention mark was made for these handles: they contain channel ends that may lie in the inbox
-    /// until the end that receives them arrives.
+    /// Returns whether these handles have a retention mark, because channel ends among them may lie in the inbox until
+    /// the end that receives them arrives.
     pub(crate) fn is_in_transit(&self) -> bool {
         self.in_transit.is_some()
     }
@@ -84,26 +85,26 @@ pub(crate) struct OpenPacket {
     pub(crate) ring: Arc<Mapping>,
 }
 
-/// The key of a piece of memory in an inbox: what the memory is for, the token of the ring to which it belongs, and a
-/// number.
+/// The key by which an inbox finds a piece of memory: the purpose of the memory, the token of the ring to which the
+/// memory belongs, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
-    /// The memory with the cells of a larger ring. The key is the token of the ring and its generation.
+    /// The memory with the cells of a larger ring, by the token of the ring and the ring's generation.
     Ring(u128, u64),
-    /// The memory of a block from the sender's pool. The key is the token of the ring whose records refer to the block,
-    /// and the number of the block.
+    /// The memory of a block from the sender's pool, by the token of the ring whose records refer to the block and the
+    /// number of the block.
     Block(u128, u64),
-    /// The sealed memory with the payload of a message. The key is the token of the ring, and the number of the message
-    /// and attempt.
+    /// The sealed memory with the payload of a message, by the token of the ring and the attachment key (message and
+    /// attempt).
     Sealed(u128, AttachmentKey),
-    /// The sealed memory with the handle table of a message. The key is the token of the ring, and the number of the
-    /// message and attempt.
+    /// The sealed memory with the handle table of a message, by the token of the ring and the attachment key (message
+    /// and attempt).
     Table(u128, AttachmentKey),
 }
 
 impl MemoryKey {
-    /// Returns the key under which the inbox stores the memory that `packet` brings; `None` if the packet brings none
-    /// for a message or ring.
+    /// Returns the key under which the inbox stores the memory that `packet` brings. Returns `None` if the packet
+    /// brings no memory, or none that the inbox stores.
     pub(super) fn of(packet: &Packet) -> Option<Self> {
         Some(match *packet {
             Packet::Ring { token, generation } => Self::Ring(token, generation),
@@ -118,8 +119,8 @@ impl MemoryKey {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
 
-    /// Returns the range of sizes in bytes that memory with this key may have, both bounds included. Memory of another
-    /// size makes its sender a bad peer.
+    /// Returns the range of sizes in bytes, both bounds included, that memory with this key may have. A process that
+    /// sends memory of another size is a bad peer.
     pub(super) fn sizes(self) -> Sizes {
         match self {
             Self::Ring(..) => MIN_CELLS * CELL..=MAX_CELLS * CELL,
@@ -136,15 +137,16 @@ impl MemoryKey {
     }
 }
 
-/// A piece of memory in an inbox, which no received record has referred to yet.
+/// A piece of memory in an inbox, to which no record that was read has referred yet.
 #[derive(Debug)]
 enum Held {
     Mapped(Arc<Mapping>),
-    /// Memory that could not be mapped when it was received: its descriptor and the charge for that descriptor.
+    /// Memory that could not be mapped when it was received: its descriptor, and the charge to the peer for that
+    /// descriptor.
     Arrived(ReceivedAttachment, Option<Charge>),
 }
 
-/// Returns the range of the keys in the inbox for all messages of the ring with this token.
+/// Returns the range of the keys under which the inbox stores the handles of all messages in the ring with this token.
 fn all_of(token: u128) -> RangeInclusive<(u128, AttachmentKey)> {
     (token, AttachmentKey::LOWEST)..=(token, AttachmentKey::HIGHEST)
 }
@@ -179,8 +181,9 @@ impl Inbox {
         self.handles.is_empty() && self.memories.is_empty()
     }
 
-    /// Removes and returns the handles of the message `message` in the ring with this token. Returns `None` until the
-    /// sender has sent `count` of them. Fewer may be there: some are lost if this process had no free descriptors.
+    /// Removes and returns the handles of the message `message` (with its attempt) in the ring with this token. Returns
+    /// `None` until the sender has sent `count` of them. The returned handles may be fewer: some are lost if this
+    /// process had no free descriptors.
     pub(crate) fn take_handles(&mut self, token: u128, message: AttachmentKey, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
@@ -194,7 +197,8 @@ impl Inbox {
         Some(handles)
     }
 
-    /// Closes the received handles with these keys: their messages failed, and no record will refer to them.
+    /// Closes the received handles whose keys (token and attachment key) are in this range: their messages failed, and
+    /// no record will refer to them.
     fn close_handles(&mut self, messages: RangeInclusive<(u128, AttachmentKey)>) {
         while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
             let handles = self.handles.remove(&key);
@@ -202,8 +206,8 @@ impl Inbox {
         }
     }
 
-    /// Drops memory of failed attempts to send the message of `key`, whose numbers are in the range that `which`
-    /// returns for the number in `key`. Does nothing if that number is of a first attempt.
+    /// Drops memory of failed attempts to send the message of `key`. `which` returns the range of attachment keys to
+    /// drop, given the attachment key in `key`. Does nothing if `key` is of a first attempt, or of a ring or block.
     fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(AttachmentKey) -> RangeInclusive<AttachmentKey>) {
         let range = match key {
             MemoryKey::Sealed(token, message) if message.is_again() => {
@@ -225,9 +229,9 @@ impl Inbox {
         }
     }
 
-    /// Removes the handles and the memory for the rings with these tokens, because no record will refer to them.
-    /// Returns the handles. The caller must drop them without a lock on the inbox, because they may contain channel
-    /// ends. Handles that are [not committed](Self::committed) yet stay in the inbox.
+    /// Removes the handles and the memory for the rings with these tokens, because no record will refer to them, and
+    /// returns the handles. The caller must drop the handles without a lock on the inbox, because they may contain
+    /// channel ends. Handles of messages that are not [committed](Self::committed) yet stay in the inbox.
     #[must_use]
     pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
         if self.handles.is_empty() && self.memories.is_empty() {
@@ -247,13 +251,14 @@ impl Inbox {
         dropped
     }
 
-    /// Returns the channel ends among the handles in the inbox for the ring with this token. They stay in the inbox.
+    /// Returns the channel ends among the handles in the inbox for the ring with this token. The ends stay in the
+    /// inbox.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
         let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| handles.handles.iter());
         handles.filter_map(Handle::as_end).cloned().collect()
     }
 
-    /// Returns the tokens in this range for whose rings the inbox has handles, in ascending order.
+    /// Returns, in ascending order, the tokens in this range that name rings for which the inbox has handles.
     pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
         let (first, last) = tokens.into_inner();
         let mut found: Vec<_> = self
@@ -266,7 +271,7 @@ impl Inbox {
     }
 
     /// Removes and returns the memory with this key, mapped. Returns `None` if no such memory has been received. If the
-    /// memory cannot be mapped now, returns the error, and the memory stays in the inbox.
+    /// memory cannot be mapped now, returns that error and leaves the memory in the inbox.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
         let held = self.memories.remove(&key)?;
         self.forget_memories(key, |message| AttachmentKey::LOWEST..=message);
@@ -297,8 +302,8 @@ impl Inbox {
         }
     }
 
-    /// Gives the descriptor `attachment` of mapped memory to `mapping`, if the memory is a sealed payload, so that the
-    /// payload can be sent on. Otherwise closes the descriptor.
+    /// Deals with the descriptor `attachment` of memory that is mapped now. For a sealed payload gives the descriptor
+    /// to `mapping`, so that the payload can be sent on. Otherwise closes the descriptor.
     fn leave_descriptor(&self, key: MemoryKey, attachment: ReceivedAttachment, mapping: &Mapping) {
         if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }
     }
@@ -362,8 +367,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Stores the handles and memory that came with `packet`; does nothing for packets that bring neither for a message
-    /// or ring. After a temporary error nothing has changed, and the call can be repeated. [`Error::BadPeer`] is
+    /// Stores the handles and memory that arrived with `packet`. Does nothing for packets that bring nothing that the
+    /// inbox stores. After a temporary error nothing has changed, and the call can be repeated. [`Error::BadPeer`] is
     /// permanent.
     pub(crate) fn put(&mut self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
@@ -397,8 +402,8 @@ impl Inbox {
     }
 
     /// Stores the handles of a message that this process sends to itself and is about to [commit](Self::committed).
-    /// Returns handles that were stored under the same token and number before; the caller drops them without a lock.
-    /// Only a peer that shares the memory of both ends can cause that.
+    /// Returns the handles, if any, that were stored under this token and attachment key before; the caller drops them
+    /// without a lock. Only a peer that shares the memory of both ends can cause that.
     #[must_use]
     pub(crate) fn deposit(&mut self, token: u128, message: AttachmentKey, handles: Handles) -> Option<Handles> {
         self.descriptors += handles.handles.len();
@@ -407,22 +412,23 @@ impl Inbox {
         old
     }
 
-    /// Marks the handles of a message to this process itself as committed: the message is in the ring now. A
-    /// [`retract`](Self::retract) before this call has left them in the inbox. So the sender checks after this call
-    /// whether the other end is closed.
+    /// Marks the handles of a message of this process to itself as committed: the record of the message is in the ring
+    /// now. A [`retract`](Self::retract) before this call has left these handles in the inbox. So the sender checks
+    /// after this call whether the other end is closed.
     pub(crate) fn committed(&mut self, token: u128, message: AttachmentKey) {
         if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;
         }
     }
 
-    /// Returns whether this message is a value (an object that stays in this process) and is in the inbox, not received
-    /// yet.
+    /// Returns whether the message with this token and attachment key is a value (an object that stays in this process)
+    /// in the inbox, which no end has received yet.
     pub(crate) fn is_value(&self, token: u128, message: AttachmentKey) -> bool {
         self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
     }
 
-    /// Returns whether the inbox has a value (an object as a message) for the ring with this token.
+    /// Returns whether the inbox has a value (a message that is an object of this process) for the ring with this
+    /// token.
     pub(crate) fn has_value_for(&self, token: u128) -> bool {
         self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
     }
@@ -504,7 +510,8 @@ mod tests {
         ReceivedAttachment::Descriptor(closing::ReceivedFd::new(file.into(), &Payer::default()))
     }
 
-    /// Puts the handles of one attempt to send `message` into the inbox, in `packets` packets of one descriptor each.
+    /// Puts the handles of one attempt to send a message (`message` is the attachment key) into the inbox, in `packets`
+    /// packets of one descriptor each.
     fn put_handles(inbox: &mut Inbox, message: AttachmentKey, packets: u64) {
         for part in 0..packets {
             inbox.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();

@@ -49,8 +49,9 @@ pub(crate) enum ReceivedAttachment {
 }
 
 impl ReceivedAttachment {
-    /// Maps the memory of this received attachment, and charges the peer's account for it. Fails with
-    /// [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`.
+    /// Maps the memory of this received attachment, and charges the peer's account for it; memory that this process
+    /// sent to itself is mapped already and not charged. Fails with [`Error::BadPeer`] if the memory's size in bytes is
+    /// not in `sizes`.
     pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -58,9 +59,9 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Maps the memory of this received attachment, and charges the peer's account for it. Fails with
-    /// [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`, or if any process could still change the
-    /// memory.
+    /// Maps the memory of this received attachment, which must be immutable, and charges the peer's account for it.
+    /// Fails with [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`, or if any process could still
+    /// change the memory.
     pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -69,7 +70,7 @@ impl ReceivedAttachment {
     }
 
     /// Maps the memory of this received attachment, even if the peer has reached a limit. Used for memory that a peer
-    /// can send only once.
+    /// can send only once. Fails with [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`.
     pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -77,8 +78,9 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Gives the descriptor of this received attachment to `mapping`, the mapping of its memory, which is sealed. The
-    /// mapping retains or closes the descriptor.
+    /// Gives the descriptor of this received attachment to `mapping`, the mapping of the attachment's sealed memory.
+    /// The mapping retains the descriptor of large memory if `ledger` has room for it; otherwise the descriptor is
+    /// closed.
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
         if let Self::Descriptor(fd) = self {
             mapping.retain_descriptor(fd.into_fd(), ledger);
@@ -94,12 +96,13 @@ impl ReceivedAttachment {
     }
 }
 
-/// The next thing in a link's socket, or in the queue of a local link: a packet, nothing or a hang-up.
+/// The result of a look for the next packet in a link's socket, or in the queue of a local link: a packet, nothing or a
+/// hang-up.
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,
-        /// The attachments that came with the packet. There are fewer handles than were sent if this process had no
-        /// free descriptors.
+        /// The attachments that were received with the packet. If this process had no free descriptors, there are fewer
+        /// handles than the peer sent.
         attachments: Vec<ReceivedAttachment>,
     },
     Empty,
@@ -109,25 +112,25 @@ pub(crate) enum Incoming {
 /// The transport of a link's packets: a socket to another process, or a queue within this process. No method blocks
 /// except `wait`.
 pub(crate) trait Io: Send + Sync {
-    /// Sends a packet with all its attachments, or nothing at all. Does not block; the result says whether the packet
-    /// was sent or why not.
+    /// Sends a packet with all its attachments, or sends nothing at all. Does not block. The result says whether the
+    /// packet was sent or why not: the socket is full, the kernel refused, or the peer hung up.
     fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error>;
-    /// Returns the next packet, which stays in the socket until [`take`](Self::take). If the packet brings memory and
-    /// this process has no free descriptor, fails with [`Error::NoDescriptors`]; the kernel would drop the memory
-    /// otherwise. If `refusing`, the handles of messages are left out.
+    /// Returns the next packet with its attachments. The packet stays in the socket until [`take`](Self::take). If the
+    /// packet brings memory and this process has no free descriptor, fails with [`Error::NoDescriptors`], because the
+    /// kernel would drop the memory. If `refusing`, leaves out the handles of messages.
     fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
-    /// Removes the packet that [`receive`](Self::receive) returned last from the socket; the caller passes that packet.
-    /// Every error of this call is permanent.
+    /// Removes from the socket the packet that [`receive`](Self::receive) returned last, which the caller passes as
+    /// `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
     /// Checks that the socket really has no packet, after [`receive`](Self::receive) returned none.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the socket may have packets that it does not show.
     fn check_nothing(&self) -> Result<(), Error>;
-    /// Sleeps until a packet can be received or sent (as `interest` says), the peer has hung up, or the deadline
+    /// Sleeps until a packet can be received or sent (`interest` selects), the peer has hung up, or the deadline
     /// passes. Returns what is ready. On a local link returns at once.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
-    /// Creates zeroed memory of `len` bytes that can be sent over this link. `name` shows in `/proc`.
+    /// Creates zeroed memory of `len` bytes that can be sent over this link. The memory shows as `name` in `/proc`.
     fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error>;
     /// Returns the link's socket; `None` on the link of a process to itself.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
@@ -137,8 +140,8 @@ pub(crate) trait Io: Send + Sync {
 pub(crate) struct Socket {
     /// The socket's descriptor; `None` only while this `Socket` is being dropped.
     fd: Option<Arc<OwnedFd>>,
-    /// Whether the packet that was returned last has descriptors that this process has not received, so that taking the
-    /// packet closes them.
+    /// Whether the packet that [`Io::receive`] returned last has descriptors that this process has not received.
+    /// Removing the packet from the socket then closes those descriptors.
     has_more: AtomicBool,
     /// The ledger (the account of one link) on which the peer is charged for what this process receives over the
     /// socket.
@@ -155,8 +158,8 @@ impl Socket {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
-    /// Returns the next packet in the socket, and leaves the packet there. If `refusing`, the handles of messages are
-    /// left out.
+    /// Returns the next packet in the socket with its attachments, and leaves the packet there. If `refusing`, leaves
+    /// out the handles of messages.
     fn look(&self, refusing: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
@@ -222,13 +225,13 @@ impl Drop for Socket {
     }
 }
 
-/// The most attempts to receive memory whose descriptor does not arrive although this process has a free one. Between
-/// two attempts another thread of this process may use the free one.
+/// The most attempts to receive memory whose descriptor does not arrive although this process has a free descriptor.
+/// Several are needed, because another thread of this process may use the free descriptor between two attempts.
 const TRIES_WITH_ROOM: usize = 8;
 
-/// Calls `look` until it returns anything but [`Error::NoDescriptors`], and returns that. Returns that error too if
-/// `is_free` says that no descriptor is free. If one is free at each of [`TRIES_WITH_ROOM`] attempts, the packet can
-/// never be received: returns [`Error::BadPeer`].
+/// Calls `look`, which looks for the next packet, and returns its result. After [`Error::NoDescriptors`] calls `look`
+/// again if `is_free` says that this process has a free descriptor. After [`TRIES_WITH_ROOM`] such attempts the packet
+/// can never be received: returns [`Error::BadPeer`].
 fn unless_never(
     mut look: impl FnMut() -> Result<Incoming, Error>,
     is_free: impl Fn() -> bool,
@@ -301,7 +304,7 @@ impl Io for Socket {
 }
 
 /// The queue of packets that this process sends to itself, with their attachments. No thread sleeps on the queue: a
-/// thread that is told of a packet finds it there.
+/// thread that must look there is woken in another way.
 #[derive(Default)]
 pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<ReceivedAttachment>)>>);
 
@@ -321,8 +324,8 @@ impl Io for Local {
         })
     }
 
-    /// Does nothing, because [`receive`](Io::receive) has removed the packet from the queue already. A process can
-    /// always process what it sent to itself.
+    /// Does nothing, because [`receive`](Io::receive) has removed the packet from the queue already. This process can
+    /// always process a packet from itself.
     fn take(&self, _packet: &Packet) -> Result<(), Error> {
         Ok(())
     }

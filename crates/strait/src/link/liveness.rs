@@ -17,16 +17,16 @@ use crate::os::socket::{self, AlsoWatched, Interest, Readiness};
 use crate::peer::Peer;
 use crate::wake::interrupt::Interruption;
 
-/// The length of a sleep after which the sleeping thread also watches for the death of the peer's process, which takes
-/// a descriptor.
+/// The length of a sleep from which on the sleeping thread also watches for the death of the peer's process. Watching
+/// takes a descriptor.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
 
 /// The longest interruptible sleep if this process has no free descriptor for the wake fd (an eventfd) that would
 /// interrupt it.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// The identity of the peer's process, which sent the handshake. Empty before the handshake; contains `None` if that
-/// process was dead by then.
+/// The identity of the peer's process, which sent the first packet of the link. Empty before that packet was seen, or
+/// if the kernel did not report the process id; contains `None` if that process was dead by then.
 #[derive(Default)]
 pub(super) struct Liveness(OnceLock<Option<Identity>>);
 
@@ -42,7 +42,7 @@ pub(crate) enum Watch {
 
 impl Liveness {
     /// Stores the identity of the peer's process, if the kernel reported its process id. Called when the peer's first
-    /// packet was seen.
+    /// packet is seen.
     pub(super) fn began(&self, peer: Peer) {
         if let Some(pid) = peer.pid {
             // If the kernel cannot be asked now, the process that has this process id is taken for the peer.
@@ -64,15 +64,15 @@ impl Liveness {
         }
     }
 
-    /// Returns whether the peer's process is known to be dead. `false` if the answer is not known.
+    /// Returns whether the peer's process is known to be dead. `false` if it is alive, or if this is not known.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.look(), Watch::Died)
     }
 }
 
 impl Link {
-    /// Asks the kernel whether the peer's process is alive, and returns the answer. If it is dead, the link is down
-    /// from now on.
+    /// Asks the kernel whether the peer's process is alive, and returns the answer. If the process is dead, the link is
+    /// down from now on.
     pub(crate) fn watch(&self) -> Watch {
         let found = self.liveness.look();
         if matches!(found, Watch::Died) {

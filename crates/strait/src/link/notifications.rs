@@ -48,58 +48,59 @@ use crate::sync::unpoisoned;
 const COLLECT_LIMIT: usize = 1024;
 
 /// The most members of wait sets that one step of a round looks at, if the link has used up its budget of idle
-/// wake-ups. (A round looks at all members that are registered on a link, in steps.)
+/// wake-ups. A round is a look, in steps, at all members that are registered on a link.
 const FEW_MEMBERS: usize = 256;
 
-/// A registration on a link that a notification reaches: a member of a wait set.
+/// A member of a wait set, as a link sees it: the object that a notification over the link reaches.
 pub(crate) trait Listener: Send + Sync {
     /// Puts the member into the queue of its set.
     fn notify(&self);
 
-    /// Returns whether this is a member of `set`.
+    /// Returns whether this is a member of the wait set `set`.
     fn is_in(&self, set: &dyn ListenerSet) -> bool;
 
-    /// Makes the set report an error of `link`, if the member is armed and waits for messages there. Returns whether
-    /// that is so.
+    /// Makes the wait set report an error of `link`, if this member is armed and waits for messages over that link.
+    /// Returns whether the set will report the error for this member.
     fn report_trouble(&self, link: &InUse) -> bool;
 }
 
 /// A wait set that has members registered on a link.
 pub(crate) trait ListenerSet: Send + Sync {
-    /// Makes a sleeping thread of this set look once more.
+    /// Makes a sleeping thread of this wait set look at its members once more.
     fn wake_one(&self);
 
     /// Returns whether a thread may be asleep: in a wait on this set, or in an event loop that polls the set's
     /// descriptor.
     fn is_armed(&self) -> bool;
 
-    /// Makes the set stop watching the socket of the link with this number, which is down.
+    /// Makes the wait set stop watching the socket of the link with this number. The link is down.
     fn link_down(&self, number: u64);
 }
 
-/// The state of a link for notifications: the notification areas of both directions, and the members of wait sets that
-/// are registered on the link.
+/// The state of a link for notifications: the notification areas of this process and of the peer, and the members of
+/// wait sets that are registered on the link.
 #[derive(Default)]
 pub(super) struct Notifications {
-    /// The peer's notification area (shared memory with a bitmap and some words), in which this process sets bits to
-    /// notify the peer. Empty until it was received.
+    /// The peer's notification area (shared memory with the ready bitmap and some words), in which this process sets
+    /// bits to notify the peer. Empty until the area was received.
     theirs: OnceLock<ReadyBitmapMemory>,
-    /// This process's notification area (shared memory with a bitmap and some words), in which the peer sets bits to
-    /// notify this process. Empty until the link gets its first member.
+    /// This process's notification area (shared memory with the ready bitmap and some words), in which the peer sets
+    /// bits to notify this process. Empty until the link gets its first member.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
     /// Whether a round is in progress: a look, in steps, at all members registered on the link. Written under the lock
     /// of `members`.
     in_round: AtomicBool,
-    /// Whether the peer has received this process's notification area, so that no new round begins. Written under the
-    /// lock of `members`.
+    /// Whether this process has seen that the peer has received its notification area, so that no new round begins.
+    /// Written under the lock of `members`.
     knows_bitmap: AtomicBool,
 }
 
 struct Ours {
     memory: ReadyBitmapMemory,
     collector: Mutex<Collector<ReadyBitmapMemory>>,
-    /// The memory of this process's notification area with its descriptor; `None` once it was sent to the peer.
+    /// The memory of this process's notification area with its descriptor, to be sent to the peer; `None` once it was
+    /// sent.
     unsent: Mutex<Option<Shareable>>,
 }
 
@@ -114,8 +115,8 @@ struct Members {
     round: Round,
 }
 
-/// Writes into this process's notification area how its threads sleep: `how` is on the socket or on the area's word. If
-/// a thread slept on that word, wakes it, so that it looks again.
+/// Records in this process's notification area how its threads sleep: `how` is on the socket or on the area's sleep
+/// word. If a thread slept on that word, wakes all threads there, so that they look again.
 fn announce(ours: &Ours, how: u32) {
     if ready_bitmap::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
@@ -152,8 +153,8 @@ impl Link {
         Ok(())
     }
 
-    /// Stores the peer's notification area, in which this process sets bits to notify the peer. Confirms in the area
-    /// that it was received. Fails with [`Error::BadPeer`] for a second area or a wrong size.
+    /// Stores the peer's notification area, in which this process sets bits to notify the peer, and acknowledges in the
+    /// area that this process has it. Fails with [`Error::BadPeer`] for a second area or a wrong size.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
         self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
@@ -190,8 +191,9 @@ impl Link {
         drop(member);
     }
 
-    /// Stores that the wait set `set` has members registered on this link from now on. Arms notifications, and wakes a
-    /// thread of the set if members have been notified already.
+    /// Adds the wait set `set`, which has members registered on this link from now on, to the link's list. Records in
+    /// this process's notification area that this process sleeps, and wakes a thread of the set if members have been
+    /// notified already.
     pub(crate) fn add_set(&self, set: Weak<dyn ListenerSet>) {
         unpoisoned(&self.notifications.members).sets.push(set.clone());
         self.arm();
@@ -202,14 +204,14 @@ impl Link {
         }
     }
 
-    /// Stores that the wait set `set` has no members registered on this link any more.
+    /// Removes the wait set `set`, which has no members registered on this link any more, from the link's list.
     pub(crate) fn remove_set(&self, set: &dyn ListenerSet) {
         unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::addr_eq(known.as_ptr(), set));
     }
 
-    /// Notifies the peer's member with the id `number`, after this process has published something for it. Returns
-    /// `false` if the kernel refused to notify the peer now; the caller then puts the member's sleep word back, to try
-    /// again later.
+    /// Notifies the peer's member with the id `number`, after this process has published something for that member.
+    /// Returns `false` if the kernel refused a packet to a peer whose notification area this process does not have. The
+    /// caller then puts the value back into the member's sleep word, so that a later call tries again.
     pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.notifications.members).slots.get(number as usize).cloned().flatten();
@@ -234,8 +236,8 @@ impl Link {
         true
     }
 
-    /// Returns the peer's notification area, and receives it first if it is in the socket. Returns `None` if it cannot
-    /// be received or mapped now. The peer sent the area before it wrote a sleep word with a member id.
+    /// Returns the peer's notification area, and receives it first if it is in the socket: the peer sent it before it
+    /// wrote a sleep word with a member id. Returns `None` if the area cannot be received or mapped now.
     #[cold]
     fn fetch_bitmap(&self) -> Option<&ReadyBitmapMemory> {
         // The next notification sees an error again.
@@ -245,7 +247,7 @@ impl Link {
     }
 
     /// Sends a wake packet, which makes the peer look at all its members on this link. Used while this process cannot
-    /// receive or map the peer's notification area. Takes no descriptor and no memory. Returns `false` if the kernel
+    /// receive or map the peer's notification area; needs no descriptor and no memory. Returns `false` if the kernel
     /// refused the packet.
     fn notify_by_packet(&self) -> bool {
         fault::point("before a member of a wait set is notified by a packet");
@@ -255,8 +257,8 @@ impl Link {
         sent
     }
 
-    /// Wakes the thread of the peer that sleeps on the word of the peer's notification area. If no thread sleeps there,
-    /// asks the kernel whether the peer is alive.
+    /// Wakes the thread of the peer that sleeps on the sleep word of `theirs`, the peer's notification area. If no
+    /// thread sleeps there, asks the kernel whether the peer is alive.
     fn wake_on_word(&self, theirs: &ReadyBitmapMemory) {
         // If no thread sleeps there, the peer was just about to sleep, or it died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
@@ -264,8 +266,8 @@ impl Link {
         }
     }
 
-    /// Tells the peer, in the peer's notification area, that this process has sent a packet. A packet alone does not
-    /// wake a thread that sleeps on the word of the area.
+    /// Notes in the peer's notification area that this process has sent a packet. If a thread of the peer sleeps on the
+    /// area's sleep word, which a packet alone does not end, wakes that thread.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)
@@ -274,9 +276,9 @@ impl Link {
         }
     }
 
-    /// Begins a round (a look, in steps, at all members registered on the link), unless the peer has received this
-    /// process's notification area. Called after a packet was received or could not be taken: without the area the peer
-    /// can notify a member in no other way.
+    /// Begins a round (a look, in steps, at all members registered on the link), unless this process has already seen
+    /// that the peer has its notification area. Called after a packet was received or could not be taken: without the
+    /// area the peer can notify a member only by a packet.
     pub(super) fn begin_round(&self) {
         let Some(ours) = self.notifications.ours.get().filter(|_| !self.notifications.knows_bitmap.load(Acquire))
         else {
@@ -293,8 +295,8 @@ impl Link {
         self.notifications.in_round.load(Acquire)
     }
 
-    /// Puts members into the queues of their wait sets: those that the peer has notified, and the next ones of a round
-    /// in progress. Handles about [`COLLECT_LIMIT`] of each; later calls handle the rest.
+    /// Puts members into the queues of their wait sets: the members that the peer has notified, and the next members of
+    /// a round in progress. Handles at most [`COLLECT_LIMIT`] of each; later calls handle the rest.
     pub(crate) fn collect(&self) {
         if self.is_in_round() {
             self.go_on_with_round();
@@ -339,7 +341,7 @@ impl Link {
         self.notifications.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
-    /// Writes into this process's notification area that its threads sleep on the socket, so that the peer sends a
+    /// Records in this process's notification area that its threads sleep on the socket, so that the peer sends a
     /// packet with its next notification. The caller then checks [`has_notified`](Self::has_notified).
     pub(crate) fn arm(&self) {
         if let Some(ours) = self.notifications.ours.get() {
@@ -347,8 +349,8 @@ impl Link {
         }
     }
 
-    /// Returns whether the only sleeping thread of the wait set `set` may sleep on the word of this process's
-    /// notification area. Returns `true` if the peer has received the area and no other set with members on this link
+    /// Returns whether the only sleeping thread of the wait set `set` may sleep on the sleep word of this process's
+    /// notification area. This is so if the peer has received the area and no other wait set with members on this link
     /// sleeps. The thread must count as asleep already. Always `true` on a local link.
     pub(crate) fn may_sleep_on_word(&self, set: &dyn ListenerSet) -> bool {
         if self.is_local() {
@@ -360,29 +362,30 @@ impl Link {
         ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_armed())
     }
 
-    /// Writes into this process's notification area that a thread sleeps on the area's word, and returns the area;
-    /// `None` if there is none. The caller then checks [`has_notified`](Self::has_notified) and
-    /// [`has_post`](Self::has_post), and calls [`leave_word`](Self::leave_word) in any case.
+    /// Records in this process's notification area that a thread sleeps on the area's sleep word, and returns the area.
+    /// Returns `None` if there is no area. The caller then checks [`has_notified`](Self::has_notified) and
+    /// [`has_post`](Self::has_post), and in any case calls [`leave_word`](Self::leave_word) at the end.
     pub(crate) fn arm_on_word(&self) -> Option<ReadyBitmapMemory> {
         let ours = self.notifications.ours.get()?;
         announce(ours, ON_WORD);
         Some(ours.memory.clone())
     }
 
-    /// Returns whether the peer has written into this process's notification area that it sent a packet. `false` again
-    /// after [`take_post`](Self::take_post).
+    /// Returns whether the peer has noted in this process's notification area that it sent a packet.
+    /// [`Link::take_post`] clears the note.
     pub(crate) fn has_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
 
-    /// Returns whether the peer has written into this process's notification area that it sent a packet, and clears
-    /// that. If `true`, the caller receives the packet.
+    /// Returns whether the peer has noted in this process's notification area that it sent a packet, and clears the
+    /// note. If `true`, the caller receives the packet.
     pub(crate) fn take_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
 
-    /// Ends a sleep on the word of the notification area that [`Link::arm_on_word`] began. The thread must no longer
-    /// count as asleep. Returns whether the peer or another thread of this process woke the sleeper.
+    /// Ends a sleep on the sleep word of this process's notification area that [`Link::arm_on_word`] began. The thread
+    /// must no longer count as asleep. Returns whether the word has changed since then: the peer or another thread of
+    /// this process woke the thread.
     pub(crate) fn leave_word(&self) -> bool {
         let Some(ours) = self.notifications.ours.get() else { return false };
         let woken = !ready_bitmap::leave(&ours.memory);
@@ -390,9 +393,9 @@ impl Link {
         woken
     }
 
-    /// Collects notified members. If a wait set with members on this link sleeps, also writes into the notification
-    /// area again that this process sleeps. Called after a receive from the socket and after a sleep on the word: see
-    /// the head of this file.
+    /// Puts notified members into the queues of their wait sets. If a wait set with members on this link sleeps, also
+    /// records in the notification area again that this process sleeps. Called after a receive from the socket and
+    /// after a sleep on the area's sleep word: see the head of this file.
     pub(super) fn answer_notifications(&self) {
         if self.notifications.ours.get().is_none() {
             return;
@@ -416,9 +419,9 @@ impl Link {
         }
     }
 
-    /// Puts notified members into the queues of their wait sets, for a thread that has just received. Leaves members of
-    /// a round to later calls if the link has used up its budget of idle wake-ups, because wait sets pause between
-    /// looks at such a link. A look at a member may receive, and so begin the next round.
+    /// Puts notified members into the queues of their wait sets, for a thread that has just received. If the link has
+    /// used up its budget of idle wake-ups, leaves the members of a round to later calls. Wait sets pause between looks
+    /// at such a link, and a look at a member may receive and so begin the next round.
     fn collect_at_once(&self) {
         if self.is_over_wake_limit() { self.collect_notified() } else { self.collect() }
     }
@@ -427,7 +430,8 @@ impl Link {
         unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns up to [`FEW_MEMBERS`] members of the wait set `set` that are registered on this link.
+    /// Returns up to [`FEW_MEMBERS`] members of the wait set `set` that are registered on this link. Searches the first
+    /// [`COLLECT_LIMIT`] member ids only.
     pub(crate) fn some_members_of(&self, set: &dyn ListenerSet) -> Vec<Arc<dyn Listener>> {
         let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
@@ -441,8 +445,8 @@ impl Link {
         }
     }
 
-    /// Ends notifications on a link that went down: puts every armed member into the queue of its wait set, and makes
-    /// each wait set stop watching the socket.
+    /// Ends the notifications over a link that went down: puts every armed member into the queue of its wait set, and
+    /// makes each wait set stop watching the link's socket.
     pub(super) fn end_notifications(&self) {
         self.notify_all();
         for set in self.sets() {

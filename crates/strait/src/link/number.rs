@@ -8,16 +8,17 @@ use std::ops::RangeInclusive;
 
 use crate::ring::Try;
 
-/// The number of low bits of an [`AttachmentKey`] that hold the attempt. The bits above hold the sequence number of the
-/// message, as far as it fits; no two messages in flight share those bits.
+/// The number of low bits of an [`AttachmentKey`] that hold the attempt to send the message. The bits above hold the
+/// low bits of the message's sequence number; no two messages in flight share those.
 const TRY_BITS: u32 = Try::BITS;
 const SEQUENCE_BITS: u32 = 63 - TRY_BITS;
 
 /// The bit of an [`AttachmentKey`] that marks an unnumbered attachment, which belongs to no single message.
 const UNNUMBERED: u64 = 1 << 63;
 
-/// The number of an attachment (a descriptor or memory that travels beside a packet): message and attempt. Numbers are
-/// ordered by message, then by attempt; those of unnumbered attachments come last.
+/// The attachment key: the number by which the receiver finds the attachments (descriptors or memory beside packets) of
+/// one attempt to send one message. Keys are ordered by message, then by attempt; those of unnumbered attachments come
+/// last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AttachmentKey(u64);
 
@@ -25,26 +26,25 @@ impl AttachmentKey {
     pub(crate) const LOWEST: Self = Self(0);
     pub(crate) const HIGHEST: Self = Self(u64::MAX);
 
-    /// Returns the number of the attachments for the attempt `attempt` to send the message with the sequence number
+    /// Returns the key of the attachments for the attempt `attempt` to send the message with the sequence number
     /// `sequence`.
     pub(crate) fn new(sequence: u64, attempt: Try) -> Self {
         Self((sequence << TRY_BITS | u64::from(attempt.to_bits())) & !UNNUMBERED)
     }
 
-    /// Returns the number of the attachments for the first attempt to send the message with the sequence number
+    /// Returns the key of the attachments for the first attempt to send the message with the sequence number
     /// `sequence`.
     pub(crate) fn first(sequence: u64) -> Self {
         Self::new(sequence, Try::FIRST)
     }
 
-    /// Returns the number of an unnumbered attachment, which belongs to no single message. `count` tells such
-    /// attachments from each other.
+    /// Returns the key of an unnumbered attachment, which belongs to no single message. `count` distinguishes such
+    /// attachments.
     pub(crate) fn unnumbered(count: u64) -> Self {
         Self(count | UNNUMBERED)
     }
 
-    /// Encodes the number of an attachment for a packet. For a first attempt the result is the sequence number of the
-    /// message.
+    /// Encodes this attachment key for a packet. For a first attempt the result is the sequence number of the message.
     pub(crate) fn to_word(self) -> u64 {
         if self.0 & UNNUMBERED != 0 {
             return self.0;
@@ -63,13 +63,13 @@ impl AttachmentKey {
         self.0 & ((1 << TRY_BITS) - 1)
     }
 
-    /// Returns whether this is the number of a repeated attempt: an earlier attempt to send this message, or another
-    /// message with the same sequence number, failed.
+    /// Returns whether this key is of a repeated attempt: an earlier attempt to send this message, or another message
+    /// with the same sequence number, failed. `false` for unnumbered attachments.
     pub(crate) fn is_again(self) -> bool {
         self.0 & UNNUMBERED == 0 && self.attempt() != 0
     }
 
-    /// Returns the range of the numbers for all attempts to send the message to which this number belongs.
+    /// Returns the range of the keys for all attempts to send the message to which this key belongs.
     pub(crate) fn all_tries(self) -> RangeInclusive<Self> {
         let first = self.0 & !((1 << TRY_BITS) - 1);
         Self(first)..=Self(first | ((1 << TRY_BITS) - 1))

@@ -34,15 +34,15 @@ use crate::error::Refusal;
 pub(crate) const PACKET: usize = 48;
 
 /// The versions of the link protocol that this build speaks. Two processes can connect if they have a version in
-/// common. Packets are in the lowest version; feature bits announce what later builds added to that version.
+/// common. Packets are in the lowest version; what later builds add to that version is announced by feature bits.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 
-/// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. For a peer
-/// without this feature, memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
+/// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. A process lays
+/// out memory as in [`Layout::FIRST`](crate::shm::Layout::FIRST) for a peer without this feature.
 pub(crate) const READS_LAYOUT: u64 = 1;
 
-/// Feature bit of a process that distinguishes attachments from several [attempts](super::AttachmentKey) to send one
-/// message. For a peer without this feature, the attachments of every attempt have the number of the first.
+/// Feature bit of a process that distinguishes the attachments of several [attempts](super::AttachmentKey) to send one
+/// message. For a peer without this feature, the attachments of every attempt have the attachment key of the first.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
 /// Feature bit of a process that accepts blocks (shared memory for large messages) that several messages share. For a
@@ -52,11 +52,11 @@ pub(crate) const SHARES_BLOCKS: u64 = 4;
 /// The feature bits that this process sends in its handshake.
 pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES | SHARES_BLOCKS;
 
-/// A constant in the upper half of the first field of open packets, handshakes, refusals and connect requests.
-/// [`Packet::decode`] returns `None` for such packets without this constant.
+/// A constant in the upper 32 bits of the first field of open packets, handshakes, refusals and connect requests.
+/// [`Packet::decode`] returns `None` for such a packet without this constant.
 const MAGIC: u64 = 0x5354_5254 << 32;
 
-/// The lowest of the bits that hold the highest version, in the last word of a handshake packet; the bits below hold
+/// The position of the lowest bit of the highest version in the last word of a handshake packet. The bits below hold
 /// the memory layout.
 const HIGHEST: u32 = 56;
 
@@ -68,15 +68,15 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Decodes the range of versions in a packet from the peer. A peer that sends 0 for the highest version speaks only
-    /// `lowest`. Returns `None` if the two numbers are no range.
+    /// Decodes the range of protocol versions in a packet from the peer. A peer that sends 0 for the highest version
+    /// speaks only `lowest`. Returns `None` if the two numbers are no range, or a number does not fit into a byte.
     fn heard(lowest: u64, highest: u64) -> Option<Self> {
         let lowest = u8::try_from(lowest).ok()?;
         let highest = if highest == 0 { lowest } else { u8::try_from(highest).ok()? };
         (lowest > 0 && lowest <= highest).then_some(Self { lowest, highest })
     }
 
-    /// Returns the highest version that is in both ranges, or `None` if no version is.
+    /// Returns the highest protocol version that is in both ranges; `None` if the ranges share no version.
     pub(crate) fn common(self, other: Self) -> Option<u8> {
         let highest = self.highest.min(other.highest);
         (highest >= self.lowest.max(other.lowest)).then_some(highest)
@@ -86,37 +86,39 @@ impl Versions {
 /// A packet on the socket of a link, decoded: its kind and fields, without its attachments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// The open packet: brings the first ring of a link, which the sender writes, and so opens the first channel.
+    /// The open packet: brings the first ring of a link, which the sender of the packet writes, and so opens the first
+    /// channel. `cells` is the number of cells of that ring.
     Open { token: u128, version: u64, features: u64, cells: u64 },
     /// The packet that brings the memory with the cells of a larger ring. The mark at the end of the old ring refers to
-    /// them.
+    /// this memory by the ring's `generation`.
     Ring { token: u128, generation: u64 },
-    /// The packet that brings the next `count` descriptors of a message, which may come in several such packets. `part`
-    /// counts the packets from 0. With `count` 0 the packet says that the message failed.
+    /// The packet that brings the next `count` descriptors of a message, which may take several such packets. `part` is
+    /// the number of this packet among them, from 0. With `count` 0 the packet says that the attempt to send the
+    /// message failed.
     Handles { token: u128, message: AttachmentKey, part: u64, count: u32 },
     /// The packet that brings a block (shared memory that holds large messages), to which records refer by its number
-    /// `id`. It also brings the `handles` descriptors of the first message in the block.
+    /// `id`. The packet also brings the `handles` descriptors of the first message in the block.
     Block { token: u128, id: u64, message: AttachmentKey, handles: u32 },
     /// The packet that brings the payload of a message in sealed memory, and the `handles` descriptors of the message.
     Sealed { token: u128, message: AttachmentKey, handles: u32 },
-    /// The wake packet, which brings nothing: it wakes a thread that sleeps on the socket, and that thread looks at its
-    /// ring.
+    /// The wake packet, which brings nothing: it wakes a thread of the receiver that sleeps on the socket, so that the
+    /// thread looks for messages and room.
     Wake,
     /// The handshake, the first packet of each side: the random name of the sending process, its versions, features and
     /// memory layout.
     Handshake { name: u128, versions: Versions, features: u64, layout: u64 },
-    /// The packet that refuses the connection, the last one of a link: a reason, and the versions that the sender
-    /// speaks.
+    /// The packet that refuses the connection, with a reason and the versions that the sender speaks. Its sender sends
+    /// no packet after it.
     Refuse { reason: u64, versions: Versions },
     /// The connect request: asks a listener to accept the sender, with the token of an invitation or 0.
     Connect { token: u128 },
     /// The accept packet: the listener accepts the process that sent a connect request.
     Accept,
-    /// The packet that brings a socket to a third process, to which the receiver may have no link. Later packets name
-    /// that process by `number`.
+    /// The packet that introduces a third process, to which the receiver may have no link: brings a socket to that
+    /// process. Later packets name that process by `number`.
     Introduce { number: u64 },
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
-    /// which process holds the other ends of the lanes.
+    /// which process holds the other ends of the lanes. `number` and `token` name the arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
     /// The packet that revokes the attachments for the ring with this token that are still in the receiver's inbox: no
     /// record will refer to them.
@@ -150,8 +152,8 @@ impl Packet {
         }
     }
 
-    /// Returns the name of the fault point just before this packet is sent. (At a fault point the tests kill, stop or
-    /// starve a process.)
+    /// Returns the name of the fault point just before this packet is sent. At a fault point, a named step, the tests
+    /// kill, stop or starve a process.
     pub(crate) fn step(&self) -> &'static str {
         match self {
             Self::Open { .. } => "before an open packet is sent",
@@ -187,7 +189,7 @@ impl Packet {
         }
     }
 
-    /// Returns whether this packet brings memory or a socket. A channel cannot go on without these; without the handles
+    /// Returns whether this packet brings memory or a socket. Without these a channel cannot go on; without the handles
     /// of a message it can.
     pub(crate) fn brings_memory(&self) -> bool {
         self.descriptors() > 0 && !matches!(self, Self::Handles { .. })
@@ -225,7 +227,8 @@ impl Packet {
         bytes
     }
 
-    /// Decodes a received packet. Returns `None` if no honest peer sends these bytes; the sender is then a bad peer.
+    /// Decodes a received packet. Returns `None` if no honest peer sends these bytes; the process that sent them is
+    /// then a bad peer.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PACKET] = bytes.try_into().ok()?;
         let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -271,7 +274,7 @@ impl Packet {
 }
 
 impl Refusal {
-    /// Creates a refusal that says that this process speaks none of the versions `theirs`, which the peer speaks.
+    /// Creates the refusal of a peer that speaks only the versions `theirs`, none of which this process speaks.
     pub(crate) fn version(theirs: Versions) -> Self {
         Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
     }

@@ -16,11 +16,11 @@ use crate::wake::interrupt::Interruption;
 /// The reason why a packet cannot be sent over a link now: no room in the socket, or the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketBlockedOn {
-    /// The packet is blocked on room: the socket is full. The socket becomes writable once the peer has received most
-    /// of what is in it.
+    /// The packet cannot be sent because the socket is full. The socket becomes writable once the peer has received
+    /// most of the packets in it.
     Room,
-    /// The packet is blocked on the kernel, which refuses it: the kernel lacks memory, or the user has too many
-    /// descriptors in flight. No event announces when that is over.
+    /// The packet cannot be sent because the kernel refuses it: the kernel lacks memory, or the user has too many
+    /// descriptors in flight. No event reports when that is over.
     Kernel,
 }
 
@@ -32,8 +32,8 @@ impl SocketBlockedOn {
         }
     }
 
-    /// Returns the socket events (readable, or readable and writable) for which a sender sleeps whose packet is blocked
-    /// for this reason.
+    /// Returns the socket events for which a sender sleeps whose packet is blocked for this reason: readable, or
+    /// readable and writable.
     fn interest(self) -> Interest {
         match self {
             Self::Room => Interest::Any,
@@ -52,7 +52,7 @@ impl SocketBlockedOn {
 
 impl Link {
     /// Sends the packets that are still unsent, and then `packet`, without blocking. Returns `None` if `packet` was
-    /// sent, and otherwise the reason why it cannot be sent now.
+    /// sent. Otherwise returns the reason why no more can be sent now; `packet` was not sent then.
     fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<SocketBlockedOn>, Error> {
         // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
         if let Some(blocked) = self.send_what_is_left()? {
@@ -72,8 +72,8 @@ impl Link {
         }
     }
 
-    /// Sends a packet without blocking, and returns `true`. If that is not possible now, returns `false` and
-    /// [notes](blocked_on::note) what the attempt was blocked on.
+    /// Sends a packet without blocking, and returns `true`. If the packet cannot be sent now, returns `false` and
+    /// [notes](blocked_on::note) the reason for this thread.
     pub(crate) fn try_send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<bool, Error> {
         let blocked = self.post(packet, attachments)?;
         if let Some(blocked) = blocked {
@@ -109,9 +109,9 @@ impl Link {
         Ok(())
     }
 
-    /// Waits until a packet that could not be sent for the reason `blocked` is worth another attempt, or until the
-    /// deadline. Receives packets meanwhile, because two processes may each wait for the other to receive what is in
-    /// flight between them.
+    /// Waits until another attempt to send a packet is worthwhile, which could not be sent for the reason `blocked`, or
+    /// until the deadline. Receives packets meanwhile, because two processes may each wait for the other to receive
+    /// what is in flight between them.
     pub(crate) fn wait_for(
         &self,
         blocked: SocketBlockedOn,
@@ -136,7 +136,7 @@ impl Link {
     }
 
     /// Waits for at most [`MOMENT`] until the leader (the thread that receives on behalf of the others) has received
-    /// what is in the socket. The leader was woken together with this thread.
+    /// the packets in the socket. The leader was woken together with this thread.
     fn let_the_leader_receive(&self) {
         let leader = unpoisoned(&self.leader);
         if *leader != Leader::None {
@@ -144,8 +144,8 @@ impl Link {
         }
     }
 
-    /// Sends the packets that are still unsent, in order. Returns `None` if none are left or the peer has hung up, and
-    /// otherwise the reason why the first of them cannot be sent now.
+    /// Sends the packets that are still unsent, in order and without blocking. Returns `None` if none are left or the
+    /// peer has hung up. Otherwise returns the reason why the first of those left cannot be sent now.
     fn send_what_is_left(&self) -> Result<Option<SocketBlockedOn>, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
@@ -164,7 +164,7 @@ impl Link {
     }
 
     /// Sends the packets that are still unsent, in order and without blocking. Returns `None` if none are left or the
-    /// link is down, and otherwise the reason why the first of them cannot be sent now.
+    /// link is down. Otherwise returns the reason why the first of those left cannot be sent now.
     pub(crate) fn unsent(&self) -> Option<SocketBlockedOn> {
         if self.is_local() || self.is_down() {
             return None;
@@ -172,8 +172,8 @@ impl Link {
         self.send_what_is_left().unwrap_or(Some(SocketBlockedOn::Kernel))
     }
 
-    /// Returns the socket events for which the leader sleeps, and the time until which it sleeps. If packets are
-    /// unsent, the leader wakes up early to send them, because the peer may wait for them.
+    /// Returns the socket events for which the leader (the thread that receives) sleeps, and the time until which it
+    /// sleeps. If packets are still unsent, the leader wakes up early to send them, because the peer may wait for them.
     pub(super) fn until_all_is_sent(&self, deadline: Deadline) -> (Interest, Deadline) {
         match self.unsent() {
             None => (Interest::Readable, deadline),

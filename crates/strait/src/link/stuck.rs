@@ -18,11 +18,12 @@ use crate::shm::{Mapping, Sizes};
 use std::os::fd::AsFd;
 
 impl Link {
-    /// Checks that the next packet in the socket can be processed now, if the link is stuck (the last attempt failed
-    /// for lack of a resource). Ignores errors in the packet itself, which the receive that follows will find.
+    /// Checks whether there is room now for the next packet in the socket, if the link is stuck (the last attempt to
+    /// take a packet failed for lack of a resource). Ignores errors in the packet itself, which the receive that
+    /// follows will find.
     ///
     /// # Errors
-    /// Temporary errors only: the resource that is still missing.
+    /// The temporary error for the resource that is still missing; no other error except one of receiving.
     pub(super) fn check_room(&self) -> Result<(), Error> {
         if !self.is_stuck() {
             return Ok(());
@@ -39,7 +40,7 @@ impl Link {
     }
 
     /// Checks whether the link's ledger (the account of what this process holds for the peer) has room for the socket
-    /// that an introduction brings. Fails with the temporary error if not. Charges nothing.
+    /// in a packet that introduces another process. Fails with the temporary error if not. Leaves nothing charged.
     fn room_for(&self, socket: ReceivedFd) -> Result<(), Error> {
         if !socket::is_seqpacket(&socket)? {
             return Ok(());
@@ -49,8 +50,9 @@ impl Link {
         room.map(drop)
     }
 
-    /// Checks whether the link's ledger has room for the memory that a packet brings: as a mapping, or as a descriptor
-    /// if that is enough. Fails with the temporary error if not. Charges nothing.
+    /// Checks whether the link's ledger has room for the memory that `packet` brings: as a mapping or, for packets
+    /// whose memory may be mapped later, as a descriptor. Fails with the temporary error if not. Leaves nothing
+    /// charged.
     fn room_for_memory(&self, packet: &Packet, fd: ReceivedFd) -> Result<(), Error> {
         if memory::check_memfd(fd.as_fd())?.is_none() {
             return Ok(());
@@ -77,7 +79,8 @@ impl Link {
         mapped.map(drop)
     }
 
-    /// Returns the range of sizes in bytes for the memory that a packet brings; `None` if the packet brings no memory.
+    /// Returns the range of sizes in bytes, both bounds included, that the memory in `packet` may have. Returns `None`
+    /// if the packet brings no memory or gives an impossible size.
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use super::Link;
 use crate::deadline::Deadline;
 
-/// The most idle wake-ups that a link's budget can hold; a new link has as many. (An idle wake-up is one after which
-/// there was nothing to do.)
+/// The most idle wake-ups (after which there was nothing to do) that the budget of a link can hold. The budget of a new
+/// link is full.
 const MOST: u32 = 1024;
 
 /// The number of idle wake-ups that each wake-up with something to do adds to the link's budget.
@@ -28,18 +28,19 @@ const EARNED: u32 = 8;
 /// grows by one in this time.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// The fewest packets that one call receives from a link, if its budget of idle wake-ups is used up or nearly so.
+/// The smallest bound on how much one call receives from a link (packets plus their descriptors), even if the link's
+/// budget of idle wake-ups is smaller.
 const FEW_PACKETS: usize = 32;
 
-/// The most received packets that the wake limiter of a link remembers as possible reasons of later wake-ups. A
-/// sleeping thread was woken by one of the last few packets.
+/// The most received packets that the wake limiter of a link remembers as possible reasons of later wake-ups. No more
+/// are needed, because a sleeping thread was woken by one of the last few packets.
 const RECENT: u32 = 64;
 
 pub(super) struct WakeLimiter {
     left: AtomicU32,
-    /// The number of received packets that no wake-up has been put down to yet, at most [`RECENT`].
+    /// The number of received packets that have not been taken as the reason of a wake-up yet, at most [`RECENT`].
     packets: AtomicU32,
-    /// The last time at which elapsed time was added to the budget, in milliseconds since the link was created.
+    /// The time at which elapsed time was last added to the budget, in milliseconds since the link was created.
     given: AtomicU64,
 }
 
@@ -51,7 +52,7 @@ impl Default for WakeLimiter {
 
 // If two threads come at once, the change of one may get lost. That makes no difference that matters.
 impl WakeLimiter {
-    /// Adds [`EARNED`] idle wake-ups to the budget, up to [`MOST`], after a wake-up with something to do.
+    /// Adds [`EARNED`] idle wake-ups to the budget, up to [`MOST`] in all. Called after a wake-up with something to do.
     fn earn(&self) {
         let left = self.left.load(Relaxed);
         if left < MOST {
@@ -60,7 +61,7 @@ impl WakeLimiter {
     }
 
     /// Takes one idle wake-up from the budget, after adding one for each millisecond since the last call. `now` is in
-    /// milliseconds since the link was created. Returns `false` if the budget was used up, and `true` otherwise.
+    /// milliseconds since the link was created. Returns `false` if there was none left to take, and otherwise `true`.
     fn spend(&self, now: u64) -> bool {
         let since = now.saturating_sub(self.given.load(Relaxed));
         if since > 0 {
@@ -79,7 +80,8 @@ impl WakeLimiter {
         }
     }
 
-    /// Forgets one received packet, because a wake-up was put down to it. Returns `false` if no packet was remembered.
+    /// Forgets one received packet, because it is taken as the reason of a wake-up. Returns `false` if no packet was
+    /// remembered.
     fn account_for(&self) -> bool {
         let packets = self.packets.load(Relaxed);
         self.packets.store(packets.saturating_sub(1), Relaxed);
@@ -92,15 +94,15 @@ impl WakeLimiter {
 }
 
 impl Link {
-    /// Counts a wake-up of a thread that slept on this link and found something to do. Adds to the budget of idle
-    /// wake-ups.
+    /// Adds [`EARNED`] to the link's budget of idle wake-ups, because a thread that slept on this link was woken and
+    /// found something to do.
     #[inline]
     pub(crate) fn woken(&self) {
         self.wake_limiter.earn();
     }
 
-    /// Counts an idle wake-up by this link's peer against the link's budget. Returns `true` if the budget was used up
-    /// already. Always returns `false` on a local link.
+    /// Takes one from the link's budget of idle wake-ups, because the peer woke this process for nothing. Returns
+    /// `true` if the budget was used up already. Always returns `false`, and takes nothing, on a local link.
     pub(crate) fn woken_for_nothing(&self) -> bool {
         if self.is_local() {
             return false;
@@ -117,14 +119,14 @@ impl Link {
         self.wake_limiter.receive();
     }
 
-    /// Returns whether a received packet can be the reason of a wake-up of a thread that does not sleep on the socket.
-    /// Each packet counts as the reason of one wake-up only.
+    /// Returns whether a packet was received that can be the reason of a wake-up of a thread that does not sleep on the
+    /// socket. Each packet counts as the reason of one wake-up only.
     pub(crate) fn woken_by_packet(&self) -> bool {
         self.wake_limiter.account_for()
     }
 
-    /// Counts an idle wake-up of the calling thread by this link's peer. If the link's budget was used up already,
-    /// sleeps for [`PAUSE`], or until the deadline if that is sooner.
+    /// Takes one from the link's budget of idle wake-ups, because the peer woke the calling thread for nothing. If the
+    /// budget was used up already, sleeps for [`PAUSE`], or until the deadline if that is sooner.
     pub(crate) fn throttle(&self, deadline: Deadline) {
         if self.woken_for_nothing() {
             std::thread::sleep(deadline.within(PAUSE));
@@ -136,10 +138,9 @@ impl Link {
         self.wake_limiter.is_out()
     }
 
-    /// Returns how much one call may receive from this link, as one sum: the number of packets plus the number of
-    /// descriptors with them. Each packet may turn out to be for nothing. This is the budget of idle wake-ups, but at
-    /// least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT). After a pause of the limiter the budget
-    /// is small, so that a call receives few packets.
+    /// Returns how much one call may receive from this link: a bound on the number of packets plus the number of
+    /// descriptors with them. The bound is the link's budget of idle wake-ups, because each packet may turn out to be
+    /// for nothing. It is at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT).
     pub(super) fn drain_limit(&self) -> usize {
         (self.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
     }
