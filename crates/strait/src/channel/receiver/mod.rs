@@ -370,8 +370,8 @@ impl Rx {
         self.consumer.as_ref().expect("an end that found a message is open").in_place(record)
     }
 
-    /// Copies bytes of a received message's payload, from `offset` on, to fill `out`. Returns `out` as initialised
-    /// bytes.
+    /// Copies bytes of a received message's payload, from byte `offset` of the payload on, to fill `out`. Returns `out`
+    /// as initialised bytes.
     pub(super) fn copy<'a>(
         &mut self,
         payload: &Payload,

@@ -78,8 +78,8 @@ struct TxCold {
     pool: Pool,
     /// The error with which the sending direction has ended; `None` while it has not.
     ended: Option<Error>,
-    /// The error that keeps this end from going on in the fresh lane of its pending move; `None` if there is no such
-    /// error.
+    /// The error with which the pending move of this end was given up, and because of which this end cannot go on in
+    /// the fresh lane yet; `None` if there is no such error.
     delayed: Option<Error>,
     /// Number of cells of earlier rings whose messages the other end had not received when this end went on in the
     /// present ring. Rings of earlier lanes are included. The other end receives those messages first.
@@ -149,8 +149,9 @@ impl Tx {
         self.cold.as_ref().and_then(|cold| cold.ended)
     }
 
-    /// Returns the error that keeps this end from going on in the fresh lane of its pending move, to which a mark in
-    /// this ring leads the other end. Such an end stays in this process. `None` if there is no such error.
+    /// Returns the error with which the pending move of this end was given up. Until that move is finished, this end
+    /// cannot go on in the fresh lane, to which a mark in this ring leads the other end. Returns `None` if no move was
+    /// given up in that way.
     pub(super) fn delayed(&self) -> Option<Error> {
         self.cold.as_ref()?.delayed
     }
@@ -163,12 +164,12 @@ impl Tx {
     }
 
     /// Returns whether the other end has moved and staged records were discarded, so that the caller has to stage them
-    /// again. Clears this flag.
+    /// again. Clears the flag `moved`: a second call returns `false`.
     pub(super) fn has_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// Returns whether the other end has moved and staged records were discarded. Does not clear this flag.
+    /// Returns whether the other end has moved and staged records were discarded. Does not clear the flag `moved`.
     pub(super) fn is_moved(&self) -> bool {
         self.moved
     }
@@ -299,7 +300,7 @@ impl Tx {
         &mut self.cold().pool
     }
 
-    /// Returns whether the receiver has returned a block that the pool has not noticed yet.
+    /// Returns whether the receiver has returned a block or part that the pool has not taken back yet.
     pub(super) fn pool_has_news(&self) -> bool {
         self.cold.as_ref().is_some_and(|cold| cold.pool.has_news())
     }

@@ -116,8 +116,7 @@ impl End {
     }
 
     /// Waits until it is known to which process the other end of `lane` goes, if that end is in transit. The thread
-    /// sleeps on the word of a thread that waits for room in the lane, so no other thread waits for room there
-    /// meanwhile.
+    /// sleeps on the sleep word for room in the lane, so no other thread may wait for room there meanwhile.
     ///
     /// # Errors
     /// The error with which the lane has ended, if the other end will arrive nowhere; [`Error::WouldBlock`],

@@ -420,7 +420,8 @@ impl HandleCounter {
     }
 }
 
-/// The entry of an end in a handle table, without the end's messages.
+/// The entry of an end in a handle table: the name of its lane, its side, and whether each direction has ended. The
+/// end's messages stand behind the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(in crate::channel) name: Name,
@@ -443,7 +444,7 @@ pub(super) struct Parsed<'a> {
 /// A message in the backlog of an end, as a received handle table describes it.
 #[derive(Debug)]
 pub(super) struct ParsedMessage<'a> {
-    /// The bytes of the payload; `None` if the payload is in sealed memory that arrives as a descriptor.
+    /// The payload bytes of the message; `None` if the payload is in sealed memory that arrives as a descriptor.
     bytes: Option<&'a [u8]>,
     len: u64,
     lost: u32,
