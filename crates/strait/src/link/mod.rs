@@ -59,35 +59,36 @@ use routes::peers::PeerEntry;
 pub(crate) use routes::retention::InUse;
 pub(crate) use wake_limiter::PAUSE;
 
-/// How often a thread that spins asks the kernel whether the peer is alive.
+/// The shortest time between two questions of a spinning thread to the kernel whether the peer is alive.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
-/// The most packets and descriptors that one call receives from a socket, so that a peer that keeps sending cannot keep
-/// a thread busy.
+/// The most packets and descriptors, counted together, that one call receives from a socket, so that a peer that keeps
+/// sending cannot keep a thread busy.
 const DRAIN_LIMIT: usize = 1024;
 
-/// The longest time that a call waits to send one of the first packets of a link.
+/// The longest time that a call waits until it can send one of the first packets of a link.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The number of packets and descriptors after which a fetch of an attachment gives up. The sender sends an attachment
-/// before the record that refers to it. So at most as many packets come before the attachment as fit into a socket.
+/// The number of packets and descriptors, counted together, after which a fetch of an attachment gives up. The sender
+/// sends an attachment before the record that refers to the attachment. So at most as many packets arrive before the
+/// attachment as fit into a socket.
 const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
-/// The longest sleep of a follower in a fetch before it looks at the socket itself. (A follower waits for a link while
-/// another thread, the leader, receives.)
+/// The longest sleep of a follower in a fetch before it looks at the inbox and the socket itself. A follower waits for
+/// a link while another thread, the leader, receives.
 const FOLLOW: Duration = Duration::from_millis(10);
 
 /// The longest time that a wait set, or a sender that waits for room, waits for the leader (the thread that receives)
 /// to receive what is in the socket.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Returns the handshake packet, the first packet of each side of a link, with `name` as the random name of this
-/// process. With [`ANONYMOUS`] the peer cannot recognise this process on other links.
+/// Returns the handshake packet, the first packet of each side of a link. `name` is the random name of this process.
+/// With [`ANONYMOUS`] as the name the peer cannot recognise this process on other links.
 pub(crate) fn handshake(name: u128) -> Packet {
     Packet::Handshake { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
 }
 
-/// The name that a process sends in its handshake if the peer is not to recognise it on other links.
+/// The name that a process sends in its handshake so that the peer cannot recognise the process on other links.
 pub(crate) const ANONYMOUS: u128 = 0;
 
 /// The error for a peer whose packet comes without the memory that the packet announces.
@@ -96,8 +97,8 @@ const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive
 /// The link number of the one link of this process to itself. Links to other processes have higher numbers.
 const OWN_NUMBER: u64 = 0;
 
-/// The state of a link's leader: none, sleeping or receiving. The leader is the one thread that receives from the
-/// socket on behalf of all threads that wait for the link.
+/// The state of a link's leader: the one thread that receives from the socket on behalf of all threads that wait for
+/// the link. There is none, or it sleeps, or it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     None,
@@ -123,7 +124,7 @@ impl PeerParameters {
 }
 
 pub(crate) struct Link {
-    /// The number of the link, unique in this process. Newer links have higher numbers; the link of the process to
+    /// The number of the link, unique in this process. Newer links have higher numbers; the link of this process to
     /// itself has 0.
     number: u64,
     me: Weak<Self>,
@@ -131,24 +132,24 @@ pub(crate) struct Link {
     /// The number of uses of the link, each by a lane, a member of a wait set or a call: see
     /// [`retention`](routes::retention). A link with uses stays open.
     uses: AtomicUsize,
-    /// The number of uses, among `uses`, that may be on behalf of ends still in transit to this process. Retention does
-    /// not count these as uses.
+    /// The number of uses, among `uses`, that may be on behalf of ends still in transit to this process. Retention (the
+    /// rule that decides which links stay open) does not count these as uses.
     in_transit: AtomicUsize,
     arenas: Arenas,
     peer_entry: PeerEntry,
     notifications: Notifications,
     ledger: Arc<Ledger>,
     wake_limiter: wake_limiter::WakeLimiter,
-    /// Whether this process accepts no handles of messages on this link, so that the kernel drops them.
+    /// Whether this process accepts no handles of messages on this link; the kernel then drops the handles.
     refuses: AtomicBool,
     in_flight: LinkInFlight,
     later: Mutex<Later>,
     leader: Mutex<Leader>,
-    /// The condition variable on which followers wait: notified when the leader has received something, and when it
-    /// stops leading.
+    /// The condition variable on which followers wait. It is notified when the leader has received packets and stops
+    /// leading, and when the link goes down or a wait is interrupted.
     turn: Condvar,
-    /// The number of followers that wait on `turn`, written under the lock of `leader`. With 0 the leader saves the
-    /// system call that would notify them.
+    /// The number of followers that wait on `turn`, written under the lock of `leader`. If it is 0, the leader saves
+    /// the system call that would notify followers.
     followers: AtomicUsize,
     inbox: Mutex<Inbox>,
     /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
@@ -159,35 +160,37 @@ pub(crate) struct Link {
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
     liveness: Liveness,
-    /// The peer parameters from the peer's handshake; empty until the handshake was received.
+    /// The features and the memory layout from the peer's handshake; empty until the handshake was received.
     parameters: OnceLock<PeerParameters>,
-    /// Whether the listener's accept packet was received, on a link over which this process sent a connect request.
+    /// Whether the listener's accept packet was received. Used on a link over which this process sent a connect
+    /// request.
     accepted: AtomicBool,
     is_identified: AtomicBool,
     born: Instant,
-    /// The process in which the link was created; a forked child must not use the link.
+    /// The process in which the link was created. A forked child of that process must not use the link.
     home: Born,
-    /// The time of the last question to the kernel whether the peer is alive, in nanoseconds since `born`.
+    /// The time of the last question to the kernel whether the peer is alive, in nanoseconds since the link was created
+    /// (`born`).
     probed: AtomicU64,
     idle_timer: IdleTimer,
 }
 
-/// Packets that the kernel refused to send over a link. The link sends them before any other packet.
+/// Packets that could not be sent over a link yet. The link sends them before any other packet.
 #[derive(Default)]
 struct Later {
-    /// The unsent packets, at most two for each thread. A packet is left unsent only if an earlier packet of its
-    /// message was sent, and the link sends nothing else before it.
+    /// The unsent packets in order, without the wake packet; at most two for each thread. A packet is left unsent only
+    /// if an earlier packet of its message was sent, and the link sends nothing else before it.
     packets: Vec<Packet>,
-    /// Whether a wake packet to the peer is still to be sent. A flag and not one of `packets`, so that it takes no
-    /// memory.
+    /// Whether a wake packet to the peer is still to be sent, after `packets`. This is a flag and no entry of
+    /// `packets`, so that storing it needs no memory.
     wake: bool,
 }
 
-/// The idle timer of a link: for how long the peer has shown no activity. All times are in nanoseconds since the link
-/// was created.
+/// The idle timer of a link: measures for how long the peer has shown no activity. All times are in nanoseconds since
+/// the link was created.
 #[derive(Default)]
 struct IdleTimer {
-    /// Whether an end of the link has noticed activity of the peer since the last check that found none.
+    /// Whether an end of the link has noticed activity of the peer since the last check that found no activity.
     heard: AtomicBool,
     /// The time of the last check that found no activity of the peer, in nanoseconds since the link was created.
     looked: AtomicU64,
@@ -197,7 +200,8 @@ struct IdleTimer {
 }
 
 impl Later {
-    /// Removes the first unsent packet, which the link has just sent: the wake packet if there is no other.
+    /// Removes the first unsent packet, which the link has just sent. If no other packet is unsent, this is the wake
+    /// packet.
     fn sent_one(&mut self) {
         if self.packets.is_empty() {
             self.wake = false;
@@ -215,11 +219,11 @@ impl IdleTimer {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the longest time for which the peer may have been idle. The caller has just found no activity of the
-    /// peer; `now` is the time of that check, in nanoseconds since the link was created.
+    /// Returns for how long the peer may have been idle at most. The caller has just found no activity of the peer;
+    /// `now` is the time of that check, in nanoseconds since the link was created.
     ///
-    /// A peer shows activity only now and then (it gives credit after a quarter of a ring). So many checks in a row
-    /// find none even in a steady flow, but never for long. The idle period begins at the last check that found none
+    /// A peer shows activity only now and then: it gives credit after a quarter of a ring. So many checks in a row find
+    /// no activity even in a steady flow, but never for long. The idle period begins at the last check without activity
     /// before the latest activity. So a process that sends seldom need not check twice.
     fn lasts(&self, now: u64) -> Duration {
         if self.heard.swap(false, Ordering::Relaxed) {
@@ -271,8 +275,8 @@ impl Link {
         })
     }
 
-    /// Creates the link over `socket`, a connected socket, and sends nothing. `memory_limit` is the most bytes of
-    /// memory that this process maps for the link.
+    /// Creates the link over `socket`, a connected socket, and sends nothing. `memory_limit` is the most memory, in
+    /// bytes, that this process maps for the link.
     pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
@@ -287,8 +291,9 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the link over `socket` to a process whose handshake was received before the link existed. `peer` is the
-    /// process as the kernel reported it, and `parameters` are from its handshake.
+    /// Creates the link over `socket` to a process whose handshake was received already. `peer` is that process as the
+    /// kernel reported it, and `parameters` are the features and layout from its handshake. `memory_limit` is the most
+    /// memory, in bytes, that this process maps for the link.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
@@ -320,9 +325,9 @@ impl Link {
         }
     }
 
-    /// Returns [`Error::Refused`] with the peer's reason, if `error` is [`Error::PeerClosed`] and the peer's last
-    /// packet refuses this process. Otherwise returns `error`. A full listener may refuse this process even before its
-    /// connect request is sent.
+    /// Returns [`Error::Refused`] with the peer's reason, if `error` is [`Error::PeerClosed`] and the last packet from
+    /// the peer refuses this process. Otherwise returns `error`. A full listener may refuse this process even before
+    /// the connect request is sent.
     pub(crate) fn refusal_or(&self, error: Error) -> Error {
         match (error, self.fetch(|_| None::<()>)) {
             (Error::PeerClosed, Err(refused @ Error::Refused(_))) => refused,
@@ -330,20 +335,20 @@ impl Link {
         }
     }
 
-    /// Sends the handshake, the first packet of each side of a link, with `name` as the random name of this process.
-    /// With [`ANONYMOUS`] the peer cannot recognise this process on other links.
+    /// Sends the handshake, the first packet of each side of a link. `name` is the random name of this process. With
+    /// [`ANONYMOUS`] as the name the peer cannot recognise this process on other links.
     pub(crate) fn send_handshake(&self, name: u128) -> Result<(), Error> {
         self.send_first(&handshake(name), Attachments::NOTHING)
     }
 
-    /// Sends the handshake on a link that another process introduced, with `name` as the random name of this process.
-    /// If that is not possible now, the link sends it before any other packet. Does nothing if the link is down.
+    /// Sends the handshake on a link over the socket of an introduction. `name` is the random name of this process. If
+    /// the handshake cannot be sent now, the link sends it before any other packet. Does nothing if the link is down.
     pub(crate) fn send_handshake_sooner_or_later(&self, name: u128) {
         self.send_sooner_or_later(handshake(name));
     }
 
-    /// Returns the link of this process to itself, for channels with both ends in this process. Creates it at the first
-    /// call.
+    /// Returns the link of this process to itself, for channels with both ends in this process. All calls return the
+    /// same link; the first creates it.
     pub(crate) fn own() -> InUse {
         static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
         // Nothing is charged: what comes over this link is the process's own.
@@ -370,7 +375,7 @@ impl Link {
         &*self.io
     }
 
-    /// Returns whether the link belongs to another process, from which this one was forked.
+    /// Returns whether the link was created by another process, from which this process was forked.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.home.is_elsewhere()
     }
@@ -381,8 +386,8 @@ impl Link {
         self.is_down.load(Ordering::Acquire)
     }
 
-    /// Returns whether the link is stuck: the next packet in the socket could not be taken at the last attempt, for
-    /// lack of a resource. Costs one load.
+    /// Returns whether the link is stuck: at the last attempt the next packet in the socket could not be taken, for
+    /// lack of a resource. `false` for a link that is down. Costs one load.
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed) && !self.is_down()
@@ -408,8 +413,8 @@ impl Link {
         }
     }
 
-    /// Shuts the link down with the error `reason`, after the peer broke the protocol in shared memory. The peer sees a
-    /// hang-up.
+    /// Shuts the link down with the error `reason`, because the peer broke the protocol in shared memory. The peer sees
+    /// a hang-up of the socket.
     pub(crate) fn cut(&self, reason: Error) {
         self.fail(reason);
         if let Some(socket) = self.io.socket() {
@@ -417,13 +422,13 @@ impl Link {
         }
     }
 
-    /// Returns the identity of the process at the other end, as the kernel reported it; `None` until the peer's first
-    /// packet was seen.
+    /// Returns the identity of the process at the other end, as the kernel reported it. Returns `None` until the peer's
+    /// first packet was seen, and if the kernel did not report the sender.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer.get().copied()
     }
 
-    /// Makes this process accept no handles of messages over this link from now on; the kernel drops them.
+    /// Makes this process accept no handles of messages over this link from now on: the kernel drops them.
     pub(crate) fn refuse_descriptors(&self) {
         self.refuses.store(true, Ordering::Relaxed);
     }
@@ -432,7 +437,8 @@ impl Link {
         self.refuses.load(Ordering::Relaxed)
     }
 
-    /// Returns the ledger of this link, which charges the peer's account for what this process holds for the peer.
+    /// Returns the ledger of this link: the part of the peer's account with what this process holds because of this
+    /// link.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
@@ -446,8 +452,8 @@ impl Link {
         unpoisoned(&self.inbox)
     }
 
-    /// Sends a packet without attachments, now or before the next packet of the link. Does not block. Sends nothing on
-    /// a local link and on a link that is down.
+    /// Sends a packet without attachments now or, if that is not possible, before the next packet of the link. Does not
+    /// block. Sends nothing on a local link and on a link that is down.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         let sent = self.is_local() || matches!(self.try_send(&packet, Attachments::NOTHING), Ok(true));
         if !sent && !self.is_down() {
@@ -455,14 +461,14 @@ impl Link {
         }
     }
 
-    /// Closes and drops the attachments in the inbox for the ring with this token, because no record will refer to
-    /// them.
+    /// Drops the attachments in the inbox for the ring with this token, and closes their descriptors, because no record
+    /// will refer to them.
     pub(crate) fn discard_received(&self, token: u128) {
         self.discard_all_received(token..=token);
     }
 
-    /// Closes and drops the attachments in the inbox for the rings with these tokens, because no record will refer to
-    /// them.
+    /// Drops the attachments in the inbox for the rings with these tokens, and closes their descriptors, because no
+    /// record will refer to them.
     pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.inbox().retract(tokens);
         for handles in dropped {
@@ -470,25 +476,26 @@ impl Link {
         }
     }
 
-    /// Closes and drops the attachments that this process has sent to itself for the rings with these tokens, whether
-    /// they are still in the queue or in the inbox.
+    /// Drops the attachments that this process has sent to itself for the rings with these tokens, in the queue of
+    /// packets and in the inbox. Closes their descriptors.
     pub(crate) fn discard_local(tokens: RangeInclusive<u128>) {
         let own = Self::own();
         let _ = own.fetch(|_| None::<()>);
         own.discard_all_received(tokens);
     }
 
-    /// Returns whether attachments that this process sent to itself are in the queue or in the inbox. Costs two locks.
+    /// Returns whether packets that this process sent to itself are in the queue, or attachments of such packets in the
+    /// inbox. Takes two locks.
     pub(crate) fn has_sent_local() -> bool {
         let own = Self::own();
         own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.inbox().is_empty()
     }
 
-    /// Sends one of the first packets of a link. A new socket has room for those; only the kernel may lack memory for a
-    /// moment.
+    /// Sends one of the first packets of a link, waiting for at most [`FIRST`]. A new socket has room for these
+    /// packets; only the kernel may lack memory for a moment.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the packet could not be sent within [`FIRST`].
+    /// [`Error::WouldBlock`] if the packet could not be sent within [`FIRST`]; otherwise those of [`Link::send`].
     pub(crate) fn send_first(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<(), Error> {
         match self.send(packet, attachments, Deadline::after(FIRST), Interruption::NONE) {
             Err(Error::TimedOut) => Err(Error::WouldBlock),
@@ -529,8 +536,8 @@ impl Link {
         free
     }
 
-    /// Receives all packets in the socket, up to the limit of one call. The calling thread must be the leader;
-    /// afterwards another thread may lead.
+    /// Receives the packets in the socket, up to the limit of one call. The calling thread must be the leader, and no
+    /// longer is when the call returns.
     fn receive_and_leave(&self) -> Result<(), Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
         let received = self.receive_all(|_| false);
@@ -538,7 +545,8 @@ impl Link {
         received.map(|_more| ())
     }
 
-    /// Receives all packets in the socket, up to the limit of one call. Does nothing if another thread is the leader.
+    /// Receives the packets in the socket, up to the limit of one call. Does nothing if another thread is the leader.
+    /// An error is stored in the link.
     fn drain_once(&self) {
         if self.try_lead() {
             // An error is stored in the link.
@@ -558,8 +566,8 @@ impl Link {
         self.answer_notifications();
     }
 
-    /// Sleeps as a follower until the leader has received something or stops leading, for at most `limit` (`None`:
-    /// without a limit).
+    /// Sleeps as a follower until the leader has received packets or stops leading, for at most `limit` (`None`:
+    /// without a limit). Releases the lock `leader` meanwhile, and returns it locked again.
     fn follow<'a>(&self, leader: MutexGuard<'a, Leader>, limit: Option<Duration>) -> MutexGuard<'a, Leader> {
         self.followers.fetch_add(1, Ordering::Relaxed);
         let leader = match limit {
@@ -570,8 +578,8 @@ impl Link {
         leader
     }
 
-    /// Receives the packets in the socket, for a wait set whose epoll instance reported the socket as readable. If
-    /// another thread leads, that thread receives; if `may_wait`, the call then waits for it for at most [`MOMENT`].
+    /// Receives the packets in the socket, for a wait set whose epoll instance reported the socket. If another thread
+    /// is the leader, that thread receives; if `may_wait`, the call then waits for the leader for at most [`MOMENT`].
     pub(crate) fn drain(&self, may_wait: bool) -> Result<(), Error> {
         if self.is_down() {
             return Ok(());
@@ -587,8 +595,8 @@ impl Link {
     }
 
     /// Asks the kernel which process sent the first packet of the link, unless that is known. Leaves the packet in the
-    /// socket. Returns `false` if no packet has come, and otherwise `true`: packets may be received now. Only the
-    /// leader may call this.
+    /// socket. Returns `false` if no packet has arrived. Returns `true` if packets may be received now. Only the leader
+    /// may call this.
     fn knows_who_it_is(&self) -> Result<bool, Error> {
         let Some(socket) = self.io.socket().filter(|_| !self.is_identified.load(Ordering::Relaxed)) else {
             return Ok(true);
@@ -621,8 +629,8 @@ impl Link {
     }
 
     /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` only if the
-    /// limit on the packets of one call was reached first, so that packets may be left. A permanent error ends the
-    /// link. Only the leader may call this.
+    /// limit of one call was reached first, so that packets may be left in the socket. After a permanent error the link
+    /// is down. Only the leader may call this.
     fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.stuck.store(received.is_err(), Ordering::Relaxed);
@@ -671,7 +679,7 @@ impl Link {
     }
 
     /// Processes a received packet with its attachments. After a temporary error nothing has changed, and the call can
-    /// be repeated.
+    /// be repeated with the same packet.
     fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, attachments),
@@ -722,8 +730,8 @@ impl Link {
         }
     }
 
-    /// Handles the peer's handshake: stores the peer parameters. If this process and the peer have no common version,
-    /// refuses the peer and fails with [`Error::Refused`].
+    /// Handles the peer's handshake: stores the peer's memory layout and features. If this process and the peer have no
+    /// version in common, refuses the peer and fails with [`Error::Refused`].
     fn learn_how_it_speaks(&self, versions: Versions, layout: u64, features: u64) -> Result<(), Error> {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
@@ -735,20 +743,20 @@ impl Link {
         self.parameters.set(parameters).map_err(|_| Error::BadPeer("a second handshake"))
     }
 
-    /// Returns the layout of the words in the shared memory that the peer creates; the first layout until the peer's
-    /// handshake was received.
+    /// Returns the layout of the words in the shared memory that the peer creates. Until the peer's handshake was
+    /// received, returns [`Layout::FIRST`].
     pub(crate) fn layout(&self) -> Layout {
         self.parameters.get().map_or(Layout::FIRST, |parameters| parameters.layout)
     }
 
     /// Returns whether the peer distinguishes the attachments of several attempts to send one message. If the peer's
-    /// handshake was not received yet, receives it first if it is there.
+    /// handshake was not received yet, first receives what is in the socket.
     pub(crate) fn knows_tries(&self) -> bool {
         self.knows(KNOWS_TRIES)
     }
 
-    /// Returns whether the peer announced the feature with this bit. If the peer's handshake was not received yet,
-    /// receives it first if it is there.
+    /// Returns whether the peer's handshake has the bit `feature` among its feature bits. If the handshake was not
+    /// received yet, first receives what is in the socket; `false` if the handshake was not there.
     pub(crate) fn knows(&self, feature: u64) -> bool {
         if self.parameters.get().is_none() && !self.is_local() {
             self.drain_once();
@@ -756,21 +764,23 @@ impl Link {
         self.parameters.get().is_some_and(|parameters| parameters.features & feature != 0)
     }
 
-    /// Takes an attachment from the inbox, which the peer sent before the record that refers to it. Calls `find`, and
-    /// receives packets until `find` returns the attachment. Returns `None` if there are no more packets.
+    /// Takes from the inbox an attachment that the peer sent before the record that refers to it. Calls `find`, and
+    /// receives packets until `find` returns the attachment. Returns `None` if `find` has returned nothing and there
+    /// are no more packets, or after some [`FETCH_LIMIT`] packets.
     pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
-    /// Takes something from the inbox that the peer sends before everything else and that no record refers to. Works
-    /// like [`Link::fetch`], but receives only a few packets if the link has used up its budget of idle wake-ups.
+    /// Takes from the inbox something that no record refers to and that the peer sends before everything else. Works
+    /// like [`Link::fetch`], but if the link has used up its budget of idle wake-ups, receives only the few packets of
+    /// one call.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }
 
     /// Takes an attachment from the inbox: calls `find`, and receives packets until `find` returns the attachment.
-    /// Returns `None` if there are no more packets, or after about `packets` packets. With 0 gives up after the first
-    /// few.
+    /// Returns `None` if there are no more packets, or after about `packets` packets. With 0 receives only as many
+    /// packets as one call may.
     fn fetch_among<T>(
         &self,
         packets: usize,
@@ -820,7 +830,7 @@ impl Link {
     }
 
     /// Sleeps until `done` returns `true`, the link is down, the deadline passes or an interruption comes. The caller
-    /// checks which. The caller has already [noted](Interruption::note) where it sleeps.
+    /// checks which of these happened. The caller has [noted](Interruption::note) before that its thread sleeps here.
     pub(crate) fn park(
         &self,
         deadline: Deadline,
@@ -869,17 +879,17 @@ impl Link {
         self.me.clone()
     }
 
-    /// Asks the kernel whether the peer is alive, unless this process asked within [`PROBE_EVERY`]. Used by threads
-    /// that spin.
+    /// Asks the kernel whether the peer is alive, unless this process has asked within the last [`PROBE_EVERY`]. Used
+    /// by threads that spin.
     pub(crate) fn probe_if_due(&self) {
         if !self.is_local() && self.is_due() {
             self.probe();
         }
     }
 
-    /// Asks the kernel whether the peer is alive, if the peer was idle for [`PROBE_EVERY`] and this process has not
-    /// asked within that time. `news` says whether the caller, an end of the link, noticed activity of the peer since
-    /// its last check.
+    /// Asks the kernel whether the peer is alive, if the peer may have been idle for [`PROBE_EVERY`] and this process
+    /// has not asked within that time. `news` says whether the caller, an end of the link, has noticed activity of the
+    /// peer since its last check; the call then only resets the idle timer.
     pub(crate) fn probe_if_idle(&self, news: bool) {
         if news {
             self.idle_timer.reset();
@@ -902,8 +912,8 @@ impl Link {
         due
     }
 
-    /// Asks the kernel whether the peer's process is alive and its socket open. If not, the link is down from now on.
-    /// Does nothing on a local link and on a link that is down.
+    /// Asks the kernel whether the peer's process is alive and its end of the socket open. If not, the link is down
+    /// from now on. Does nothing on a local link and on a link that is down.
     #[cold]
     pub(crate) fn probe(&self) {
         if self.is_local() || self.is_down() {
@@ -926,8 +936,8 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// Receives the remaining packets of a link that is dropped, because an announcement over this link may matter to
-    /// channels over another link to the same process.
+    /// Receives the remaining packets of a link that is dropped. Channels over another link to the same process may
+    /// need what the peer announced over this link.
     fn drop(&mut self) {
         if self.is_elsewhere() {
             return;

@@ -23,16 +23,17 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::{Layout, Shareable};
 use crate::sync::unpoisoned;
 
-/// The most arenas, and separately the most introductions, that the peer of one link can make this process remember. A
-/// peer that announces more is a bad peer. The kernel allows a process some 65,000 mappings, and other peers need some.
+/// The most arenas that the peer of one link can make this process remember, and also the most introductions. A peer
+/// that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers need
+/// some.
 const MOST: usize = 1 << 13;
 
-/// The process that holds the other ends of the lanes of an arena that a peer announced. (An arena holds many lanes
-/// between the same two processes, of which this process is one.)
+/// Answers which process holds the other ends of the lanes of an arena that a peer announced. An arena holds many lanes
+/// between the same two processes, of which this process is one.
 enum With {
     /// The other ends of the arena's lanes are in the process that created and announced the arena.
     Maker,
-    /// The other ends of the arena's lanes are in this process too, which so has both ends of each lane.
+    /// The other ends of the arena's lanes are in this process too: this process has both ends of each lane.
     Us,
     /// The other ends of the arena's lanes are in a third process, the peer of this link.
     Other(Arc<Link>),
@@ -43,13 +44,13 @@ enum With {
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// The number of lookups of the arena's only lane after which this process forgets the arena. `None` (never) for an
-    /// arena with several lanes.
+    /// The number of lookups left after which this process forgets the arena: 1 or 2 at first, for an arena with only
+    /// one lane. `None` for an arena with several lanes, which is not forgotten in this way.
     lookups: Option<u8>,
 }
 
 impl Known {
-    /// Returns this arena, which a peer announced; `None` while its memory is not mapped.
+    /// Returns the mapped arena; `None` while its memory could not be mapped.
     fn arena(&self) -> Option<&Arc<Arena>> {
         match &self.memory {
             ArenaMemory::Mapped(arena) => Some(arena),
@@ -61,8 +62,8 @@ impl Known {
 /// The memory of an arena that a peer announced: mapped already, or received and not mapped yet.
 enum ArenaMemory {
     Mapped(Arc<Arena>),
-    /// The memory of the announced arena could not be mapped when it was received. The next lookup of a lane in the
-    /// arena tries again.
+    /// The memory of the announced arena could not be mapped when the announcement was received. The next lookup of a
+    /// lane in the arena tries to map it again.
     Arrived {
         attachment: ReceivedAttachment,
         claim: Claim,
@@ -70,8 +71,8 @@ enum ArenaMemory {
     },
 }
 
-/// The size and names of an arena as the peer's announcement gives them. The memory itself has not been checked against
-/// them yet.
+/// The size, number and token of an arena as the peer's announcement gives them. The memory of the arena has not been
+/// checked against them yet.
 #[derive(Clone, Copy)]
 struct Claim {
     number: u64,
@@ -81,29 +82,29 @@ struct Claim {
     layout: Layout,
 }
 
-/// The announcements of the peer of one link: arenas, and introductions to other processes. Announcements about a
-/// process that has died stay, because a message sent earlier may still refer to them.
+/// Everything that the peer of one link has announced: arenas, and introductions to other processes. Announcements
+/// about a process that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
 pub(in crate::link) struct Announcements {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
 
-/// The most links of one chain whose remaining packets this process receives before it drops the links. A link's
-/// announcements can hold further links, and those again, without end. The remaining packets matter only if there is
-/// another link to the same process.
+/// The most links of one chain from which this process receives the remaining packets before it drops the links. Such a
+/// chain forms if the announcements over one link hold another link, and so on. The remaining packets matter only if
+/// there is another link to the same process.
 const LISTENED_TO: usize = 1024;
 
 thread_local! {
-    /// The links that this thread is about to drop, because the link whose announcements held them was dropped.
+    /// The links that this thread has still to drop, because the announcements that held them were dropped.
     static GOING: InTurn<Arc<Link>> = const { InTurn::new() };
-    /// The number of links, of those that this thread is about to drop, whose remaining packets may still be received
-    /// first. Starts at [`LISTENED_TO`] and counts down.
+    /// The number of links, among those that this thread is dropping in a chain, from which the remaining packets may
+    /// still be received. Starts at [`LISTENED_TO`] and counts down.
     static TO_LISTEN_TO: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns whether a link that is being dropped may receive its remaining packets first. Each `true` for a link of a
-/// chain takes one from the chain's limit, [`LISTENED_TO`].
+/// Returns whether a link that is being dropped may receive its remaining packets first. For a link of a chain each
+/// `true` takes one from the limit of that chain, [`LISTENED_TO`].
 pub(in crate::link) fn may_drain() -> bool {
     let count = |left: &Cell<usize>| left.replace(left.get().saturating_sub(1)) > 0;
     match InTurn::is_at_it(&GOING) {
@@ -114,8 +115,8 @@ pub(in crate::link) fn may_drain() -> bool {
 }
 
 impl Drop for Announcements {
-    /// Drops the links that these announcements hold, one after the other and never one from within the destructor of
-    /// another. A peer could make a chain of links that is longer than the stack is deep.
+    /// Drops the links that these announcements hold, one after the other. None is dropped from within the destructor
+    /// of another link, because a peer could make a chain of links that is longer than the stack is deep.
     fn drop(&mut self) {
         let mut links: Vec<_> = self.introduced.drain().map(|(_, link)| link).collect();
         links.extend(self.arenas.drain().filter_map(|(_, known)| match known.with {
@@ -126,7 +127,7 @@ impl Drop for Announcements {
     }
 }
 
-/// Drops these links one after the other, and never one from within the destructor of another.
+/// Drops these links one after the other. None is dropped from within the destructor of another link.
 pub(super) fn let_go(links: Vec<Arc<Link>>) {
     if !links.is_empty() {
         InTurn::let_go(&GOING, links, || TO_LISTEN_TO.set(LISTENED_TO), drop);
@@ -139,8 +140,8 @@ impl Announcements {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
 
-    /// Calls `each` with every link that these announcements hold: links to introduced processes, and to third
-    /// processes that share an arena with this one.
+    /// Calls `each` with every link that these announcements hold: the links to introduced processes, and the links to
+    /// third processes with which this process shares an arena.
     pub(super) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
         self.introduced.values().for_each(&mut each);
         for known in self.arenas.values() {
@@ -150,8 +151,8 @@ impl Announcements {
         }
     }
 
-    /// Returns whether these announcements may keep a link open other than the one over which they came: they hold a
-    /// link, or they have an arena with both ends of its lanes in this process.
+    /// Returns whether these announcements may keep another link open than the one over which they were received. This
+    /// is so if they hold a link, or an arena whose lanes have both ends in this process.
     pub(super) fn has_references(&self) -> bool {
         let local = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
@@ -159,15 +160,15 @@ impl Announcements {
         leads || local()
     }
 
-    /// Returns the mapped arenas among these announcements whose lanes have both ends in this process, now or after a
-    /// transfer.
+    /// Returns those of the announced arenas that are mapped and whose lanes have both ends in this process, now or
+    /// after a transfer.
     pub(super) fn local_arenas(&self) -> Vec<Arc<Arena>> {
         let local = self.arenas.values().filter(|known| matches!(known.with, With::Us));
         local.filter_map(Known::arena).cloned().collect()
     }
 
     /// Discards everything that the announced arenas store for ends in transit to this process, because those ends will
-    /// not arrive. Done only for arenas whose lanes have both ends in this process.
+    /// not arrive. Does so only in arenas whose lanes have both ends in this process.
     pub(super) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
@@ -176,8 +177,8 @@ impl Announcements {
         }
     }
 
-    /// Adds `announcements`, which came over another link to the same process, to these. An added announcement replaces
-    /// one of the same number; returns those that were replaced.
+    /// Adds `announcements`, which were received over another link to the same process, to these announcements. An
+    /// added one replaces a present one with the same number. Returns the announcements that were replaced.
     pub(super) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in announcements.arenas.drain() {
@@ -190,28 +191,29 @@ impl Announcements {
     }
 }
 
-/// The arenas that the peer of a link has announced, and the makers that create lanes to that peer. (A maker holds the
-/// arenas that this process created for two given processes.)
+/// The arenas of the channels over a link: those that the peer has announced, and the makers (the arenas that this
+/// process created) from which this process takes lanes for that peer.
 #[derive(Default)]
 pub(in crate::link) struct Arenas {
     announcements: Mutex<Announcements>,
-    /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. Of
-    /// two links, the newer one holds the maker.
+    /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
+    /// maker is stored with the newer of its two links.
     makers: Mutex<HashMap<u64, Maker>>,
 }
 
-/// Value of the field `with` of an arena packet: the process that sent the packet holds the other ends of the arena's
-/// lanes.
+/// `WITH_MAKER`: the value of the field `with` of an arena packet if the process that sent the packet holds the other
+/// ends of the arena's lanes.
 const WITH_MAKER: u64 = 0;
-/// Value of the field `with` of an arena packet: the receiver of the packet holds both ends of each lane.
+/// `WITH_YOURSELF`: the value of the field `with` of an arena packet if the receiver of the packet holds both ends of
+/// each lane.
 const WITH_YOURSELF: u64 = 1;
-/// Lowest value of the field `with` of an arena packet whose lanes have their other ends in a third process. The value
-/// is this constant plus the number of the introduction of that process.
+/// `WITH_INTRODUCED`: the lowest value of the field `with` of an arena packet if a third process holds the other ends
+/// of the lanes. The value is this constant plus the number of the introduction of that process.
 const WITH_INTRODUCED: u64 = 2;
 
 impl Link {
-    /// Stores what the peer announces in `packet`: an introduction to another process, or an arena. Does nothing for
-    /// any other packet. After a temporary error nothing has changed; [`Error::BadPeer`] if the announcement is
+    /// Stores the announcement in `packet`: an introduction to another process, or an arena. Does nothing for any other
+    /// packet. After a temporary error nothing has changed. Fails with [`Error::BadPeer`] if the announcement is
     /// impossible.
     pub(in crate::link) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
@@ -275,8 +277,8 @@ impl Link {
         }
     }
 
-    /// Returns the link to the process that the peer introduced under the number `number`, over this link or over
-    /// another link to the same peer. `None` if the peer made no such introduction.
+    /// Returns the link to the process that the peer introduced under this number, over this link or over another link
+    /// to the same peer. Returns `None` if the peer made no such introduction.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
         find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)))
@@ -291,13 +293,13 @@ impl Link {
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
 
-    /// Locks and returns what the peer has announced over this link.
+    /// Locks the announcements of the peer over this link, and returns the guard.
     pub(in crate::link) fn announcements(&self) -> MutexGuard<'_, Announcements> {
         unpoisoned(&self.arenas.announcements)
     }
 
-    /// Creates the link to another process over `socket`, which this link's peer sent with an introduction. Sends the
-    /// handshake on the new link, now or before its next packet.
+    /// Creates the link to the process that this link's peer introduces, over the received `socket`. Sends the
+    /// handshake on the new link, now or before any other packet.
     fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = super::peers::own_name()?;
@@ -306,10 +308,10 @@ impl Link {
         Ok(link)
     }
 
-    /// Returns the lane `name`, which the peer has announced, for an end of this process on `side`. If `moved`, a mark
-    /// from the peer sent this end to that lane, and the other end is still in transit. Otherwise the peer has sent
-    /// this end to this process. Fails with [`Error::BadPeer`] if there is no such lane, or if this process has or had
-    /// that end already.
+    /// Returns the lane `name`, which the peer has announced, for the end of this process on `side`. If `moved`, this
+    /// end goes on there because of a mark from the peer, and the other end is still in transit from the peer.
+    /// Otherwise the peer has sent this end to this process. Fails with [`Error::BadPeer`] if there is no such lane, or
+    /// if this process has or had that end already.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
         let (link, arena) = self.find_arena(name, true)?;
         if arena.lane(name.slot).is_none() {
@@ -328,9 +330,10 @@ impl Link {
         self.find_arena(name, false).map(|_| ())
     }
 
-    /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of its lanes. Looks
-    /// through the announcements over all links to the peer; fails with [`Error::BadPeer`] if none has the arena.
-    /// `count` says whether the call counts as one of the lookups after which an arena with one lane is forgotten.
+    /// Returns the link to the process that holds the other ends of the lanes of an arena, and the arena: the one of
+    /// the lane `name`. Looks through the announcements over all links to the peer; fails with [`Error::BadPeer`] if
+    /// none has the arena. `count` says whether the call counts as one of the lookups after which an arena with one
+    /// lane is forgotten.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found;
@@ -350,9 +353,10 @@ impl Link {
         failed.and(Err(Error::BadPeer("a lane that was never announced")))
     }
 
-    /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of its lanes.
-    /// Returns `None` if the arena was not announced over this link, and an error if its memory cannot be mapped now.
-    /// `count` says whether the call counts as one of the lookups after which an arena with one lane is forgotten.
+    /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
+    /// lanes. Returns `None` if the arena was not announced over this link, and an error if the arena's memory cannot
+    /// be mapped now. `count` says whether the call counts as one of the lookups after which an arena with one lane is
+    /// forgotten.
     fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
         let mut announcements = self.announcements();
         let known = announcements.arenas.get_mut(&name.arena)?;
@@ -380,8 +384,8 @@ impl Link {
         Some(Ok(found))
     }
 
-    /// Creates a lane between the peers of the links `one` and `other` (this process itself for a local link), and
-    /// announces it to them. Each ring has `cells` cells. Makes no system call except for a new arena or an
+    /// Creates a lane between the peers of the links `one` and `other`, and announces the lane's arena to both; a local
+    /// link stands for this process. Each ring has `cells` cells. Makes no system call except for a new arena or an
     /// introduction. After an error no lane was taken, and the call can be repeated.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
         let (one, other) = &meeting(one, other);
@@ -413,7 +417,7 @@ impl Link {
 }
 
 /// Returns the two links over which this process announces lanes between the peers of `one` and `other`. If one of the
-/// two is this process, returns the given links. For two other processes, returns the oldest link to each, so that the
+/// two links is local, returns the given links. For two other processes, returns the oldest link to each, so that the
 /// two are introduced only once. If both peers are the same process, returns `other` twice.
 fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if one.is_local() || other.is_local() {
@@ -423,9 +427,9 @@ fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if Arc::ptr_eq(&oldest_link, &oldest) { (other.clone(), other.clone()) } else { (oldest_link, oldest) }
 }
 
-/// Makes sure that the peers of the links `young` and `old` have a link to each other: sends both an introduction,
-/// once. Returns the number of the introduction, or 0 if none is needed. Fails with [`Error::WouldBlock`] if a socket
-/// is full.
+/// Introduces the peers of the links `young` and `old` to each other, once: sends each one end of a new socket. Returns
+/// the number of the introduction. Returns 0, and sends nothing, if one of the links is local or both are the same
+/// link. Fails with [`Error::WouldBlock`] if a packet cannot be sent now; a later call then goes on there.
 fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &Arc<Link>) -> Result<u64, Error> {
     if young.is_local() || old.is_local() || Arc::ptr_eq(young, old) {
         return Ok(0);
@@ -457,8 +461,9 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     Ok(introduction.number)
 }
 
-/// Announces the arena `made` to the peers of the links `young` and `old`, which will use it, unless that was done
-/// before. Fails with [`Error::WouldBlock`] if a socket is full; a later call then goes on where this one failed.
+/// Announces the arena `made` to the peers of the links `young` and `old`, which will use the arena, unless that was
+/// done before. `introduction` is the number under which the two were introduced. Fails with [`Error::WouldBlock`] if a
+/// packet cannot be sent now; a later call then goes on there.
 fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
     if made.announced == [true; 2] {
         return Ok(());

@@ -19,10 +19,11 @@ use crate::os;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// The identity of the process at the other end of a link: its process id, and the random name from its handshake.
+/// The identity of the process at the other end of a link: its process id, and the random name in its handshake.
 pub(super) type Process = (u32, u128);
 
-/// Returns the peer table of this process: the links to each peer process, the oldest first.
+/// Returns the peer table of this process: by peer process, the links to that process, the oldest first. Links that
+/// were dropped may still be in the table.
 fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
     static LINKS: PerProcess<Mutex<BTreeMap<Process, Vec<Weak<Link>>>>> = PerProcess::new(Mutex::default);
     LINKS.get()
@@ -34,22 +35,22 @@ fn all() -> &'static Mutex<Vec<Weak<Link>>> {
     ALL.get()
 }
 
-/// Adds a new link to the list of all links of this process to other processes.
+/// Adds the new link `link` to the list of all links of this process to other processes.
 pub(in crate::link) fn note(link: &Arc<Link>) {
     let mut all = unpoisoned(all());
     all.retain(|link| link.strong_count() > 0);
     all.push(Arc::downgrade(link));
 }
 
-/// Number of links that were dropped since both tables were last cleaned.
+/// The number of links that were dropped since the peer table and the list of all links were last cleaned.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// The tables are cleaned once more links than this, and than half of the entries, were dropped.
+/// The peer table and the list of all links are cleaned once more links than this have been dropped, and more than half
+/// of the list.
 const MOST_DROPPED: usize = 64;
 
-/// Counts a link that is being dropped. Cleans the tables if many links were, because an entry retains the memory of
-/// its
-/// link.
+/// Counts a link that is being dropped. If many links were dropped, removes the entries of dropped links from the peer
+/// table and the list of all links, because an entry retains the memory of its link.
 pub(in crate::link) fn note_dropped() {
     let dropped = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
     let mut all = unpoisoned(all());
@@ -73,7 +74,8 @@ pub(super) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Tries again to send the packets of all links that the kernel has refused so far. Never waits.
+/// Tries again to send the unsent packets of all links of this process. Never waits. If some are still unsent, a later
+/// call of the library tries again.
 pub(in crate::link) fn send_all_that_is_unsent() {
     let is_left = all_there_are().iter().filter(|link| link.unsent().is_some()).count() > 0;
     if is_left {
@@ -86,20 +88,21 @@ pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }
 
-/// Receives what is in the sockets of all links, except of links where another thread is the leader. Never waits, so it
-/// can be called from anywhere.
+/// Receives the packets in the sockets of all links of this process, except of links on which another thread is the
+/// leader. Never waits, so it can be called from anywhere.
 pub(in crate::link) fn drain_all() {
     for link in all_there_are() {
         link.drain_once();
     }
 }
 
-/// Returns whether this process has no link to another process.
+/// Returns whether this process has no link to any other process.
 pub(in crate::link) fn is_alone() -> bool {
     unpoisoned(all()).iter().all(|link| link.strong_count() == 0)
 }
 
-/// Returns the name that this process gives in its handshakes: a random number, drawn at the first call.
+/// Returns the name that this process gives in its handshakes: a random number, drawn at the first call. Every later
+/// call returns that number. Fails if the kernel gives no random number.
 pub(crate) fn own_name() -> Result<u128, Error> {
     static NAME: PerProcess<OnceLock<u128>> = PerProcess::new(OnceLock::new);
     let own = NAME.get();
@@ -112,8 +115,8 @@ pub(crate) fn own_name() -> Result<u128, Error> {
     }
 }
 
-/// The entry of a link in the peer table: the identity of its peer process, and whether there is an older link to the
-/// process.
+/// The entry of a link in the peer table: the identity of the link's peer process, and whether there was an older link
+/// to that process.
 #[derive(Default)]
 pub(in crate::link) struct PeerEntry {
     peer: OnceLock<Process>,
@@ -122,8 +125,8 @@ pub(in crate::link) struct PeerEntry {
 }
 
 impl Link {
-    /// Returns the link with this number, or `None` if it was dropped. 0 is the number of the link of this process to
-    /// itself.
+    /// Returns the link with this number; `None` if it was dropped. The number of the link of this process to itself is
+    /// 0.
     pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
         if number == 0 {
             return Some(Arc::clone(&Self::own()));
@@ -133,8 +136,8 @@ impl Link {
         all.into_iter().find(|link| link.number == number)
     }
 
-    /// Stores the process name from the peer's handshake, and adds the link to the peer table. Does nothing if the
-    /// kernel did not report the peer's process id.
+    /// Stores `name`, the process name in the peer's handshake, and adds the link to the peer table. Does nothing if
+    /// the kernel did not report the peer's process id, or if a name was stored before.
     pub(in crate::link) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         if self.peer_entry.peer.set((pid, name)).is_err() {
@@ -147,14 +150,14 @@ impl Link {
         known.push(self.me.clone());
     }
 
-    /// Returns the identity of the process at the other end; `None` until its handshake was received, and if it stays
-    /// anonymous.
+    /// Returns the identity of the process at the other end. Returns `None` until the peer's handshake was received,
+    /// and if the handshake gave no name.
     pub(in crate::link) fn process(&self) -> Option<Process> {
         self.peer_entry.peer.get().copied()
     }
 
-    /// Returns the oldest link to this link's peer process that is not down, or this link if no older one is up. New
-    /// arenas and introductions go over that link.
+    /// Returns the oldest link to this link's peer process that is not down, or this link if none is known. New arenas
+    /// and introductions go over the returned link. Receives the peer's handshake first, if it is in the socket.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
         if self.peer_entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.
@@ -171,8 +174,8 @@ impl Link {
         self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
 
-    /// Receives what is in the sockets of all links, so that this process knows the handshakes of its peers. Returns a
-    /// temporary error if nothing could be received from some link now.
+    /// Receives the packets in the sockets of all links, so that this process knows the handshakes of its peers.
+    /// Returns a temporary error if the packets of some link could not be received now.
     pub(super) fn hear_all() -> Result<(), Error> {
         let all = all_there_are();
         let heard = |heard: Result<(), Error>, link: &Arc<Self>| match link.fetch(|_| None::<()>) {
@@ -182,8 +185,8 @@ impl Link {
         all.iter().fold(Ok(()), heard)
     }
 
-    /// Returns all links to this link's peer process whose handshakes were received, this link included. Returns none
-    /// if the peer's handshake was not received or is anonymous.
+    /// Returns all links to this link's peer process whose handshakes were received, including this link. Returns an
+    /// empty list if the peer's handshake was not received or gave no name.
     pub(super) fn siblings(&self) -> Vec<Arc<Self>> {
         self.process().map(links_to).unwrap_or_default()
     }

@@ -33,36 +33,36 @@ use crate::link::Link;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// A lock held by a thread that ends the last use of a link, and by a thread that searches for links that nothing
-/// reaches. So the links in use stay in use during the search.
+/// A lock that a thread holds while it ends the last use of a link, and while it searches for links that nothing
+/// reaches. So the links in use stay in use during a search.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// The number of retention marks in this process. A mark ([`InTransit`]) stands for something that is kept for an end
-/// that may still be in transit to this process.
+/// The number of retention marks in this process. A retention mark ([`InTransit`]) is a note that something is kept for
+/// an end that may still be in transit to this process.
 static IN_TRANSIT: AtomicUsize = AtomicUsize::new(0);
 
-/// The size of the last search for links that nothing reaches: the links that there were, and what is kept for ends in
-/// transit.
+/// The size of the last search for links that nothing reaches: the number of links then, plus the number of lane slots,
+/// ends and lanes that the search found for ends in transit.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
-/// The credit for the next search for links that nothing reaches. A search runs if the last one was no larger than this
-/// credit and [`CREDIT_FREE`] together.
+/// The credit for the next search for links that nothing reaches, which the end of a link's last use increases. A
+/// search runs if the last search was no larger than this credit and [`CREDIT_FREE`] together.
 static CREDIT: AtomicUsize = AtomicUsize::new(0);
 
-/// The size of a search for unreachable links up to which the search is repeated whenever a link's last use ends. Each
-/// last use that ends adds [`CREDIT_EACH`] to that size, until the next search. So larger searches are rarer: a program
-/// may have any number of idle ends that have not followed the other end yet.
+/// The size of a search for unreachable links up to which a search runs whenever the last use of a link ends. After a
+/// larger search the next one waits until enough last uses have ended: each adds [`CREDIT_EACH`]. So larger searches
+/// are rarer: a program may have any number of idle ends that have not followed the other end yet.
 const CREDIT_FREE: usize = 1024;
-/// How much the end of a link's last use adds to the credit for the next search for links that nothing reaches.
+/// The amount that the end of a link's last use adds to the credit for the next search for links that nothing reaches.
 const CREDIT_EACH: usize = 64;
 
-/// A counted use of a link, by a lane, a member of a wait set or a call. The link stays open until this value is
+/// A counted use of a link, by a lane, a member of a wait set or a call. The link stays open until all such values are
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct InUse(Arc<Link>);
 
 impl InUse {
-    /// Counts a use of `link` and returns it. The caller must have created the link, or have it through something in
-    /// use.
+    /// Counts a use of `link`, and returns the value whose drop ends that use. The caller must have created the link,
+    /// or have it through something in use. Uses of the link of this process to itself are not counted.
     fn of(link: &Arc<Link>) -> Self {
         if !link.is_own() {
             link.uses.fetch_add(1, Ordering::AcqRel);
@@ -94,8 +94,8 @@ impl Drop for InUse {
     }
 }
 
-/// A retention mark: says that these uses of links are on behalf of an end that may still be in transit to this
-/// process, so that retention does not count them.
+/// A retention mark: a note that one use of each of these links is on behalf of an end that may still be in transit to
+/// this process. Retention (the rule that decides which links stay open) does not count those uses.
 #[derive(Debug)]
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
@@ -109,7 +109,8 @@ impl InTransit {
         })
     }
 
-    /// Adds one use of each of these links to this retention mark, and returns the mark.
+    /// Adds one use of each of these links to this retention mark, and returns the mark. Leaves out the link of this
+    /// process to itself.
     pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
         let counted = links.into_iter().filter(|link| !link.is_own());
         self.0.extend(counted.inspect(|link| {
@@ -129,12 +130,12 @@ impl Drop for InTransit {
 }
 
 impl Link {
-    /// Counts a use of the link until the returned value is dropped. A link in use stays open.
+    /// Counts a use of the link, and returns the value whose drop ends that use. A link in use stays open.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         InUse::of(self)
     }
 
-    /// Returns whether the link would still be in use if one of its uses ended.
+    /// Returns whether the link would still be in use if one of its uses ended. Uses for ends in transit do not count.
     pub(crate) fn has_other_uses(&self) -> bool {
         self.uses.load(Ordering::Acquire) > self.in_transit.load(Ordering::Acquire) + 1
     }
@@ -160,22 +161,22 @@ impl Link {
         }
     }
 
-    /// Returns whether dropping this link may cause other links to be dropped, or announcements over other links to the
-    /// same process to be forgotten.
+    /// Returns whether dropping this link may have effects on other links. Other links may be dropped too, or the
+    /// announcements over other links to the same process may be forgotten.
     fn has_references(&self) -> bool {
         self.announcements().has_references() || self.siblings().len() > 1
     }
 }
 
-/// The announcements that came over a link that was dropped or is about to be dropped.
+/// The announcements that were received over a link that was dropped or is about to be dropped.
 pub(in crate::link) struct Orphaned {
-    /// The process at the other end of the dropped link; `None` if its handshake was not received or was anonymous.
+    /// The process at the other end of the dropped link; `None` if its handshake was not received or gave no name.
     pub(in crate::link) process: Option<Process>,
     pub(in crate::link) announcements: Announcements,
 }
 
-/// Searches for links that nothing in use reaches, and forgets the announcements over them, so that they are dropped.
-/// Does nothing if the last search was large and few uses of links have ended since.
+/// Searches for links that nothing in use reaches, and forgets the announcements over them, so that these links are
+/// dropped. Does nothing if the last search was large and few last uses of links have ended since.
 pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
@@ -185,7 +186,8 @@ pub(crate) fn forget_unreachable() {
     }
 }
 
-/// Searches for links that nothing in use reaches. Returns whether the peer of such a link has announced anything.
+/// Searches for links that nothing in use reaches. Returns whether the peer of at least one such link has announced
+/// anything.
 fn is_anything_to_forget() -> bool {
     let turn = unpoisoned(TURN.get());
     let all = peers::all_there_are();
@@ -198,9 +200,9 @@ fn is_anything_to_forget() -> bool {
     is_any
 }
 
-/// Takes the announcements over links that nothing in use reaches, and the announcements `late` of a dropped link.
-/// Moves each to another link to the same process if there is one, and otherwise forgets them. The caller must hold no
-/// lock of a link.
+/// Takes the announcements over all links that nothing in use reaches, and the announcements `late` of a dropped link.
+/// Moves them to a link to the same process that something in use reaches, if there is one, and otherwise forgets them.
+/// The caller must hold no lock of a link.
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = unpoisoned(TURN.get());
@@ -241,8 +243,8 @@ impl Orphaned {
     }
 }
 
-/// Forgets these announcements, discards what is kept for ends in transit because of them, and drops the links that
-/// only they reached.
+/// Forgets these announcements, and discards everything that is kept for ends in transit because of them. Drops the
+/// links that only these announcements reached.
 pub(in crate::link) fn forget(announcements: Announcements) {
     let refers = announcements.has_references();
     announcements.nobody_comes();
@@ -255,11 +257,12 @@ pub(in crate::link) fn forget(announcements: Announcements) {
 /// Everything that the announcements over one link keep open: the links in them, and what is kept for ends in transit.
 #[derive(Default)]
 struct LinkReferences {
-    /// The links that the announcements name: to introduced processes, and to third processes that share an arena.
+    /// The links that the announcements name: to introduced processes, and to third processes that share an arena with
+    /// this process.
     named: Vec<Arc<Link>>,
     /// The links and channel ends that are kept for ends in transit to this process.
     in_transit: EndsInTransit,
-    /// The arenas of ends in transit, held so that none is dropped during the search.
+    /// The arenas in which something is kept for ends in transit, held so that none is dropped during the search.
     _arenas: Vec<Arc<Arena>>,
 }
 
@@ -280,7 +283,8 @@ impl LinkReferences {
 /// The result of a search for links to retain: the numbers of all links that something in use reaches.
 struct Reachable {
     numbers: HashSet<u64>,
-    /// The references that the search followed. They are dropped with this value, when no lock is held.
+    /// The references that the search followed, held so that they are dropped with this value, when the thread holds no
+    /// lock.
     _references: Vec<LinkReferences>,
 }
 
@@ -338,8 +342,8 @@ impl Reachable {
     }
 }
 
-/// Returns one line of text for every link: its number, its peer process, its number of uses, and the numbers of the
-/// links to which its announcements refer.
+/// Returns one line of text for every link to another process: its number, its peer process, its number of uses, and
+/// the numbers of the links to which its announcements refer.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());
