@@ -3,7 +3,7 @@
 //! The program's own code must not run while the library holds a lock, of which the program cannot know. Such code is
 //! the destructor of a [value](crate::Value) that is dropped inside the library, and the callback for [peers that broke
 //! the protocol](crate::on_bad_peer). So such work goes into a queue, and a call of the program runs it just before the
-//! call returns. Sending and receiving look at the queue only if they fail; a wait on a set and the closing of a
+//! call returns. Sending and receiving look at the queue only if they fail; a wait on a wait set and the closing of a
 //! channel always do.
 //!
 //! | work | runs in |
@@ -41,8 +41,8 @@ const HAS_JOBS: usize = 1;
 const HAS_RETRIES: usize = 2;
 const ASIDE: usize = 4;
 
-/// The queue of jobs (deferred closures), oldest first. Any thread runs them at the end of its next call of the
-/// library.
+/// The queue of jobs (deferred closures), oldest first. The next call of [`run`] in any thread runs them: sending and
+/// receiving call `run` only if they fail, a wait on a wait set and the closing of a channel always.
 #[derive(Default)]
 struct Jobs(Mutex<VecDeque<Job>>);
 
@@ -117,15 +117,15 @@ fn drop_one(thing: Box<dyn Any>) {
     drop(thing);
 }
 
-/// Defers `job`: some thread runs it at the end of a later call of the library, when the thread holds no lock.
+/// Defers `job`: the next call of [`run`] in any thread runs it, when that thread holds no lock of the library.
 #[cold]
 pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
     JOBS.get().add(Box::new(job), &PENDING);
 }
 
-/// Records the failed action `again`, to be run at the end of a later call of the library, in any thread, once
-/// [`PAUSE`] has passed. Each call of this function restarts that pause for all recorded actions. `what` is the
-/// action's name: a new action replaces a recorded action of the same name.
+/// Records the failed action `again`, to be run by the first call of [`run`], in any thread, after [`PAUSE`] has
+/// passed. Each call of this function restarts that pause for all recorded actions. `what` is the action's name: a new
+/// action replaces a recorded action of the same name.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
     let mut retries = unpoisoned(RETRIES.get());

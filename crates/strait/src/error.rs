@@ -188,12 +188,13 @@ pub enum Refusal {
         /// The lowest and the highest protocol version that the other process supports.
         theirs: (u8, u8),
     },
-    /// The listener accepts invited processes only, and the token was missing, wrong, used before, or late.
+    /// The token of an invitation was refused. It was missing although the listener accepts invited processes only, or
+    /// was wrong, used before, revoked, or past its time.
     Token,
     /// The listener's policy does not accept this process.
     Policy,
-    /// The listener already has as many pending connections (neither accepted nor refused yet) as its limits permit. A
-    /// later attempt may succeed.
+    /// The listener has as many pending connections (neither accepted nor refused yet), or as many connections that
+    /// wait for a call of `accept`, as its limits permit. A later attempt may succeed.
     Busy,
     /// The other process refused with a reason that this build of the library does not know.
     Unknown,

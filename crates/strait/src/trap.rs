@@ -2,8 +2,8 @@
 //!
 //! A trap is a one-shot member of a wait set, with conditions in place of *a message is there*. The receiving side
 //! counts what the conditions need (`channel/receiver/queued.rs`). Lost wake-ups are avoided as in every wait set: if
-//! no condition is met, the receiving side announces its sleep in the ring's sleep word, and looks once more. Arming
-//! ends with that second look. So the caller finds a condition that is met already, and a condition that is met later
+//! no condition is met, the receiving side records its sleep in the ring's sleep word, and looks once more. Arming ends
+//! with that second look. So the caller finds a condition that is met already, and a condition that is met later
 //! springs the trap.
 //!
 //! The thread that calls [`Traps::dispatch`] calls the handlers, after it has released all locks of this library.

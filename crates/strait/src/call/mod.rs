@@ -1,10 +1,10 @@
 //! Calls: requests and their replies over a channel.
 //!
-//! Each message has a [trailer](wire) that says which call it belongs to. A thread that waits for something receives
-//! for all threads of the end ([`routes`] sorts what arrives), and hands that role to another thread when it has its
-//! own result. The library starts no thread for this, and an end that only one thread uses takes no detour. If several
-//! threads share a processor, they let each other run before they sleep ([`yield_policy`]), and wake the peer once for
-//! all.
+//! Each message has a [trailer](wire) that says which call it belongs to. A thread that waits receives for all threads
+//! of the end, and [`routes`] gives each message to its call. When the thread has its own result, it hands the
+//! receiving to another thread. The library starts no thread for this, and an end that only one thread uses takes no
+//! detour. If several threads share a processor, they let each other run before they sleep ([`yield_policy`]), and wake
+//! the peer once for all.
 //!
 //! A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls
 //! at a time as the other may make, so a received message always has a slot. So two ends that call each other, with
@@ -289,8 +289,8 @@ impl CallEnd {
         self.shared.routes().in_flight()
     }
 
-    /// Returns the channel of this end, for questions about the peer or the counters. Only calls may send or receive on
-    /// the channel.
+    /// Returns the channel of this end, through which the program can ask about the peer or read the channel's
+    /// counters. The program must not send or receive on this channel.
     pub fn channel(&self) -> &Channel {
         &self.shared.channel
     }

@@ -1,5 +1,5 @@
-//! Hashes of call numbers, which the peer chooses. They are cheap, and differ in each process, so that a peer cannot
-//! choose numbers that collide.
+//! Hashes of call numbers, which the peer chooses. The hashes are cheap, and differ in each process, so that a peer
+//! cannot choose call numbers with equal hashes.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

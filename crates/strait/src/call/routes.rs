@@ -1,4 +1,5 @@
-//! Which call a message belongs to: whichever thread received a message, the message is sorted here.
+//! The routes of a call end give each received message to its call, or to the queue of requests, whichever thread has
+//! received the message.
 //!
 //! The number of calls of this end without an answer is limited, and so is the number of calls of the other end. So an
 //! honest peer always has memory for the messages of this end. A call whose caller has given up keeps its slot until
@@ -45,8 +46,8 @@ pub(super) struct Routes {
     most_calls: usize,
     /// Requests of the other end that were received and that the program has not taken yet, oldest first.
     pub(super) requests: VecDeque<Queued>,
-    /// All requests of the other end that have no answer yet: by the number of the call, whether its caller has
-    /// cancelled it.
+    /// All requests of the other end that have no answer yet, taken by the program or not. The key is the number of the
+    /// call; the value is `true` if the caller has cancelled the call.
     serving: HashMap<u64, bool, NumberHashing>,
     most_requests: usize,
     /// Whether one thread has the task to receive from the channel, on behalf of all threads of this end. Also `true`
@@ -66,7 +67,7 @@ pub(super) struct Routes {
     /// The threads and tasks of this end to be woken once the lock of the routes is released.
     pub(super) woken: Woken,
     /// Cancellations, and answers without a payload, that were not sent yet for lack of room, oldest first. There are
-    /// never more of them than calls and requests.
+    /// at most as many as the limits on calls and on requests together permit.
     pub(super) deferred: VecDeque<(CallKind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,

@@ -1,4 +1,4 @@
-//! The state that all threads of a call end share, and how they wait: a thread that waits receives for all.
+//! The state that all threads of a call end share, and how these threads wait: one thread that waits receives for all.
 
 use std::io::IoSlice;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The calls of an end that have no answer yet, or whose answer was not taken. Each has a call slot, and the number of
-//! the call says which.
+//! The calls of an end that have no answer yet, or whose answer was not taken. Each call has a call slot, which the
+//! lower half of the number of the call names.
 //!
 //! A slot is used again by a later call, whose number has another upper half. So an answer that comes twice, or was
 //! made up, finds no call.

@@ -62,10 +62,10 @@ impl Connector {
         self
     }
 
-    /// Sets the user, by number, that the listening process must run as; this process's user by default. The socket may
-    /// also have been made, and be listened on, by root, as a service manager does; then root learns the token of an
-    /// invitation. If any other user listens, this process sends nothing, and connecting fails with
-    /// [`Error::WrongServer`].
+    /// Sets the number (uid) of the user that the listening process must run as; by default that of this process's
+    /// user. The socket may also have been made, and be listened on, by root, as a service manager does; then root
+    /// learns the token of an invitation. If any other user listens, this process sends nothing, and connecting fails
+    /// with [`Error::WrongServer`].
     #[must_use]
     pub fn server(mut self, uid: u32) -> Self {
         self.server = uid;

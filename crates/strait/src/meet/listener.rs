@@ -105,8 +105,8 @@ impl ListenerBuilder {
         self
     }
 
-    /// Sets a function that the listener calls for each process that it has refused. The function must not use the
-    /// listener.
+    /// Sets a function that the listener calls once for each process that it has refused, in a thread that handles
+    /// pending connections. The function must not use the listener.
     #[must_use]
     pub fn on_refused(mut self, on_refused: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(on_refused));

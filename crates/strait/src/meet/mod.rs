@@ -2,8 +2,8 @@
 //!
 //! A [`Listener`] listens under a name in a directory that is checked before it is used. [`connect`] connects to the
 //! name, and checks that the process that answers belongs to the expected user. There is no daemon, and nothing is on
-//! disk but one socket for each name. An [`Invitation`] is a name and a one-time token for one process, which gets them
-//! through its standard input. A child that inherits a descriptor ([`spawn`]) needs neither.
+//! disk but one socket for each name. An [`Invitation`] is a name and a one-time token for one process, which gets both
+//! through its standard input. A child that inherits a descriptor ([`spawn`]) needs neither a name nor a token.
 //!
 //! | module | what it knows |
 //! |---|---|

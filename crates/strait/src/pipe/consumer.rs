@@ -335,8 +335,8 @@ impl ConsumerShared {
 /// [`consume`](Self::consume), nothing was read.
 ///
 /// **The bytes are untrusted**: unlike ordinary bytes they may change while you read them, since the producer can still
-/// write to them. So you do not get them as `&[u8]`, except by [`trusted`](Self::trusted). Copy the bytes that decide
-/// something, once, and decide by the copy.
+/// write to them. So you do not get them as `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
+/// some of the bytes, copy them once, and decide by the copy.
 #[derive(Debug)]
 pub struct Unread<'a> {
     pipe: &'a ConsumerShared,

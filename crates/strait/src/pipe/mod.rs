@@ -2,9 +2,9 @@
 //!
 //! A data pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it.
 //! Bytes and counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The
-//! channel carries *doorbells*: empty messages to a side that has published that it sleeps. So data pipes can do what
-//! channels can: their ends can be sent ([`travel`]) and waited for in sets ([`watch`]), and notice when the other
-//! process dies. The cost of a doorbell is paid only where a side would have slept.
+//! channel carries *doorbells*: empty messages to a side whose sleep word says that it sleeps. So data pipes can do
+//! what channels can: their ends can be sent ([`travel`]) and waited for in wait sets ([`watch`]), and notice when the
+//! other process dies. The cost of a doorbell is paid only where a side would have slept.
 //!
 //! [`producer`] and [`consumer`] are the public ends, [`end`] has the parts that both share, and [`splice`] moves bytes
 //! between a pipe and a descriptor.

@@ -1,5 +1,5 @@
 //! How an end of a data pipe is sent: its channel as any channel end, its memory as a descriptor, and with them the
-//! position of the end in the stream.
+//! number of bytes that the end has written or read.
 //!
 //! A message describes the pipe in the words of its sender, which may be wrong. This process checks that the
 //! description fits the memory. The counters may have any valid value; this process checks them against those that the

@@ -1,8 +1,8 @@
 //! Ends of data pipes in wait sets.
 //!
 //! The member of the wait set is the end's channel, on which doorbells arrive. Before the wait set looks at the channel
-//! it asks the end ([`Gate`]). The end is ready if the pipe has bytes or room; otherwise the end publishes that it
-//! sleeps, and looks once more.
+//! it asks the end ([`Gate`]). The end is ready if the pipe has bytes or room; otherwise the end sets its sleep word,
+//! and looks once more.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};

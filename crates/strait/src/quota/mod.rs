@@ -1,13 +1,13 @@
 //! Accounts of what this process holds for its peers: one for each peer process, and one for each user.
 //!
-//! What a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory) is **charged**
-//! to it on arrival, and released when it is no longer held. Dropping a [`Charge`] releases it, so nothing is counted
-//! for ever. A message that goes through a ring is not charged.
+//! The resources that a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory)
+//! are **charged** to the peer on arrival, and released when this process no longer holds them. Dropping a [`Charge`]
+//! releases it, so no resource is counted for ever. A message that goes through a ring is not charged.
 //!
 //! A link charges to its [`Ledger`]. The ledger has a limit of its own for mapped memory ([`Options::peer_memory`]),
 //! and refers to the **account** of the process at the other end, which all links to that process share. The kernel
-//! names this process before the first packet is taken; a peer that the kernel does not name has an account for each
-//! link. The accounts of one user share the user's limit, as [`share`] defines.
+//! identifies that process before the first packet is taken; a peer that the kernel does not identify has an account
+//! for each link. The accounts of one user share the user's limit, as [`share`] defines.
 //!
 //! A charge over a limit fails with [`Error::LimitReached`]. The caller decides what this means, and can always try
 //! again.
@@ -110,7 +110,8 @@ pub(crate) struct Account {
     pauses: AtomicU64,
     /// Number of descriptors that the peer sent and that a thread of the library has still to close.
     pending_close: AtomicU64,
-    /// The last packet that a thread had to remove from a socket for this peer; `None` if there was none.
+    /// The removal of the last packet of this peer that a thread of the library had to remove from a socket, finished
+    /// or not; `None` if there was no such packet.
     taking: Mutex<Option<Arc<PacketRemoval>>>,
     /// The protocol violations of the peer that were reported to the program: each is reported only once.
     reported: Mutex<Vec<&'static str>>,

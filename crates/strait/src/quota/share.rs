@@ -1,4 +1,4 @@
-//! How much of the rest of a user's limit one of its processes may have.
+//! How much of what is left of a user's limit this process may hold for one process of that user.
 
 /// Returns whether this process may hold `amount` more of a resource for a peer process, for which it holds `mine`
 /// already. For all peer processes of that user together (there are `processes`, that one included) it holds `held`,

@@ -4,9 +4,9 @@
 //! [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
 //! `strait-tokio` does this for tokio. There is no thread.
 //!
-//! A task that finds nothing first leaves its waker with the [source], and then arms the one-shot registration, which
-//! looks once more: a message that came in between is an event. So no wake-up is lost. If a task is dropped, its waker
-//! stays, and its wake-up is in vain; a dropped future has received nothing.
+//! A task whose attempt finds nothing first leaves its waker with the [source]. Then it arms a one-shot event, and
+//! arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a task is
+//! dropped, its waker stays, and its wake-up is in vain; a dropped future has received nothing.
 
 mod calls;
 mod channel;

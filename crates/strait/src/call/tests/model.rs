@@ -1,9 +1,9 @@
 //! The model of a call end under the model checker. The shipped code that sorts, waits, hands over and yields runs on
 //! locks and condition variables that the checker knows; see [`harness`](crate::ring::tests::harness).
 //!
-//! The channel is modelled as the [ring's model](crate::lane::waiter) shows it to be: a queue whose reader says that it
-//! sleeps and is woken by the writer that finds this. Nothing in the model wakes by itself, so a lost wake-up shows as
-//! a deadlock.
+//! The channel is modelled as the [ring's model](crate::lane::waiter) shows it to be: a queue whose receiver records
+//! that it sleeps, and whose sender wakes a receiver that sleeps. No thread in the model wakes by itself, so a lost
+//! wake-up shows as a deadlock.
 
 use std::sync::Arc;
 
