@@ -90,8 +90,9 @@ pub(crate) trait Watcher: Any + Debug + Send + Sync {
     fn await_socket(&self, link: &InUse) -> Result<(), Error>;
 }
 
-/// Returns whether a task whose send is blocked should try again, because at least one of the obstacles in `blocked` is
-/// gone. `has_room` says whether there is room for a small message. The caller has the lock of the sending direction.
+/// Returns whether a task whose send is blocked should try again, because at least one obstacle in `blocked` (such as
+/// missing room, or an end in transit) is gone. `has_room` says whether there is room for a small message. The caller
+/// has the lock of the sending direction.
 fn is_any_met(blocked: &BlockedSends, has_room: bool, tx: &Tx) -> bool {
     let has_moved_on = |(lane, seen): &(Subject, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
     (blocked.small_room && has_room)
@@ -116,13 +117,14 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
     }
 }
 
-/// Arms `member` for those obstacles in `blocked` whose end is not reported through the sleep word of the member's own
-/// ring. To arm means to ask the peer or the kernel for a notification. Returns `true` if an end in transit for which a
-/// task waits has arrived already, or if a link or lane no longer exists.
+/// Arms `member` for those obstacles in `blocked` (such as an end in transit, or a full socket) that the sleep word of
+/// the member's own ring does not report once they are gone. To arm means to ask the peer or the kernel for a
+/// notification. Returns `true` if an end in transit for which a task waits has arrived already, or if a link or lane
+/// no longer exists.
 ///
 /// # Errors
-/// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report the end of
-/// some obstacle. Also any error of adding a link to the member's wait set.
+/// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report that some
+/// obstacle is gone. Also any error of adding a link to the member's wait set.
 fn await_others(member: &dyn Watcher, blocked: Option<&BlockedSends>) -> Result<bool, Error> {
     let mut looks_again = false;
     for blocked_on in blocked.iter().flat_map(|blocked| &blocked.others) {
@@ -160,7 +162,7 @@ fn has_arrived(lane: &Lane) -> bool {
 }
 
 /// Returns whether `link` is down, after asking the kernel. Called when a member could not be registered at the link:
-/// the wait set may not watch the link's socket, so its end may not have been noticed yet.
+/// the wait set may not watch the link's socket, so this process may not have noticed yet that the link is down.
 fn is_over(link: &Link) -> bool {
     link.probe();
     link.is_down()
@@ -374,9 +376,9 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Returns whether the sending direction is ready for `member`. If no blocked sends of tasks are noted, this means
-    /// room for a small message; otherwise, that one of their obstacles is gone. Also `true` if a send would fail at
-    /// once.
+    /// Returns whether the sending direction is ready for `member`. If no blocked sends of tasks are noted, it is ready
+    /// when there is room for a small message; otherwise, when one of the obstacles of these sends is gone. It is also
+    /// ready if a send would fail at once.
     fn has_room_for(&self, member: &dyn Watcher, tx: &mut Guard<'_, Tx>) -> bool {
         // First follows the other end, so that the present ring is polled.
         let has_room = self.has_room(tx);

@@ -374,7 +374,7 @@ impl End {
     }
 
     /// Receives the next message into `message` if it is plain (in the ring, and without handles) and there is memory
-    /// for it. Returns whether the message was received.
+    /// for it. Returns whether a message was received; if not, none was taken off the ring.
     #[inline]
     fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         let Some((consumer, record)) = rx.plain() else { return false };
