@@ -158,8 +158,8 @@ impl Block {
     }
 }
 
-/// The blocks in which one end sends large messages, shared and unshared ones. The block at index *n* of `blocks` has
-/// the id *n*.
+/// The blocks in which one end sends large messages, shared and unshared ones. The block at index *n* of `blocks` is
+/// unshared and has the id *n*.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
@@ -262,8 +262,8 @@ pub(crate) struct Loan {
 }
 
 impl Pool {
-    /// Takes back every block and part that the receiver has returned, and drops the blocks that the pool does not
-    /// retain.
+    /// Takes back every block and part that the receiver has returned. Drops each block that the pool does not retain,
+    /// once it has no further use.
     fn collect(&mut self) {
         for entry in &mut self.blocks {
             let Some(block) = entry else { continue };
@@ -298,9 +298,10 @@ impl Pool {
     }
 
     /// Lends memory for a message of `len` bytes. Returns `None` if the receiver has to return some memory first. The
-    /// pool retains at most `retain_limit` bytes of blocks. At most `queue` bytes of messages may be in flight. The
-    /// memory is lent until [`Pool::take_back`], or until the receiver returns it. Messages share blocks only if the
-    /// receiver supports that (`may_share`). `make` allocates memory of the given number of bytes.
+    /// pool retains at most `retain_limit` bytes of blocks. At most `queue` bytes of messages may be in flight; if none
+    /// are, a message of any size is allowed. The memory is lent until [`Pool::take_back`], or until the receiver
+    /// returns it. Messages share blocks only if the receiver supports that (`may_share`). `make` allocates memory of
+    /// the given number of bytes.
     pub(crate) fn lend(
         &mut self,
         len: usize,

@@ -73,7 +73,8 @@ pub(super) struct Tx {
 /// The cold state of the sending direction, which few ends ever need.
 #[derive(Debug, Default)]
 struct TxCold {
-    /// The counts of descriptors and sealed memory in flight from this end; `None` if none were sent in this lane.
+    /// The counts of descriptors, and of bytes of sealed memory and of values, in flight from this end; `None` if none
+    /// were sent in this lane.
     in_flight: Option<Arc<InFlight>>,
     pool: Pool,
     /// The error with which the sending direction has ended; `None` while it has not.
@@ -340,8 +341,8 @@ impl Tx {
         self.amount_in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }
 
-    /// Returns how many descriptors, and how many bytes of sealed memory, are in flight from this end, as far as this
-    /// end has read the progress of the consumer.
+    /// Returns how many descriptors, and how many bytes of sealed memory and of values, are in flight from this end, as
+    /// far as this end has read the progress of the consumer.
     pub(super) fn amount_in_flight(&self) -> Amount {
         self.in_flight().map_or(Amount::default(), InFlight::all)
     }
@@ -350,8 +351,8 @@ impl Tx {
         self.note_in_flight_of(self.sequence, amount);
     }
 
-    /// Counts `amount` (of descriptors and sealed memory) as in flight until the consumer has taken the message with
-    /// the number `sequence` in this lane.
+    /// Counts `amount` (of descriptors, sealed memory and values) as in flight until the consumer has taken the message
+    /// with the number `sequence` in this lane.
     pub(super) fn note_in_flight_of(&mut self, sequence: u64, amount: Amount) {
         if amount.is_nothing() {
             return;

@@ -105,8 +105,8 @@ impl InPlace<'_> {
         })
     }
 
-    /// Copies the message into the memory where the next receiver reads it, and sends it over `channel`. On success
-    /// returns the handles of the message that are still open in this process, for the caller to close.
+    /// Copies the message into reserved room of `channel`, and sends it from there. On success returns the handles of
+    /// the message that are still open in this process, for the caller to close.
     fn copy_on(
         &mut self,
         channel: &Channel,

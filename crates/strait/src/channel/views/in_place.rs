@@ -68,7 +68,8 @@ impl<'a> InPlace<'a> {
         Self { end, storage, arrived, origin }
     }
 
-    /// Creates a view of a message from the backlog of `end`.
+    /// Creates a view of a message that was taken out of the backlog of `end`, from its payload, its handles and its
+    /// origin.
     pub(in crate::channel) fn from_backlog(
         end: &'a End,
         (payload, arrived, origin): (Payload, ReceivedExtras, Origin),
@@ -136,7 +137,7 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Checks that this process is the one that received the message.
+    /// Checks that this process is the one that received the message, and so has its memory.
     ///
     /// # Errors
     /// [`Error::Forked`] in a child of `fork`.

@@ -47,7 +47,8 @@ pub struct Reservation<'a> {
     written: usize,
     handles: Vec<Handle>,
     deadline: Deadline,
-    /// A copy of the message's bytes, for the case that the message has to be sent again because the peer moves.
+    /// A copy of the bytes of a small message with handles, which the commit makes in case the peer moves and the
+    /// message has to be sent again. Empty for other messages.
     saved: Vec<u8>,
 }
 
@@ -144,8 +145,8 @@ impl Reservation<'_> {
         }
     }
 
-    /// Writes `bytes` into the reserved room, from byte `offset` on, the fastest way: a new block is written through
-    /// its descriptor, which avoids page faults.
+    /// Writes `bytes` into the reserved room, from byte `offset` of the room on, the fastest way: a new block is
+    /// written through its descriptor, which avoids page faults. Fails if the kernel refuses that write.
     pub(super) fn fill_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         match &self.storage {
             Some(ReservedStorage::Block(loan)) => pool::fill(loan, offset, bytes),
@@ -330,7 +331,8 @@ impl Reservation<'_> {
         bytes
     }
 
-    /// Releases the reserved room `storage`; the peer sees nothing of it.
+    /// Releases the reserved room `storage`: takes back the record that was staged last, or returns the block to the
+    /// pool. The peer sees nothing of it.
     fn forget(&mut self, storage: ReservedStorage) {
         match storage {
             ReservedStorage::Ring(_) => self.tx.producer.unstage_last(),

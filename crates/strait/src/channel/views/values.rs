@@ -40,8 +40,8 @@ impl Channel {
 }
 
 impl End {
-    /// Sends a message that is a value over this end, if the other end is in this process. Returns `None` if
-    /// the other end is in another process. After an error or `None`, `message` is unchanged.
+    /// Sends a message that is a value over this end, if the other end is in this process, and empties `message`.
+    /// Returns `None` if the other end is in another process. After an error or `None`, `message` is unchanged.
     pub(super) fn forward_value(&self, message: &mut Message, deadline: Deadline) -> Option<Result<(), Error>> {
         let mut value = message.arrived.take_valued();
         let sent = self.send_value_local(&mut value, deadline);
@@ -56,8 +56,8 @@ impl End {
         }
     }
 
-    /// Sends a value to the other end, if that end is in this process. Returns `false` if it is in another process.
-    /// After an error or `false`, `value` still holds the value.
+    /// Sends a value to the other end, if that end is in this process. Returns `true` if the value was sent, and
+    /// `false` if the other end is in another process. After an error or `false`, `value` still holds the value.
     fn send_value_local(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
         let mut tx = self.lock_tx(deadline)?;
         for lanes in 1.. {
