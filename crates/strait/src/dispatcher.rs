@@ -125,7 +125,7 @@ struct Failed {
     at: Instant,
 }
 
-/// How a dispatcher gets its next messages now.
+/// The way in which a dispatcher gets its next messages now: from its pumps, from one channel, or from its wait set.
 enum Source {
     /// `Pumps`: the pumps, in other threads, receive into queues, and the dispatcher takes messages from the queues.
     Pumps,

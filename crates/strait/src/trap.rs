@@ -29,11 +29,12 @@ pub enum Sprung {
     /// handler was called; another thread may already have received messages since the condition was met. If another
     /// thread was using the channel at that moment, the field is the default status, which counts nothing.
     Met(Status),
-    /// The trap sprang because none of its conditions can be met any more: it waited only for a number of queued
-    /// messages or bytes, and the other end has closed. The messages that the status counts can still be received.
+    /// `Never`: the trap sprang because none of its conditions can be met any more. The trap waited only for a number
+    /// of queued messages or bytes, and the other end has closed. The messages that the status counts can still be
+    /// received.
     Never(Status),
-    /// The trap sprang because its channel was sent to another process, or dropped, so that its conditions will never
-    /// be met here.
+    /// `Removed`: the trap sprang because its channel was sent to another process, or dropped, so that the trap's
+    /// conditions will never be met in this process.
     Removed,
 }
 
@@ -57,11 +58,11 @@ pub enum Reason {
     /// channel. If another thread is using the channel at this moment, the field is the default status, which counts
     /// nothing.
     Met(Status),
-    /// The trap was not armed, because no condition is met or will ever be met: see [`Sprung::Never`]. The field is the
-    /// status of the channel.
+    /// `Never`: the trap was not armed, because no condition is met and none can be met any more: see
+    /// [`Sprung::Never`]. The field is the status of the channel.
     Never(Status),
-    /// The trap was not armed, because of an error of [`WaitSet::add`]; for example [`Error::InSet`] if the channel has
-    /// a trap already.
+    /// `Failed`: the trap was not armed, because of an error of [`WaitSet::add`]; for example [`Error::InSet`] if the
+    /// channel has a trap already.
     Failed(Error),
 }
 

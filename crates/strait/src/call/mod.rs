@@ -489,7 +489,8 @@ impl CallEnd {
         self.shared.routes().ended.is_some()
     }
 
-    /// Returns whether a cancellation or an answer without a payload still waits for room to be sent.
+    /// Returns whether this end still has a cancellation, or an answer without a payload, that could not be sent for
+    /// lack of room.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.shared.routes().deferred.is_empty()
     }
@@ -522,8 +523,9 @@ impl CallEnd {
 impl Future for PendingCall {
     type Output = Result<Message, CallError>;
 
-    /// Returns the reply if it has arrived; otherwise the task is woken when it arrives. This only checks: another
-    /// thread, or an [`AsyncCallEnd`](crate::AsyncCallEnd), must receive meanwhile.
+    /// Returns the reply if it has arrived; otherwise the task is woken when it arrives. This future receives no
+    /// messages itself: another thread, or an [`AsyncCallEnd`](crate::AsyncCallEnd), must receive on the call end
+    /// meanwhile.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(id) = self.id else { return Poll::Ready(Err(CallError::NotAnswered)) };
         let mut routes = self.shared.routes();

@@ -25,7 +25,8 @@ pub(super) enum Call {
     /// waits for the answer; each is `None` if there is none.
     Waiting(Option<Arc<CallWaiter>>, Option<Waker>),
     Answered(Answer),
-    /// The caller has given up, and the call has no answer yet. The answer will be dropped.
+    /// `Abandoned`: the caller has given up, and the call has no answer yet. The answer will be dropped when it
+    /// arrives.
     Abandoned,
 }
 

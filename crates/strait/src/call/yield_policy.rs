@@ -15,7 +15,8 @@ use super::platform::{Instant, current_cpu};
 /// Number of yields (a thread lets others run before it sleeps) in a row without any woken thread having run, after
 /// which the next [`SELDOM`] yields are skipped.
 const IN_VAIN: u32 = 4;
-/// Number of yields that are skipped after [`IN_VAIN`] yields in which no woken thread ran.
+/// Number of yields (a thread lets others run before it sleeps) that are skipped after [`IN_VAIN`] yields in a row
+/// without any woken thread having run.
 const SELDOM: u32 = 16;
 
 /// A yield (a thread lets others run before it sleeps) of at least this time counts as long: an unrelated thread must
@@ -33,8 +34,8 @@ const MOST: u32 = 4096;
 /// after the next long yield, only [`LEAST`] yields are skipped.
 const SOON: u32 = 64;
 
-/// The state of the yield policy of a call end: which thread yields now (lets others run before it sleeps), and whether
-/// yields pay.
+/// The state of the yield policy of a call end: on which processor a thread yields now (lets others run before it
+/// sleeps), and how many of the next yields are skipped.
 #[derive(Debug, Default)]
 pub(super) struct YieldPolicy {
     /// Number of the processor, plus 1, on which a thread yields now (lets others run before it sleeps); 0 if no thread

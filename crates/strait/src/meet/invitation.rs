@@ -27,7 +27,7 @@ const WORD: &str = "strait-invitation";
 const LONGEST: usize = 4352;
 
 /// The tokens (random numbers) of a listener's invitations with which a process can still connect: those not used and
-/// not revoked. A token whose time is over is removed at a later use of the list.
+/// not revoked. A token whose time is over is removed when the listener next looks for a token.
 #[derive(Default)]
 pub(super) struct Tokens(Mutex<Vec<Token>>);
 

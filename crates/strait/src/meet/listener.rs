@@ -243,8 +243,8 @@ struct State {
     leading: bool,
     /// Connect requests that the policy accepted without an invitation and no `accept` has returned yet, oldest first.
     admitted: VecDeque<ConnectRequest>,
-    /// Connect requests that were accepted by an invitation and not returned yet, keyed by the number of the
-    /// invitation.
+    /// Connect requests that were accepted by an invitation and whose channel was not returned to the program yet,
+    /// keyed by the number of the invitation.
     invited: HashMap<u64, ConnectRequest>,
 }
 

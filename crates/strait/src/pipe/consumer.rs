@@ -331,8 +331,8 @@ impl ConsumerShared {
     }
 }
 
-/// The next unread bytes of a data pipe, in the shared memory where the producer wrote them. If this is dropped without
-/// [`consume`](Self::consume), nothing was read.
+/// The next unread bytes of a data pipe, in the shared memory where the producer wrote them. If this value is dropped
+/// without [`consume`](Self::consume), all the bytes stay unread.
 ///
 /// **The bytes are untrusted**: unlike ordinary bytes they may change while you read them, since the producer can still
 /// write to them. So you do not get them as `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
@@ -356,8 +356,7 @@ impl Unread<'_> {
         self.span.len == 0
     }
 
-    /// Copies unread bytes into `out`, from byte `offset` of this value on, as many as `out` has room for. The bytes
-    /// stay unread.
+    /// Fills all of `out` with the unread bytes from byte `offset` of this value on. The bytes stay unread.
     ///
     /// # Panics
     /// If there are fewer bytes; in the child of a `fork`, which does not have the memory.

@@ -17,9 +17,9 @@ const DOORBELLS: usize = 64;
 
 /// The writing or the reading side of a data pipe: the operations on shared memory that differ between the two sides.
 pub(super) trait Side {
-    /// Records in this side's sleep word, in the shared memory, that this side is about to sleep. From now on the other
-    /// side sends a doorbell (an empty message) when it has written or read bytes. After this call the caller must look
-    /// once more for bytes or room, and may sleep only then.
+    /// Records in this side's sleep word, in the shared memory, that this side is about to sleep. If the other side
+    /// then writes or reads bytes, it sends a doorbell (an empty message). After this call the caller must look once
+    /// more for bytes or room, and may sleep only then.
     fn arm<W: Words>(words: &W);
     /// Clears this side's sleep word, so that this side counts as awake. Returns whether the other side has already
     /// taken the sleeper: then a doorbell (an empty message that wakes this side) is in flight or about to be sent.
@@ -134,8 +134,8 @@ impl PipeCore {
         publish_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
     }
 
-    /// Breaks the channel off, because the other side published a counter that is impossible: it is a bad peer. Returns
-    /// the error for the caller.
+    /// Ends the pipe's channel, because the other side published an impossible number of bytes and so is a bad peer.
+    /// Returns the error that the caller reports: [`Error::BadPeer`].
     #[cold]
     pub(super) fn break_off(&self) -> Error {
         self.channel.end.break_off(Error::BadPeer("an impossible counter in a data pipe"))

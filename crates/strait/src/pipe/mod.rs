@@ -137,8 +137,8 @@ impl PipeOptions {
         self
     }
 
-    /// Sets how calls on both ends wait. An end that is sent to another process waits there as the channel does over
-    /// which it was received.
+    /// Sets how the calls on both ends wait: by spinning, by sleeping, or adaptively. An end that is sent to another
+    /// process waits there in the same way as the channel over which it was received.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;

@@ -130,8 +130,8 @@ impl DataProducer {
     }
 
     /// Ends the stream without dropping this end, on which nothing can be written any more. Waits until `deadline` for
-    /// other threads that write. The consumer reads what was written, and then the end of the stream. Does nothing the
-    /// second time.
+    /// other threads that write. The consumer reads what was written, and then the end of the stream. A second call
+    /// does nothing.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`];
@@ -293,8 +293,8 @@ impl ProducerShared {
     }
 }
 
-/// Free room in a data pipe, in the shared memory where the consumer will read it, to be filled in place. If this is
-/// dropped without [`commit`](Self::commit), nothing was written.
+/// Free room in a data pipe, in the shared memory where the consumer will read it, to be filled in place. If this value
+/// is dropped without [`commit`](Self::commit), the consumer gets no bytes.
 #[derive(Debug)]
 pub struct Room<'a> {
     pipe: &'a ProducerShared,

@@ -45,8 +45,8 @@ pub const MAX_HANDLES: usize = 64;
 /// flight of each user. A peer that does not receive must not make this process use up that limit.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
-/// The greatest number of descriptors that all ends of one link together may have in flight (4,096), if `RLIMIT_NOFILE`
-/// is at least four times that.
+/// The greatest number of descriptors that all ends of one link together may have in flight: 4,096. If `RLIMIT_NOFILE`
+/// is less than four times that, a quarter of `RLIMIT_NOFILE` applies instead.
 pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 
 /// Number of kinds of resources that have limits.

@@ -6,7 +6,8 @@ use super::limits::Limits;
 use super::{Account, KINDS, Resource};
 use crate::sync::unpoisoned;
 
-/// How much of one resource this process holds for a peer process or for a user, and the limit that applies.
+/// The amount of one resource that this process holds for a peer process or for a user, the limit that applies, and how
+/// often that limit was met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {

@@ -355,10 +355,10 @@ fn be_late(end: &CallShared, server: &Wire) {
     server.be_late(|| end.routes().waiters.iter().for_each(|(_, waiter)| waiter.condition.notify_one()));
 }
 
-/// Two threads make the given numbers of calls at the same time. The thread that receives wakes the other and lets it
-/// run, and one of the two may leave the waking of the server to the other. Shows that every call gets its reply. With
-/// `forgetful`, the model makes a deliberate error: a wake-up that was left to another thread is forgotten, so that a
-/// call waits for ever.
+/// Checks, in a model, two threads that make `calls[0]` and `calls[1]` calls at the same time. The thread that receives
+/// wakes the other and lets it run, and one of the two may leave the waking of the server to the other. Shows that
+/// every call gets its reply. With `forgetful`, the model makes a deliberate error: a wake-up that was left to another
+/// thread is forgotten, so that a call waits for ever.
 fn two_threads_call(calls: [usize; 2], forgetful: bool) {
     check_within(PREEMPTIONS, move || {
         if forgetful {
