@@ -262,8 +262,8 @@ pub(crate) struct Loan {
 }
 
 impl Pool {
-    /// Takes back every block and part that the receiver has returned. Of the blocks that the pool does not retain, drops
-    /// each unshared block that came back, and each shared block of which every part was lent and came back.
+    /// Takes back every block and part that the receiver has returned. Of the blocks that the pool does not retain,
+    /// drops each unshared block that came back, and each shared block of which every part was lent and came back.
     fn collect(&mut self) {
         for entry in &mut self.blocks {
             let Some(block) = entry else { continue };
