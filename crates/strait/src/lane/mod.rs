@@ -305,8 +305,8 @@ impl Lane {
         self.memory().map(LaneMemory::transfer_word)
     }
 
-    /// Returns the link to the process that holds the other end, or that will hold it once its transfer is complete. If
-    /// the transfer was cancelled, this is the link to the source.
+    /// Returns the link to the process that holds the other end, or that will hold it once the other end's transfer is
+    /// complete. If the transfer was cancelled, returns the link to the source, which still holds the other end.
     pub(crate) fn link(&self) -> &InUse {
         match &self.source {
             Some(source) if self.cancelled.load(Ordering::Relaxed) => source,
@@ -314,8 +314,8 @@ impl Lane {
         }
     }
 
-    /// Returns the link over which the other end is reached now, for wake-ups and attachments. This is the link to the
-    /// source while the other end is in transit, and otherwise [`Lane::link`].
+    /// Returns the link over which the other end is reached now, for wake-ups and attachments. While the other end is
+    /// in transit, this is the link to the source; otherwise the result is that of [`Lane::link`].
     pub(crate) fn current_link(&self) -> &InUse {
         match &self.source {
             Some(source) if self.is_pending() => source,
@@ -427,8 +427,8 @@ impl Lane {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Cancels the transfer of this end, because its message could not be sent. This process keeps the end, and the
-    /// other end sees this process as its peer again.
+    /// Cancels the transfer of this end, because the message that carries the end could not be sent. This process keeps
+    /// the end, and the other end has this process as its peer again.
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
@@ -566,8 +566,8 @@ impl Lane {
     }
 
     /// Returns whether this process holds the other end of this lane, which connects this process to itself. Returns
-    /// `false` while that end is still in transit. Always returns `true` for a lane without an arena, or in an arena
-    /// that this process created.
+    /// `false` while the other end is still in transit. Always returns `true` for the first lane of a link, and for a
+    /// lane in an arena that this process created.
     pub(crate) fn is_other_here(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
@@ -590,8 +590,8 @@ impl Lane {
         [Some(&self.link), self.source.as_ref()].into_iter().flatten()
     }
 
-    /// Returns the next lane, in which this end goes on. Returns `None` before a direction of the end has come to its
-    /// mark.
+    /// Returns the next lane, in which this end goes on. Returns `None` if no direction of the end has come to its mark
+    /// yet and the lane was not set by this process.
     pub(crate) fn found_next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
@@ -643,8 +643,8 @@ impl Lane {
         if is_that { Ok(next) } else { Err(Error::BadPeer("two marks of one end with different lanes")) }
     }
 
-    /// Reports the peer as a bad peer if `error` is [`Error::BadPeer`] and `first` says that it is the first error of
-    /// this end.
+    /// Reports the peer as a bad peer, if `error` is [`Error::BadPeer`] and `first` is `true`: this is the first error
+    /// of this end. Otherwise does nothing.
     pub(crate) fn report_error(&self, first: bool, error: Error) {
         if let Error::BadPeer(reason) = error
             && first
@@ -719,7 +719,7 @@ const LINGERING: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     ByUs,
-    /// The process to which the end was sent declares that the end is done with the lane.
+    /// The process to which the end was sent declares that the end is done with the lane; this process does not.
     ByOthers,
 }
 

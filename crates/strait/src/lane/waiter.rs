@@ -36,8 +36,8 @@ const ON_SOCKET: u32 = 2;
 /// `ON_SET`: the low bits of a sleep word if no thread sleeps on this end, but the end is an armed member of a wait
 /// set. The upper bits hold the member id, by which the other side notifies the member when it publishes.
 const ON_SET: u32 = 3;
-/// The mask of the bits of a sleep word that say how its side sleeps. The bit [`transfer_word::RELAYED`] is not among
-/// them.
+/// The mask of the bits of a sleep word that say how its side sleeps (one of the values `AWAKE` to `ON_SET`). The bit
+/// [`transfer_word::RELAYED`] is not among them.
 const KIND: u32 = 3;
 /// The position of the lowest bit of the member id in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
@@ -191,7 +191,7 @@ pub(crate) struct Waiter<'a> {
     /// The threads that use the sleep word: only those of this process (`Private`), or those of other processes too
     /// (`Shared`).
     pub(crate) scope: Scope,
-    /// Whether the other end is in transit. Then `link` is the link to its source.
+    /// Whether the other end is in transit. If so, `link` is the link to the source of the transfer.
     pub(crate) relayed: bool,
     /// The ring whose control block has the sleep word of this wait. `direction` selects the word: there is one for
     /// receiving and one for sending.
@@ -211,8 +211,8 @@ pub(crate) struct Waiter<'a> {
 
 impl Waiter<'_> {
     /// Waits until `ready` returns `true`: spins and sleeps as the wait strategy says. Calls `ready` at every step, and
-    /// `before_sleep` once before the first sleep. Fails at the deadline, at an interruption, and if the link goes
-    /// down.
+    /// `before_sleep` once before the first sleep. Fails at the deadline (with [`Error::WouldBlock`] if it is
+    /// [`Deadline::NOW`]), at an interruption, and if the link goes down.
     pub(crate) fn until(
         &self,
         deadline: Deadline,

@@ -25,8 +25,8 @@ use crate::ring::Memory;
 use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 
-/// The in-flight record of one end in one lane: the messages with descriptors or sealed memory that the end has sent
-/// and the other end has not received yet.
+/// The in-flight record of one end in one lane: what the end has sent with descriptors or sealed memory, and the other
+/// end has not received yet.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     born: Born,
@@ -34,7 +34,8 @@ pub(crate) struct InFlight {
     /// many messages it has received.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// The state of an end that was closed or sent away while something that it sent is in flight; `None` before that.
+    /// The note that the end of this record was closed or sent away while something that it sent is in flight, with
+    /// what counting then needs. `None` before that.
     lingering: Mutex<Option<Lingering>>,
 }
 
@@ -60,7 +61,7 @@ struct Messages {
     listed: bool,
 }
 
-/// The event after which a message, a block or a larger ring no longer counts as in flight.
+/// The event at which a message, a block or a larger ring stops counting as in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     /// In flight until the consumer says that it has received the message with this sequence number.
@@ -76,8 +77,8 @@ pub(crate) struct Amount {
     /// The number of descriptors in flight that programs sent as handles. They count towards the limits of the end and
     /// of the link.
     pub(crate) handles: usize,
-    /// The number of descriptors in flight that bring memory (blocks, larger rings, payloads). They count towards the
-    /// limit of the link only.
+    /// The number of descriptors in flight that bring memory: blocks, larger rings or payloads. They count towards the
+    /// limit of the link, but not towards that of the end.
     pub(crate) memories: usize,
     /// The number of bytes of sealed memory in flight.
     pub(crate) sealed: usize,
@@ -176,7 +177,8 @@ impl InFlight {
         before - messages.all.descriptors()
     }
 
-    /// Returns whether this in-flight record has descriptors that the consumer has not received.
+    /// Returns whether this in-flight record has descriptors that, as far as was noticed, the consumer has not
+    /// received.
     fn has_descriptors(&self) -> bool {
         unpoisoned(&self.messages).all.descriptors() > 0
     }
@@ -206,9 +208,9 @@ impl Drop for InFlight {
 /// The most descriptors that one message needs: its handles (at most [`MAX_HANDLES`]) and one piece of memory.
 const MESSAGE: usize = MAX_HANDLES + 1;
 
-/// Returns the most descriptors that may be in flight over one link: a quarter of what the kernel lets this user have
-/// in flight (`RLIMIT_NOFILE`), so that other peers can be served. At least [`MESSAGE`], at most
-/// [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
+/// Returns the most descriptors that may be in flight over one link: a quarter of the number that the kernel lets this
+/// user have in flight (`RLIMIT_NOFILE`). The rest is left for other peers. The result is at least [`MESSAGE`] and at
+/// most [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
 fn most_in_flight() -> usize {
     /// One call of `most_in_flight` in this many reads the kernel's limit (`RLIMIT_NOFILE`) again.
     const LASTS: usize = 64;
@@ -239,7 +241,7 @@ pub(super) struct LinkInFlight {
     ends: Mutex<Ends>,
 }
 
-/// The in-flight records of a link's ends that have descriptors in flight, and of some ends that had.
+/// The in-flight records of those ends of a link that have descriptors in flight, and of some ends that had.
 #[derive(Default)]
 struct Ends {
     listed: Vec<Weak<InFlight>>,
@@ -304,7 +306,8 @@ impl Link {
         self.uncount(end.take_off());
     }
 
-    /// Stops counting everything in the in-flight record `end`, because no consumer will report it as received.
+    /// Stops counting everything in the in-flight record `end`, for example because no consumer will report that it
+    /// received it.
     pub(crate) fn forget(&self, end: &InFlight) {
         self.uncount(end.take_while(|_| true));
     }

@@ -21,7 +21,7 @@ use crate::shm::{Mapping, PAYLOAD, Sizes};
 /// that sends more is a bad peer; an honest peer has at most [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
 const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// The most pieces of memory that a peer can leave in the inbox of one link; a peer that sends more is a bad peer.
+/// The most pieces of memory that a peer can leave in the inbox of one link. A peer that sends more is a bad peer.
 const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
 /// The size in bytes of the longest handle table (the description of a message's handles) that this process maps. No
@@ -39,7 +39,8 @@ pub(crate) struct Handles {
     /// The number of handles that the sender has sent for this message so far. Counts also handles that were lost
     /// because this process had no free descriptors.
     pub(crate) sent: usize,
-    /// The number of packets that have brought handles of this message so far.
+    /// The number of packets that have brought handles of this message so far, which is also the `part` of the next
+    /// one.
     parts: u64,
     /// Whether these handles belong to a message that this process is sending to itself and has not committed. The
     /// sending thread removes them again if it cannot commit the message.
@@ -77,7 +78,7 @@ impl Handles {
     }
 }
 
-/// The content of the peer's open packet: the ring that the peer writes in the first lane of the link.
+/// The content of the peer's open packet: the first ring of the link that the peer writes, with its token and size.
 #[derive(Debug)]
 pub(crate) struct OpenPacket {
     pub(crate) token: u128,
@@ -346,7 +347,7 @@ impl Inbox {
         if handles > 0 { self.store_handles(token, message, 0, handles, attachments.collect()) } else { Ok(()) }
     }
 
-    /// Drops all handles and all memory in the inbox. An open packet stays.
+    /// Drops all handles and all memory in the inbox. A received open packet stays.
     pub(crate) fn clear(&mut self) {
         self.handles.clear();
         self.descriptors = 0;

@@ -41,7 +41,7 @@ impl<'a> Attachments<'a> {
     }
 }
 
-/// An attachment received with a packet: a descriptor, or a mapping if this process sent the packet to itself.
+/// An attachment received with a packet: a descriptor, or mapped memory if this process sent the packet to itself.
 #[derive(Debug)]
 pub(crate) enum ReceivedAttachment {
     Descriptor(ReceivedFd),
@@ -87,8 +87,8 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Closes the descriptor of this received attachment, whose memory is mapped. The close cannot block, because the
-    /// mapping holds the memory too.
+    /// Closes the descriptor of this received attachment, whose memory this process has mapped. The close cannot block,
+    /// because the mapping keeps the memory alive.
     pub(crate) fn close_mapped(self) {
         if let Self::Descriptor(fd) = self {
             drop(fd.into_fd());
@@ -122,7 +122,8 @@ pub(crate) trait Io: Send + Sync {
     /// Removes from the socket the packet that [`receive`](Self::receive) returned last, which the caller passes as
     /// `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
-    /// Checks that the socket really has no packet, after [`receive`](Self::receive) returned none.
+    /// Checks that the socket really has no packet, after [`receive`](Self::receive) has returned none. A process with
+    /// a copy of the socket can make it hide packets.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the socket may have packets that it does not show.
@@ -143,8 +144,8 @@ pub(crate) struct Socket {
     /// Whether the packet that [`Io::receive`] returned last has descriptors that this process has not received.
     /// Removing the packet from the socket then closes those descriptors.
     has_more: AtomicBool,
-    /// The ledger (the account of one link) on which the peer is charged for what this process receives over the
-    /// socket.
+    /// The ledger of the link (the part of the peer's account that belongs to this link), on which this process charges
+    /// the peer for what it receives over the socket.
     ledger: Arc<Ledger>,
     born: Born,
 }
@@ -334,7 +335,8 @@ impl Io for Local {
         Ok(())
     }
 
-    /// Returns at once whether the queue of packets that this process sends to itself has one. Does not sleep.
+    /// Returns at once whether there is a packet in the queue of packets that this process sends to itself. Does not
+    /// sleep.
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
         let readable = !crate::sync::unpoisoned(&self.0).is_empty();
         Ok(Readiness { readable, writable: true, hung_up: false })

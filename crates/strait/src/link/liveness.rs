@@ -21,8 +21,8 @@ use crate::wake::interrupt::Interruption;
 /// takes a descriptor.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
 
-/// The longest interruptible sleep if this process has no free descriptor for the wake fd (an eventfd) that would
-/// interrupt it.
+/// The longest sleep that must be interruptible while this process has no free descriptor for a wake fd. After this
+/// time the thread checks itself for an interruption.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// The identity of the peer's process, which sent the first packet of the link. Empty before that packet was seen, or
@@ -35,8 +35,8 @@ pub(crate) enum Watch {
     /// The peer's process is alive. This descriptor (a pidfd) becomes readable at its death.
     Lives(OwnedFd),
     Died,
-    /// Not known whether the peer's process is alive: the kernel cannot be asked now, or did not report which process
-    /// the peer is.
+    /// The kernel cannot say whether the peer's process is alive: it cannot be asked now, or did not report which
+    /// process the peer is.
     Unknown,
 }
 

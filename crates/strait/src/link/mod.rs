@@ -91,7 +91,7 @@ pub(crate) fn handshake(name: u128) -> Packet {
 /// The name that a process sends in its handshake so that the peer cannot recognise the process on other links.
 pub(crate) const ANONYMOUS: u128 = 0;
 
-/// The error for a peer whose packet comes without the memory that the packet announces.
+/// The error for a peer whose packet arrives without the memory or socket that the packet should bring.
 const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
 
 /// The link number of the one link of this process to itself. Links to other processes have higher numbers.
@@ -115,8 +115,8 @@ pub(crate) struct PeerParameters {
 }
 
 impl PeerParameters {
-    /// Decodes the layout and the feature bits from a peer's handshake. Fails with [`Error::BadPeer`] for an impossible
-    /// layout.
+    /// Decodes the layout and the feature bits from a peer's handshake. Fails with [`Error::BadPeer`] if the layout is
+    /// impossible.
     pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
         let layout = Layout::heard(layout).ok_or(Error::BadPeer("an impossible memory layout"))?;
         Ok(Self { layout, features })
@@ -155,7 +155,7 @@ pub(crate) struct Link {
     /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
     /// resource.
     stuck: AtomicBool,
-    /// The error with which the link went down; set before `is_down`.
+    /// The error with which the link went down; empty while the link is up. Set before `is_down`.
     reason: OnceLock<Error>,
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
@@ -192,7 +192,8 @@ struct Later {
 struct IdleTimer {
     /// Whether an end of the link has noticed activity of the peer since the last check that found no activity.
     heard: AtomicBool,
-    /// The time of the last check that found no activity of the peer, in nanoseconds since the link was created.
+    /// The time of the last check that found no activity of the peer, in nanoseconds since the link was created; 0
+    /// before the first such check.
     looked: AtomicU64,
     /// The earliest time at which the peer's present idle period may have begun, in nanoseconds since the link was
     /// created.
@@ -898,7 +899,7 @@ impl Link {
         }
     }
 
-    /// Returns the time since the link was created, in nanoseconds.
+    /// Returns the time in nanoseconds since the link was created.
     fn age(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

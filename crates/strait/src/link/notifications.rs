@@ -43,8 +43,8 @@ use crate::ring::ready_bitmap::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_W
 use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
 
-/// The most members that one call puts into the queues of their wait sets, so that a peer that notifies without end
-/// keeps no thread busy for long.
+/// The most members that one call puts into the queues of their wait sets. The limit keeps a peer that notifies without
+/// end from keeping a thread busy.
 const COLLECT_LIMIT: usize = 1024;
 
 /// The most members of wait sets that one step of a round looks at, if the link has used up its budget of idle
@@ -53,7 +53,7 @@ const FEW_MEMBERS: usize = 256;
 
 /// A member of a wait set, as a link sees it: the object that a notification over the link reaches.
 pub(crate) trait Listener: Send + Sync {
-    /// Puts the member into the queue of its set.
+    /// Puts the member into the queue of its wait set, if the member is armed.
     fn notify(&self);
 
     /// Returns whether this is a member of the wait set `set`.
@@ -64,13 +64,13 @@ pub(crate) trait Listener: Send + Sync {
     fn report_trouble(&self, link: &InUse) -> bool;
 }
 
-/// A wait set that has members registered on a link.
+/// A wait set that has members registered on a link, as the link sees it.
 pub(crate) trait ListenerSet: Send + Sync {
     /// Makes a sleeping thread of this wait set look at its members once more.
     fn wake_one(&self);
 
-    /// Returns whether a thread may be asleep: in a wait on this set, or in an event loop that polls the set's
-    /// descriptor.
+    /// Returns whether a thread may be asleep: in a wait on this wait set, or in an event loop that polls the set's
+    /// descriptor. A driver that is polling does not count.
     fn is_armed(&self) -> bool;
 
     /// Makes the wait set stop watching the socket of the link with this number. The link is down.
@@ -124,11 +124,11 @@ fn announce(ours: &Ours, how: u32) {
 }
 
 impl Link {
-    /// Creates this process's notification area and sends it to the peer. Does nothing after the first successful call,
-    /// and on a local link.
+    /// Creates this process's notification area and sends it to the peer. Does nothing if an earlier call did so, and
+    /// on a local link.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the socket is full; errors of creating shared memory; [`Error::PeerClosed`].
+    /// [`Error::WouldBlock`] if the packet cannot be sent now; errors of creating shared memory; [`Error::PeerClosed`].
     pub(crate) fn open_bitmap(&self) -> Result<(), Error> {
         if self.is_local() {
             return Ok(());
@@ -162,7 +162,7 @@ impl Link {
         Ok(())
     }
 
-    /// Registers a member of a wait set on this link and returns its member id.
+    /// Registers `member`, a member of a wait set, on this link and returns its member id.
     ///
     /// # Errors
     /// [`Error::NoMemory`] if all [`MEMBERS`] ids are in use.
@@ -181,8 +181,8 @@ impl Link {
         Ok(number as u32)
     }
 
-    /// Frees the member id `number` on this link for another member. A notification in flight for that id then causes
-    /// an idle wake-up at most.
+    /// Frees the member id `number` on this link, so that another member can get it. A notification in flight for that
+    /// id then causes an idle wake-up at most.
     pub(crate) fn unregister(&self, number: u32) {
         let mut members = unpoisoned(&self.notifications.members);
         let member = members.slots[number as usize].take();
@@ -304,8 +304,8 @@ impl Link {
         self.collect_notified();
     }
 
-    /// Puts the members that the peer has notified into the queues of their wait sets. Handles at most
-    /// [`COLLECT_LIMIT`]; later calls handle the rest.
+    /// Puts the members that the peer has notified into the queues of their wait sets, at most [`COLLECT_LIMIT`] of
+    /// them. Later calls handle the rest.
     fn collect_notified(&self) {
         let Some(ours) = self.notifications.ours.get() else { return };
         let mut collector = unpoisoned(&ours.collector);
@@ -335,8 +335,8 @@ impl Link {
         }
     }
 
-    /// Returns whether the peer has notified members that are not in the queues of their wait sets yet, or a round is
-    /// in progress.
+    /// Returns whether a call of [`Link::collect`] has something to do: the peer has notified members that are not in
+    /// the queues of their wait sets yet, or a round is in progress.
     pub(crate) fn has_notified(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }

@@ -52,7 +52,8 @@ pub(crate) struct Member {
     /// Whether the member is in the queue of its wait set. Cleared before the wait set looks at the member, so that a
     /// later notification queues the member again.
     queued: AtomicBool,
-    /// Whether the wait set reports events of the member now. A one-shot member is armed until its first event.
+    /// Whether the wait set reports events of the member now. A one-shot member is armed until its first event is
+    /// reported.
     armed: AtomicBool,
     /// Whether the wait set has still to report that the member's link is stuck: the next packet in the link's socket
     /// could not be taken.
@@ -156,8 +157,8 @@ impl Member {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Puts the member into the queue of its wait set, because it may be ready. Does nothing if the member is not armed
-    /// or has left the wait set.
+    /// Puts the member into the queue of its wait set, because the member may be ready. Does nothing if the member is
+    /// not armed, was removed from the set, or is in the queue already.
     pub(crate) fn notify(&self) {
         if self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN {
             self.enqueue();
@@ -172,7 +173,7 @@ impl Member {
         }
     }
 
-    /// Marks the member as being in the queue of its wait set. Returns `false` if it was marked already.
+    /// Marks the member as being in the queue of its wait set. Returns `false` if the member was marked so already.
     pub(super) fn set_queued(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }

@@ -35,7 +35,8 @@ const SOME_LINKS: usize = 8;
 /// many.
 const SOCKETS_EVERY: u64 = 64;
 
-/// The time after which a wait set tries again what failed for lack of room in a socket, descriptors or memory.
+/// The time after which a wait set tries again an action that failed for lack of room in a socket, of descriptors or of
+/// memory.
 const RETRY: Duration = blocked_on::POLL_INTERVAL;
 
 /// The most times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait returns
@@ -50,7 +51,7 @@ const WAKE_FD: u64 = u64::MAX;
 /// retries. Links are reported under their numbers, which are lower.
 const CLOCK: u64 = u64::MAX - 1;
 
-/// A link on which a wait set has members registered, and how the set watches it.
+/// A link on which a wait set has members registered, with the state in which the set watches it.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) link: InUse,
@@ -61,11 +62,11 @@ pub(super) struct Used {
     watched: bool,
     /// Whether the wait set's epoll instance also reports when the link's socket has room to send.
     awaits_room: bool,
-    /// Whether the wait set ignores the link until its timer expires, because the link used up its budget of idle
-    /// wake-ups.
+    /// Whether the wait set ignores the link until the set's timer expires, because the link has used up its budget of
+    /// idle wake-ups.
     throttled: bool,
-    /// Whether the wait set does not watch the link's socket for a moment, because the next packet there cannot be
-    /// taken now.
+    /// Whether the wait set does not watch the link's socket for [`RETRY`], because the next packet in the socket
+    /// cannot be taken now.
     stuck: bool,
 }
 
@@ -75,11 +76,11 @@ pub(super) struct Queue {
     pub(super) queue: VecDeque<Arc<Member>>,
     /// The number of members in `queue` that were removed from the wait set after they were queued.
     gone: usize,
-    /// Whether the wake fd of the wait set is readable: written to, and not reset since.
+    /// Whether the wake fd of the wait set is readable: a thread has written to it, and none has reset it since.
     pub(super) signalled: bool,
     /// The members at which the next wait looks again, because their peers could not be told how to notify them.
     later: Vec<Arc<Member>>,
-    /// Whether a thread sleeps on the words of the wait set ([`words`]), or is about to.
+    /// Whether a thread sleeps on the words (futexes) of the wait set, or is about to: see [`words`].
     on_word: bool,
     /// Two empty vectors for reuse: one for the members at which a thread looks, one for the members that go back into
     /// the queue.
@@ -111,7 +112,7 @@ pub(crate) struct SharedSet {
     /// Whether the last wait returned events. If so, the next call of [`SharedSet::collect_some`] adds to the links'
     /// budgets of idle wake-ups.
     had_events: AtomicBool,
-    /// The time at which the wait set watches the sockets of stuck links again; `None` if no link is stuck.
+    /// The time at which the wait set watches the sockets of stuck links again; `None` if no link of the set is stuck.
     retry: Mutex<Option<Instant>>,
     /// The timer of the wait set, which ends throttling and starts retries. Created when a link is first throttled or
     /// the program first asks for the set's descriptor.

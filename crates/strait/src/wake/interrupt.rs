@@ -43,7 +43,8 @@ pub(crate) trait Sleepers: Send + Sync {
     /// Wakes the followers: the threads that wait while another thread, the leader, receives from the socket.
     fn wake_followers(&self);
 
-    /// Returns a weak reference to this link; `None` for the link of this process to itself, which has no socket.
+    /// Returns a weak reference to this link, on whose socket a thread may sleep. Returns `None` for the link of this
+    /// process to itself, which has no socket.
     fn weak_if_socket(&self) -> Option<Weak<dyn Sleepers>>;
 }
 
@@ -93,7 +94,8 @@ impl Interrupts {
     }
 }
 
-/// The means by which another thread can interrupt a wait on an end; empty for a wait that nothing can interrupt.
+/// The means by which another thread of this process can interrupt a wait on an end; empty for a wait that nothing can
+/// interrupt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a>(Option<&'a Interrupts>);
 
@@ -110,10 +112,10 @@ impl<'a> Interruption<'a> {
         self.0.is_some_and(Interrupts::is_raised)
     }
 
-    /// Checks whether the wait has been interrupted.
+    /// Checks whether the wait has been interrupted. Returns `Ok` if not.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if so.
+    /// [`Error::Interrupted`] if the wait has been interrupted.
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.has_come() { Err(Error::Interrupted) } else { Ok(()) }
     }

@@ -22,8 +22,8 @@ const CONTENDED: u32 = 2;
 /// check for an interruption.
 const WOKEN: u32 = 3;
 
-/// The number of times that a thread checks a held lock before it sleeps. As a rule a lock is held for tens of
-/// nanoseconds.
+/// The number of times that a thread checks a lock that another thread holds, before it sleeps. As a rule a lock is
+/// held for tens of nanoseconds.
 const SPINS: u32 = 100;
 
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Sleeps until the lock is free, and takes it. Returns `None` if the wait was interrupted.
+    /// Sleeps until the lock is free, takes it and returns its guard. Returns `None` if the wait was interrupted.
     ///
     /// # Errors
     /// [`Error::TimedOut`] at the deadline; [`Error::System`].

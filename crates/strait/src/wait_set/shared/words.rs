@@ -41,7 +41,7 @@ pub(super) struct Own {
     heard: Mutex<Option<Instant>>,
 }
 
-/// The outcome of an attempt of a thread to sleep on the words of a wait set.
+/// The outcome of an attempt of a thread to sleep on the words (futexes) of a wait set and of its links.
 pub(super) enum Slept<'a> {
     /// Outcome of an attempt to sleep on words: the thread was woken, or did not have to sleep. Members may be ready.
     Woken,

@@ -121,7 +121,8 @@ impl World {
         sent
     }
 
-    /// Models `Link::wake`: the peer sends a wake packet. Returns `false` if the kernel refuses the packet.
+    /// Models `Link::wake`: the peer sends a wake packet. Returns `false`, and wakes no thread, if the kernel refuses
+    /// the packet.
     fn wake(&self) -> bool {
         let mut packets = self.packets.lock().unwrap();
         if packets.1 > 0 {
