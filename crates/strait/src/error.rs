@@ -22,8 +22,8 @@ pub enum Error {
     /// Another thread has ended the waits of this end by an [`Interrupter`](crate::Interrupter), and the call would
     /// have had to wait. Nothing was sent or received.
     Interrupted,
-    /// The other end was closed, or its process has ended. A receiving call fails with this error only after all
-    /// messages that the other end had sent were received.
+    /// The other end of the channel was closed, or its process has ended. A receiving call fails with this error only
+    /// after all messages that the other end had sent were received.
     PeerClosed,
     /// The message has more bytes than this end may send in one message. Nothing was sent.
     MessageTooLarge {

@@ -300,7 +300,7 @@ impl CallEnd {
 #[derive(Debug)]
 pub struct PendingCall {
     shared: Arc<CallShared>,
-    /// The number of the call; `None` once its answer was taken.
+    /// The number of the call; `None` once the answer of the call was taken.
     id: Option<u64>,
 }
 
@@ -344,8 +344,8 @@ impl PendingCall {
     }
 
     /// Cancels the call: tells the server that the caller no longer waits. If the server has not taken the request yet,
-    /// it never gets the request. Otherwise the server continues, unless it checks [`Request::is_cancelled`]. A late
-    /// reply is dropped.
+    /// it never gets the request. Otherwise the server goes on with the request, unless the server checks
+    /// [`Request::is_cancelled`]. A late reply is dropped.
     pub fn cancel(self) {
         drop(self);
     }
@@ -402,7 +402,7 @@ impl Request {
     }
 }
 
-/// Sends the reply to one request. If it is dropped without a reply, the caller learns that there will be none.
+/// Sends the reply to one request. If a replier is dropped without a reply, the caller gets [`CallError::NotAnswered`].
 #[derive(Debug)]
 pub struct Replier {
     shared: Arc<CallShared>,

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::os::fork::PerProcess;
 
-/// Makes hashers for call numbers. The field is a random secret, from which all of them compute, so that a peer cannot
+/// Makes hashers for call numbers. The field is a random secret, the one secret of this process, so that a peer cannot
 /// choose call numbers whose hashes collide.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberHashing([u64; 2]);

@@ -21,8 +21,8 @@ pub(super) enum Answer {
 /// The state of a call that this end has made and that holds a slot.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// The call has no answer yet. The fields are the thread that sleeps until the answer arrives and the task that
-    /// waits for the answer; each is `None` if there is none.
+    /// `Waiting`: the call has no answer yet. The fields are the object on which a thread sleeps until the answer
+    /// arrives, and the waker of a task that waits for the answer; each is `None` if no thread or no task waits.
     Waiting(Option<Arc<CallWaiter>>, Option<Waker>),
     Answered(Answer),
     /// `Abandoned`: the caller has given up, and the call has no answer yet. The answer will be dropped when it

@@ -77,8 +77,8 @@ pub struct Listening {
     pub since: SystemTime,
     /// The number of the user that owns the socket file of the listener's name.
     pub uid: u32,
-    /// The number of the process that listens, as the kernel says. `None` if no process listens any more, or the
-    /// process is in a process namespace that this process does not see.
+    /// The number (pid) of the process that listens under this name, as the kernel reports it. `None` if no process
+    /// listens any more, or the process is in a process namespace that this process does not see.
     pub pid: Option<u32>,
     /// Whether a process listens under this name now; `false` if no process does, because the process that took the
     /// name has ended.

@@ -102,7 +102,7 @@ pub fn set_limits(limits: Limits) {
     }
 }
 
-/// Returns the limits of this process that apply now.
+/// Returns the limits that apply in this process now, for one peer process and for all processes of one user.
 pub fn limits() -> Limits {
     let [peer, user] = LIMITS.each_ref().map(|places| places.each_ref().map(|place| place.load(Ordering::Relaxed)));
     Limits { peer, user }

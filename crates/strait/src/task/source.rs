@@ -51,7 +51,8 @@ pub(super) struct Source<T: Object> {
 #[derive(Default)]
 struct Tasks {
     to_read: Vec<Waker>,
-    /// The tasks that wait to write, each with what its last attempt was blocked on.
+    /// The tasks that wait to write, each with what its last attempt was blocked on (such as room); `None` if that is
+    /// not known.
     to_write: Vec<(Waker, Option<BlockedOn>)>,
 }
 

@@ -386,9 +386,9 @@ fn a_wake_up_that_was_left_to_somebody_and_forgotten_is_missed() {
     two_threads_call([2, 1], true);
 }
 
-/// Two threads make calls, and the server never answers one of them. The thread of that call gives up at its deadline,
-/// perhaps while it receives for the other thread or lets the other thread run. Shows that the other thread still gets
-/// its replies.
+/// Two threads make calls, and the server never answers one of the calls. The thread of that call gives up at its
+/// deadline, perhaps while it receives for the other thread or lets the other thread run. Shows that the other thread
+/// still gets its replies.
 #[test]
 fn one_that_gives_up_leaves_the_other_its_reply() {
     check_within(PREEMPTIONS, || {
@@ -410,8 +410,8 @@ fn one_that_gives_up_leaves_the_other_its_reply() {
     });
 }
 
-/// Two threads wait for requests, and one may give up just when it is woken for a request. Shows that the other thread
-/// then gets that request.
+/// Two threads wait for requests, and one of them may give up at its deadline just when it is woken for a request.
+/// Shows that the other thread then gets that request.
 #[test]
 fn what_one_that_gives_up_was_woken_for_is_anothers() {
     check_within(PREEMPTIONS, || {
