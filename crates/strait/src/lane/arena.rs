@@ -24,14 +24,14 @@ use crate::ring::{MAX_CELLS, MIN_CELLS};
 use crate::shm::{LaneMemory, Layout, Mapping, Shareable, Sizes};
 use crate::sync::unpoisoned;
 
-/// The size in bytes of the first arena that this process creates for two processes. Each further arena for the two is
-/// four times larger, up to [`LARGEST`].
+/// The size in bytes of the first arena that this process creates for two given processes. Each further arena for these
+/// two processes is four times larger, up to [`LARGEST`].
 const FIRST: usize = 16 << 10;
 
 /// The size in bytes of the largest arena with many lanes that this process creates.
 const LARGEST: usize = 4 << 20;
 
-/// The number of bytes of an arena that are populated (backed with memory by the kernel) at a time.
+/// The number of bytes by which the memory of an arena is populated: the kernel backs this much with memory at a time.
 const PIECE: usize = 64 << 10;
 
 /// The page size in bytes that this crate assumes. A peer may round the size of an arena up to the next multiple of
@@ -77,7 +77,7 @@ pub(crate) struct Arena {
     /// entry is made when this process moves the other end of the channel. The entries are not in shared memory,
     /// because another process could change them there.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
-    /// The free lane slots of a private arena (one that only this process has); empty for other arenas.
+    /// The free lane slots of a private arena (one that only this process has); empty for any other arena.
     freed: Mutex<Freed>,
 }
 
@@ -116,11 +116,11 @@ impl Freed {
 /// the channel; read when the end goes on in the next lane.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
-    /// The name of the next lane. A flag in it says whether the end changes sides there.
+    /// The name of the next lane. A flag in the name says whether the end changes sides there.
     pub(crate) name: Name,
     /// The link to the process that holds the other end in the next lane, or will hold it.
     pub(crate) link: InUse,
-    /// The use count of the lane in which the end is now.
+    /// The use count of the lane in which the end is now: part of that lane's name.
     usage: u32,
     _in_transit: Option<InTransit>,
 }
@@ -461,14 +461,14 @@ impl Drop for Arena {
     }
 }
 
-/// Returns the number of a new arena. No other arena that this process created has this number.
+/// Returns a number for an arena: a new one at each call, counted from 1 in this process.
 fn next_number() -> u64 {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the lowest token for the rings of an arena in packets of this process to itself. This is the number of the
-/// arena, shifted left by [`LANE_BITS`].
+/// Returns the lowest of the tokens that name the rings of an arena in packets of this process to itself. The token is
+/// `number`, a number that this process has drawn for the arena, shifted left by [`LANE_BITS`].
 fn local_token(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
@@ -548,9 +548,10 @@ impl Made {
     }
 }
 
-/// The maker of lanes between two given processes: the arenas that this process created for them.
+/// The maker of lanes between two given processes: the arenas that this process created for the two, and the lanes in
+/// use there.
 pub(crate) struct Maker {
-    /// The link to one of the two processes that use the lanes. The link to the other process holds this maker.
+    /// The link to one of the two processes that use the lanes. The link to the other process holds this value.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
     /// The lanes, in arenas that are not private, that were in use when the maker last checked them. The lane that was
@@ -560,7 +561,8 @@ pub(crate) struct Maker {
     pub(crate) introduction: Option<Introduction>,
 }
 
-/// A lane that was in use when last checked: the index of its arena, its lane slot and its use count.
+/// A lane that was in use when the maker last checked it: the index of its arena in the maker, its lane slot and its
+/// use count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Lent {
     arena: u32,
@@ -639,8 +641,8 @@ impl Maker {
 mod tests {
     use super::*;
 
-    /// Returns an arena with one lane in private memory and three views of that lane: of the first end at its source,
-    /// of the first end at its destination, and of the other end.
+    /// Returns a new arena with one lane in private memory, and three views of that lane: of the first end at its
+    /// source, of the first end at its destination, and of the other end. The first end is in transit.
     fn ends() -> (Made, [Lane; 3]) {
         let mut made = Made::new(1, SMALL, true).unwrap();
         let name = made.take().unwrap();

@@ -84,9 +84,9 @@ impl Name {
     }
 }
 
-/// The memory of a lane: a lane slot of an arena, or the two rings of a link's first lane.
+/// The location of a lane's memory: a lane slot of an arena, or the two rings of a link's first lane.
 enum LaneLocation {
-    /// The lane is in the lane slot `slot` of an arena, which `usage` lanes had before.
+    /// The lane is in the lane slot `slot` of an arena; `usage` lanes had that slot before.
     Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
     /// The lane is the first lane of a link, which is in no arena: each of the two processes created the ring that it
     /// writes.
@@ -120,11 +120,11 @@ pub(crate) struct Lane {
     /// `false`, stays `false`.
     pending: AtomicBool,
     /// Whether the transfer of the other end into this lane was abandoned, because the source died before it handed the
-    /// end over. The channel is then closed.
+    /// other end over. If so, the channel is closed.
     abandoned: AtomicBool,
-    /// Whether the transfer of the other end into this lane was cancelled, so that the source still holds that end.
+    /// Whether the transfer of the other end into this lane was cancelled. If so, the source still holds the other end.
     cancelled: AtomicBool,
-    /// Whether this end is in transit from this process, which is the source of the transfer.
+    /// Whether this process, as the source, has begun a transfer of this end. `false` again once a transfer was cancelled.
     moving: AtomicBool,
     /// Whether this end has received everything that the other end sent in this lane, and nothing more can follow.
     is_read: AtomicBool,

@@ -45,8 +45,8 @@ pub(crate) const READS_LAYOUT: u64 = 1;
 /// message. For a peer without this feature, the attachments of every attempt have the attachment key of the first.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
-/// Feature bit of a process that accepts blocks (shared memory for large messages) that several messages share. For a
-/// peer without this feature, each message has a block of its own.
+/// Feature bit of a process that accepts blocks (shared memory for large messages) that several messages share. A
+/// message to a peer without this feature has a block of its own.
 pub(crate) const SHARES_BLOCKS: u64 = 4;
 
 /// The feature bits that this process sends in its handshake.
@@ -83,7 +83,7 @@ impl Versions {
     }
 }
 
-/// A packet on the socket of a link, decoded: its kind and fields, without its attachments.
+/// A decoded packet on the socket of a link: its kind and fields, without its attachments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     /// The open packet: brings the first ring of a link, which the sender of the packet writes, and so opens the first
@@ -110,9 +110,10 @@ pub(crate) enum Packet {
     /// The packet that refuses the connection, with a reason and the versions that the sender speaks. Its sender sends
     /// no packet after it.
     Refuse { reason: u64, versions: Versions },
-    /// The connect request: asks a listener to accept the sender, with the token of an invitation or 0.
+    /// The connect request: asks a listener to accept the process that sends the packet. `token` is the token of an
+    /// invitation, or 0 if there is none.
     Connect { token: u128 },
-    /// The accept packet: the listener accepts the process that sent a connect request.
+    /// The accept packet: by it the listener accepts the receiver of the packet, which has sent a connect request.
     Accept,
     /// The packet that introduces a third process, to which the receiver may have no link: brings a socket to that
     /// process. Later packets name that process by `number`.
@@ -120,11 +121,11 @@ pub(crate) enum Packet {
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
     /// which process holds the other ends of the lanes. `number` and `token` name the arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
-    /// The packet that revokes the attachments for the ring with this token that are still in the receiver's inbox: no
-    /// record will refer to them.
+    /// The packet that revokes attachments for the ring with this token: those that are still in the receiver's inbox.
+    /// No record will refer to them.
     Retract { token: u128 },
-    /// The packet that brings the handle table of a message, in sealed memory. The table describes the message's
-    /// handles.
+    /// The packet that brings the handle table of a message, in sealed memory. The table describes the handles of the
+    /// message if not all of them are plain descriptors.
     Table { token: u128, message: AttachmentKey },
     /// The packet that brings the sender's notification area, the memory in which the receiver notifies members of the
     /// sender's wait sets.
@@ -291,8 +292,8 @@ impl Refusal {
         Packet::Refuse { reason, versions: VERSIONS }
     }
 
-    /// Decodes the reason from a packet with which the peer refuses this process. `reason` 1 means that the peer speaks
-    /// only `versions`; other values stand for other reasons.
+    /// Decodes the reason from a packet by which the peer refuses this process. `reason` 1 means that the peer speaks
+    /// only `versions`, none of which this process speaks. Unknown values become [`Refusal::Unknown`].
     pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
         match reason {
             1 => Self::version(versions),
@@ -309,8 +310,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Shows that a process that refuses the handles of messages still receives the descriptors that bring memory, and
-    /// no others.
+    /// Shows which packets bring memory: those with a descriptor that is no handle of a message. So a process that
+    /// refuses the handles of messages still receives memory.
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
         let (token, message) = (7, AttachmentKey::from_word(3));

@@ -13,7 +13,7 @@ use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 
-/// The reason why a packet cannot be sent over a link now: no room in the socket, or the kernel.
+/// The reason why a packet cannot be sent over a link now: the socket is full, or the kernel refuses the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketBlockedOn {
     /// The packet cannot be sent because the socket is full. The socket becomes writable once the peer has received
@@ -41,7 +41,8 @@ impl SocketBlockedOn {
         }
     }
 
-    /// Returns the longest sleep of a sender whose packet is blocked for this reason, before its next attempt.
+    /// Returns the longest time that a sender whose packet is blocked for this reason sleeps before its next attempt.
+    /// `backoff` lets that time grow while the socket is full.
     fn slice(self, backoff: &mut PollBackoff) -> Duration {
         match self {
             Self::Room => backoff.next(),
@@ -85,8 +86,8 @@ impl Link {
     /// Sends a packet. While the packet is blocked, waits until the deadline.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; [`Error::Interrupted`]; [`Error::PeerClosed`];
-    /// errors of the kernel.
+    /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline; [`Error::Interrupted`];
+    /// [`Error::PeerClosed`]; errors of the kernel.
     pub(crate) fn send(
         &self,
         packet: &Packet,
@@ -181,7 +182,7 @@ impl Link {
         }
     }
 
-    /// Returns whether a packet can be sent into the socket now, or the peer has hung up.
+    /// Returns whether a packet may be sent into the socket now. Also `true` if the peer has hung up.
     pub(crate) fn is_writable(&self) -> bool {
         self.io.wait(Interest::Any, Deadline::NOW).is_ok_and(|found| found.writable || found.hung_up)
     }

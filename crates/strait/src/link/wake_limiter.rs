@@ -21,11 +21,11 @@ use crate::deadline::Deadline;
 /// link is full.
 const MOST: u32 = 1024;
 
-/// The number of idle wake-ups that each wake-up with something to do adds to the link's budget.
+/// The number that each wake-up with something to do adds to the link's budget of idle wake-ups.
 const EARNED: u32 = 8;
 
-/// The time for which this process ignores the peer of a link that has used up its budget of idle wake-ups. The budget
-/// grows by one in this time.
+/// The time for which this process does not react to the peer of a link that has used up its budget of idle wake-ups.
+/// The budget grows by one in this time.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
 /// The smallest bound on how much one call receives from a link (packets plus their descriptors), even if the link's
@@ -113,7 +113,7 @@ impl Link {
         out
     }
 
-    /// Remembers that a packet was received, as a possible reason of a later wake-up.
+    /// Notes that a packet was received over this link, as a possible reason of a later wake-up.
     #[inline]
     pub(super) fn packet_came(&self) {
         self.wake_limiter.receive();

@@ -31,11 +31,11 @@ const MOST: usize = 1 << 13;
 /// Answers which process holds the other ends of the lanes of an arena that a peer announced. An arena holds many lanes
 /// between the same two processes, of which this process is one.
 enum With {
-    /// The other ends of the arena's lanes are in the process that created and announced the arena.
+    /// The other ends of the arena's lanes are in the process that created and announced the arena: the peer.
     Maker,
     /// The other ends of the arena's lanes are in this process too: this process has both ends of each lane.
     Us,
-    /// The other ends of the arena's lanes are in a third process, the peer of this link.
+    /// The other ends of the arena's lanes are in a third process. The link given here leads to that process.
     Other(Arc<Link>),
 }
 
@@ -135,7 +135,8 @@ pub(super) fn let_go(links: Vec<Arc<Link>>) {
 }
 
 impl Announcements {
-    /// Returns whether the peer has announced nothing: no arenas and no introductions.
+    /// Returns whether there are no announcements: the peer has announced no arenas and made no introductions, or all
+    /// were forgotten.
     pub(in crate::link) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }

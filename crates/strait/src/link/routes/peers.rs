@@ -83,7 +83,7 @@ pub(in crate::link) fn send_all_that_is_unsent() {
     }
 }
 
-/// Returns all links of this process to the process `process` that still exist, the oldest first.
+/// Returns all links of this process to the peer process `process` that still exist, the oldest first.
 pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }

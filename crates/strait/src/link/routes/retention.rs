@@ -100,8 +100,8 @@ impl Drop for InUse {
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
 impl InTransit {
-    /// Returns a new retention mark without links if `in_transit` is `true`, or if this process has any other mark.
-    /// Otherwise returns `None`.
+    /// Returns a new retention mark, without links, if `in_transit` is `true` or this process has any other retention
+    /// mark. Otherwise returns `None`: no mark is needed.
     pub(crate) fn counted(in_transit: bool) -> Option<Self> {
         (in_transit || IN_TRANSIT.load(Ordering::SeqCst) > 0).then(|| {
             IN_TRANSIT.fetch_add(1, Ordering::SeqCst);
@@ -233,8 +233,8 @@ fn collect(late: Option<Orphaned>) {
 }
 
 impl Orphaned {
-    /// Moves these announcements to another link to the same process, if there is one that something in use reaches.
-    /// Otherwise forgets them.
+    /// Moves these announcements to another link to the same process, if there is such a link that something in use
+    /// reaches. Otherwise forgets the announcements.
     pub(in crate::link) fn pass_on(self) {
         if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
             return collect(Some(self));
@@ -254,7 +254,8 @@ pub(in crate::link) fn forget(announcements: Announcements) {
     }
 }
 
-/// Everything that the announcements over one link keep open: the links in them, and what is kept for ends in transit.
+/// Everything that the announcements over one link keep open: the links that they name, and the links and ends that are
+/// kept for ends in transit.
 #[derive(Default)]
 struct LinkReferences {
     /// The links that the announcements name: to introduced processes, and to third processes that share an arena with
@@ -280,7 +281,8 @@ impl LinkReferences {
     }
 }
 
-/// The result of a search for links to retain: the numbers of all links that something in use reaches.
+/// The result of a search for the links to retain: the numbers of all links that are in use, or that announcements over
+/// such links reach.
 struct Reachable {
     numbers: HashSet<u64>,
     /// The references that the search followed, held so that they are dropped with this value, when the thread holds no
