@@ -7,8 +7,8 @@
 //!
 //! | blocked on | the event that ends the wait |
 //! |---|---|
-//! | room in the ring, or credit for a message, a block or a handle | the reader of this channel receives something |
-//! | descriptors in flight over the link | the reader of this channel receives something; [`PollBackoff`] besides |
+//! | room in the ring, or credit for a message, a block or a handle | the other end of this channel receives something |
+//! | descriptors in flight over the link | the other end of this channel receives something; [`PollBackoff`] besides |
 //! | an end in transit, or a peer that has not opened its side | the source hands the end over; the peer's first packet |
 //! | room in a socket | the socket is writable; [`PollBackoff`] besides |
 //! | the lock of this end | the thread that holds the lock releases it |

@@ -71,7 +71,7 @@ pub(crate) enum Until {
     Credit(u64),
 }
 
-/// An amount in flight: numbers of descriptors, and bytes of sealed memory.
+/// How much is in flight: numbers of descriptors, and bytes of sealed memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
     /// The number of descriptors in flight that programs sent as handles. They count towards the limits of the end and
@@ -85,7 +85,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount for a message with `handles` descriptors as handles, and with no memory.
+    /// Returns what a message with `handles` descriptors as handles, and with no memory, adds to what is in flight.
     pub(crate) fn handles(handles: usize) -> Self {
         Self { handles, ..Self::default() }
     }
@@ -121,14 +121,15 @@ impl InFlight {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
-    /// Returns the total amount that the end of this record has in flight, as far as this process has noticed what the
-    /// consumer received.
+    /// Returns how many descriptors and bytes the end of this record has in flight, as far as this process has noticed
+    /// what the consumer received.
     pub(crate) fn all(&self) -> Amount {
         unpoisoned(&self.messages).all
     }
 
-    /// Adds `amount` to this in-flight record, to be counted until the event `until`. Returns whether the caller must
-    /// add the record to the link's list: `amount` has descriptors, and the record is not in the list yet.
+    /// Adds `amount` (descriptors and bytes) to this in-flight record, to be counted until the event `until`. Returns
+    /// whether the caller must add the record to the link's list: `amount` has descriptors, and the record is not in
+    /// the list yet.
     fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
@@ -289,7 +290,8 @@ impl Link {
         self.in_flight.descriptors.load(Ordering::Relaxed) + descriptors <= most
     }
 
-    /// Counts `amount` as in flight over this link, and in the in-flight record `end`, until the event `until`.
+    /// Counts `amount` (descriptors and bytes) as in flight over this link, and in the in-flight record `end`, until
+    /// the event `until`.
     pub(crate) fn count_in_flight(&self, end: &Arc<InFlight>, until: Until, amount: Amount) {
         self.in_flight.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
         if end.note(until, amount) {

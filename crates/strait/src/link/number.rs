@@ -26,20 +26,20 @@ impl AttachmentKey {
     pub(crate) const LOWEST: Self = Self(0);
     pub(crate) const HIGHEST: Self = Self(u64::MAX);
 
-    /// Returns the key of the attachments for the attempt `attempt` to send the message with the sequence number
+    /// Returns the attachment key for the attempt `attempt` to send the message with the sequence number
     /// `sequence`.
     pub(crate) fn new(sequence: u64, attempt: Try) -> Self {
         Self((sequence << TRY_BITS | u64::from(attempt.to_bits())) & !UNNUMBERED)
     }
 
-    /// Returns the key of the attachments for the first attempt to send the message with the sequence number
+    /// Returns the attachment key for the first attempt to send the message with the sequence number
     /// `sequence`.
     pub(crate) fn first(sequence: u64) -> Self {
         Self::new(sequence, Try::FIRST)
     }
 
-    /// Returns the key of an unnumbered attachment, which belongs to no single message. `count` distinguishes such
-    /// attachments.
+    /// Returns the attachment key of an unnumbered attachment, which belongs to no single message. `count`
+    /// distinguishes such attachments.
     pub(crate) fn unnumbered(count: u64) -> Self {
         Self(count | UNNUMBERED)
     }
@@ -63,13 +63,13 @@ impl AttachmentKey {
         self.0 & ((1 << TRY_BITS) - 1)
     }
 
-    /// Returns whether this key is of a repeated attempt: an earlier attempt to send this message, or another message
-    /// with the same sequence number, failed. `false` for unnumbered attachments.
+    /// Returns whether this attachment key is of a repeated attempt: an earlier attempt to send this message, or
+    /// another message with the same sequence number, failed. `false` for unnumbered attachments.
     pub(crate) fn is_again(self) -> bool {
         self.0 & UNNUMBERED == 0 && self.attempt() != 0
     }
 
-    /// Returns the range of the keys for all attempts to send the message to which this key belongs.
+    /// Returns the range of the attachment keys for all attempts to send the message to which this key belongs.
     pub(crate) fn all_tries(self) -> RangeInclusive<Self> {
         let first = self.0 & !((1 << TRY_BITS) - 1);
         Self(first)..=Self(first | ((1 << TRY_BITS) - 1))

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | open | the ring that the sender writes | protocol version · feature bits · cells of that ring |
 //! | ring | larger cells for that ring | generation |
-//! | handles | some of a message's descriptors | [number](super::AttachmentKey) of the message · which part of them, from 0 |
+//! | handles | some of a message's descriptors | [number](super::AttachmentKey) of the message · number of this packet among those of the message, from 0 |
 //! | block | memory of the pool, then the descriptors of its first message | number of the block · number of the message |
 //! | sealed | a message's payload, then its descriptors | number of the message |
 //! | table | the handle table of a message, if it is too long for the ring | number of the message |
@@ -34,7 +34,7 @@ use crate::error::Refusal;
 pub(crate) const PACKET: usize = 48;
 
 /// The versions of the link protocol that this build speaks. Two processes can connect if they have a version in
-/// common. Packets are in the lowest version; what later builds add to that version is announced by feature bits.
+/// common. Packets are in the lowest version; feature bits in the handshake tell what later builds add to that version.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 
 /// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. A process lays

@@ -1,7 +1,7 @@
 //! Interrupting the waits of other threads on an end.
 //!
 //! A waiting thread sees only the ring and the socket, which the peer writes. To interrupt it, another thread of this
-//! process raises a flag. The waiting thread checks the flag each time after it has announced how it sleeps and before
+//! process raises a flag. The waiting thread checks the flag each time after it has recorded how it sleeps and before
 //! it sleeps. The thread that raises the flag wakes it from each of the three kinds of sleep:
 //!
 //! * on the **word**: the word is set to *awake*, so that a sleep that is about to begin does not begin, and a sleeping

@@ -43,8 +43,8 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), blocking: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock. If the thread that holds it has marked it as blocking, takes the lock away from that thread at
-    /// once.
+    /// Takes the lock. Waits for a thread that holds it for one copy; if the holder has marked the lock as blocking,
+    /// takes the lock away from the holder at once.
     ///
     /// # Safety
     /// A holder that has marked the lock as blocking must never use its guard again.

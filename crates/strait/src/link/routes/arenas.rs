@@ -23,9 +23,9 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::{Layout, Shareable};
 use crate::sync::unpoisoned;
 
-/// The most arenas that the peer of one link can make this process remember, and also the most introductions. A peer
-/// that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers need
-/// some.
+/// The most arenas that the peer of one link can make this process remember, and also the most introduced processes. A
+/// peer that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers
+/// need some.
 const MOST: usize = 1 << 13;
 
 /// Answers which process holds the other ends of the lanes of an arena that a peer announced. An arena holds many lanes
@@ -82,8 +82,8 @@ struct Claim {
     layout: Layout,
 }
 
-/// Everything that the peer of one link has announced: arenas, and introductions to other processes. Announcements
-/// about a process that has died stay, because a message sent earlier may still refer to them.
+/// Everything that the peer of one link has announced: arenas, and other processes that it has introduced.
+/// Announcements about a process that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
 pub(in crate::link) struct Announcements {
     arenas: HashMap<u64, Known>,
@@ -135,8 +135,8 @@ pub(super) fn let_go(links: Vec<Arc<Link>>) {
 }
 
 impl Announcements {
-    /// Returns whether there are no announcements: the peer has announced no arenas and made no introductions, or all
-    /// were forgotten.
+    /// Returns whether there are no announcements: the peer has announced no arena and introduced no process, or all of
+    /// that was forgotten.
     pub(in crate::link) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
@@ -213,8 +213,8 @@ const WITH_YOURSELF: u64 = 1;
 const WITH_INTRODUCED: u64 = 2;
 
 impl Link {
-    /// Stores the announcement in `packet`: an introduction to another process, or an arena. Does nothing for any other
-    /// packet. After a temporary error nothing has changed. Fails with [`Error::BadPeer`] if the announcement is
+    /// Stores the announcement in `packet`, which introduces another process or brings an arena. Does nothing for any
+    /// other packet. After a temporary error nothing has changed. Fails with [`Error::BadPeer`] if the announcement is
     /// impossible.
     pub(in crate::link) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
@@ -279,7 +279,7 @@ impl Link {
     }
 
     /// Returns the link to the process that the peer introduced under this number, over this link or over another link
-    /// to the same peer. Returns `None` if the peer made no such introduction.
+    /// to the same peer. Returns `None` if the peer has introduced no process under this number.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
         find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)))

@@ -169,7 +169,7 @@ impl SharedSet {
         if posted {
             self.drain_found(&mut None, Some(Duration::ZERO), true)?;
         }
-        // By now a packet that was announced has been received, if there was one.
+        // By now the packet that the peer noted in the area has been received, if there was one.
         for ((link, _), waker) in bitmaps.iter().flatten().zip(wakers) {
             let for_nothing = match waker {
                 Waker::Nobody => false,
