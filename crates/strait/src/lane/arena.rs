@@ -66,8 +66,8 @@ pub(crate) struct Arena {
     /// bits keep this process from holding two ends on the same side of a lane, which would both write to the same
     /// ring. Empty for an arena that this process created.
     held: Box<[AtomicU32]>,
-    /// For an arena that a peer created: by lane slot and side, the use count of the lane whose end this process was
-    /// the last to hold there, and holds no more. That end cannot arrive again.
+    /// For an arena that a peer created: for each lane slot and side, the use count of the last lane whose end on that
+    /// side this process held and holds no more. That end cannot arrive again.
     gone: Mutex<HashMap<(u32, usize), u32>>,
     /// For an arena that this process created: a bit for each end of each lane. The bit is set once this process will
     /// not ask for the end's next lane any more. From then on `successors` gets no entry for that end, because the link
@@ -81,15 +81,15 @@ pub(crate) struct Arena {
     freed: Mutex<Freed>,
 }
 
-/// The free lane slots of a private arena (an arena that only this process has), and what to do before one is used
-/// again.
+/// The free lane slots of a private arena (an arena that only this process has), with the attachments that may be left
+/// for them and the number of lanes that used each.
 #[derive(Default)]
 struct Freed {
     /// The free lane slots: for each, the name of the last lane that used the slot. The slot that was freed last is
     /// used first, because it is still in the CPU's caches.
     names: Vec<Name>,
-    /// The lane slots whose last lane may have left attachments in this process that no end will receive, because an
-    /// end left the lane before it had read everything. They are discarded when the slot is freed.
+    /// The lane slots whose lane may have left attachments in this process, because an end left the lane before it had
+    /// read everything. No end will receive these attachments; they are discarded when the slot is freed.
     unread: HashSet<u32>,
     /// For each lane slot, the number of lanes that had used the slot when it was last freed; 0 if it was never freed.
     uses: Vec<u32>,

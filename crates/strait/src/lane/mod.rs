@@ -399,8 +399,8 @@ impl Lane {
         if self.current_link().is_down() { self.current_link().reason() } else { Error::PeerClosed }
     }
 
-    /// Marks this end as in transit from now on, with this process as the source of the transfer. The mark stands in
-    /// this value and in the lane's shared memory.
+    /// Records that this end is in transit from now on, with this process as the source of the transfer: in this value,
+    /// and for other processes in the lane's shared memory.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -448,8 +448,8 @@ impl Lane {
         other.disown();
     }
 
-    /// Clears the mark, in the lane's `memory`, that a source is moving an end into this lane. If both ends are done
-    /// with the lane already, frees the lane slot.
+    /// Clears the word in the lane's `memory` that says that a source is moving an end into this lane. If both ends are
+    /// done with the lane already, frees the lane slot.
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
         fault::point("before a lane is free of its source");
         memory.moving().store(0, Ordering::SeqCst);

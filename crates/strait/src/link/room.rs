@@ -110,9 +110,9 @@ impl Link {
         Ok(())
     }
 
-    /// Waits until another attempt to send a packet is worthwhile, which could not be sent for the reason `blocked`, or
-    /// until the deadline. Receives packets meanwhile, because two processes may each wait for the other to receive
-    /// what is in flight between them.
+    /// Waits until another attempt to send a packet is worthwhile, or until the deadline. `blocked` is the reason why
+    /// the last attempt failed. Receives packets meanwhile, because two processes may each wait for the other to
+    /// receive packets.
     pub(crate) fn wait_for(
         &self,
         blocked: SocketBlockedOn,
