@@ -366,8 +366,8 @@ impl WaitSet {
     }
 
     /// Returns whether the wait set has more work although [`wait`](Self::wait) with [`Deadline::NOW`] returned no
-    /// event: that call gave up because peers kept notifying, and left the rest. For event loops that report only once
-    /// that the descriptor is readable (`EPOLLET`). Makes no system call.
+    /// event: that call ran out of time and left some work to the next call. For event loops that report only once that
+    /// the descriptor is readable (`EPOLLET`). Makes no system call.
     pub fn has_more(&self) -> bool {
         unpoisoned(&self.shared.ready).signalled
     }
