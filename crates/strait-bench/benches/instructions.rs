@@ -37,7 +37,7 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 #[bench::value(args = (strait_bench::value(),), config = recorded(3254))]
 #[bench::forward(args = (strait_bench::forward(),), config = recorded(1571))]
 #[bench::end(args = (strait_bench::end(),), config = recorded(10963))]
-#[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2333))]
+#[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2494))]
 fn messages(mut scene: Scene) -> Scene {
     scene.play();
     // Given back, so that taking it down is not counted.
