@@ -172,10 +172,14 @@ pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
     judge::is_shortage(error) && (process.life.is_short_since(over) || has_few_left(error))
 }
 
-/// Whether the library says that this process has few descriptors left, and it has: processes that introduce each other again and
-/// again have very many.
+/// Returns whether the library says that this process holds too much for a peer, and it does: processes that introduce each
+/// other again and again have very many links, each with descriptors and mappings. The limit on mappings is excused without a
+/// count, as long as links have no identity and so are not used again.
 fn has_few_left(error: Error) -> bool {
-    error == Error::LimitReached(Resource::Descriptors) && own::descriptors() as u64 > own::descriptors_in_plenty() / 2
+    match error {
+        Error::LimitReached(Resource::Descriptors) => own::descriptors() as u64 > own::descriptors_in_plenty() / 2,
+        error => error == Error::LimitReached(Resource::Mappings),
+    }
 }
 
 fn look_what_is_left(process: &Process, before: &Possessions, memory: (u64, Vec<u64>)) {

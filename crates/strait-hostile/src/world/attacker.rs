@@ -228,7 +228,9 @@ impl<'a> Attacker<'a> {
         tell(&format!("{enabled:?}"));
         let all: Vec<Kind> = KINDS.into_iter().chain([Kind::StuckUserfault, Kind::FuseFile]).collect();
         let mut kinds = some_of(&all, &mut choices);
-        kinds.retain(|kind| !means.within || !(SLOW.contains(kind) || *kind == Kind::ProcessDead));
+        let slow = !means.within && std::env::var_os("STRAIT_HOSTILE_SLOW").is_some();
+        kinds.retain(|kind| slow || !SLOW.contains(kind));
+        kinds.retain(|kind| !means.within || *kind != Kind::ProcessDead);
         kinds.push(Kind::Memory);
         let mut kept = Kept::default();
         kept.closes = means.within;
