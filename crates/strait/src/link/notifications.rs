@@ -49,7 +49,7 @@ const COLLECT_LIMIT: usize = 1024;
 
 /// The most members of wait sets that one step of a round looks at, if the link has used up its budget of idle
 /// wake-ups. A round is a look, in steps, at all members that are registered on a link.
-const FEW_MEMBERS: usize = 256;
+const FEW_MEMBERS: usize = 64;
 
 /// A member of a wait set, as a link sees it: the object that a notification over the link reaches.
 pub(crate) trait Listener: Send + Sync {

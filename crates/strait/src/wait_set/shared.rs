@@ -39,6 +39,12 @@ const SOCKETS_EVERY: u64 = 64;
 /// memory.
 const RETRY: Duration = blocked_on::POLL_INTERVAL;
 
+/// The longest time for which a wait set ignores a link that has used up its budget of idle wake-ups.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// How many times as long as it looked at throttled links a wait set ignores them: the looks take a twentieth of the time.
+const REST: u32 = 19;
+
 /// The most times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait returns
 /// without an event, and leaves the notified members to the next wait.
 const PASSES: usize = 2;
@@ -117,6 +123,8 @@ pub(crate) struct SharedSet {
     /// The timer of the wait set, which ends throttling and starts retries. Created when a link is first throttled or
     /// the program first asks for the set's descriptor.
     clock: OnceLock<OwnedFd>,
+    /// The time at which the throttling of links last ended.
+    unthrottled: Mutex<Option<Instant>>,
     /// The state for a thread of the wait set that sleeps on words (futexes): see [`words`].
     words: words::Own,
 }
@@ -158,6 +166,7 @@ impl SharedSet {
             had_events: AtomicBool::new(false),
             retry: Mutex::default(),
             clock: OnceLock::new(),
+            unthrottled: Mutex::default(),
             words: words::Own::default(),
         })
     }
@@ -345,19 +354,28 @@ impl SharedSet {
     }
 
     /// Throttles the link with this number: the wait set ignores the link until the set's timer expires, after
-    /// [`PAUSE`] or less. Does nothing if there is no timer.
+    /// [`LONGEST_PAUSE`] or less. Does nothing if there is no timer.
     pub(super) fn throttle(&self, number: u64) {
         let mut links = unpoisoned(&self.links);
         let first = links.values().all(|used| !used.throttled);
         // Links that are throttled before the timer runs out end their throttling at the same time. Without a timer the
         // link is not throttled.
-        if first && !self.set_clock(PAUSE) {
+        if first && !self.set_clock(self.pause()) {
             return;
         }
         if let Some(used) = links.get_mut(&number) {
             used.throttled = true;
             self.unwatch(used);
         }
+    }
+
+    /// Returns how long the wait set ignores a throttled link: at least [`PAUSE`], and [`REST`] times the time that the
+    /// set's threads spent since the last such pause, so that a link that is throttled again and again costs little
+    /// however long each look at it takes. At most [`LONGEST_PAUSE`].
+    fn pause(&self) -> Duration {
+        let spent = unpoisoned(&self.unthrottled).map_or(Duration::ZERO, |since| since.elapsed());
+        // A link that was not throttled for longer than that was not throttled because of one look.
+        if spent < LONGEST_PAUSE { (spent * REST).clamp(PAUSE, LONGEST_PAUSE) } else { PAUSE }
     }
 
     fn unwatch(&self, used: &mut Used) {
@@ -415,6 +433,7 @@ impl SharedSet {
     pub(super) fn unthrottle(&self) {
         let Some(clock) = self.clock.get() else { return };
         epoll::reset(clock);
+        *unpoisoned(&self.unthrottled) = Some(Instant::now());
         let mut failed = false;
         for used in unpoisoned(&self.links).values_mut().filter(|used| used.throttled) {
             used.throttled = !used.stuck && !self.watch(used);
