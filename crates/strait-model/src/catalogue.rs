@@ -4,19 +4,10 @@
 
 use crate::configuration::{Configuration, User};
 use crate::met::Met;
+use crate::search;
 
-/// A configuration and what is expected of it.
-#[derive(Debug)]
-pub struct Case {
-    /// A few words.
-    pub name: &'static str,
-    /// The bounds.
-    pub configuration: Configuration,
-    /// What has to come about in it.
-    pub met: Vec<Met>,
-    /// How many states it has; the table in the documentation is made of these.
-    pub states: usize,
-}
+/// A configuration and its expected result.
+pub type Case = search::Case<Configuration, Met>;
 
 fn case(name: &'static str, states: usize, met: &[Met], configuration: Configuration) -> Case {
     Case { name, configuration, met: met.to_vec(), states }

@@ -201,6 +201,7 @@ pub mod lane;
 pub mod links;
 pub mod met;
 pub mod properties;
+pub mod search;
 mod show;
 pub mod state;
 mod steps;

@@ -1,44 +1,29 @@
 //! Every configuration of the rules for links is explored to its end, and is right. With `--nocapture` the table of the
 //! documentation is printed.
 
-use std::time::Instant;
-
-use strait_model::links::catalogue::{self, Case};
+use strait_model::links::catalogue;
 use strait_model::links::explore::explore;
-
-fn check(cases: Vec<Case>) {
-    let mut other = Vec::new();
-    for case in cases {
-        let begun = Instant::now();
-        let report = explore(case.configuration);
-        println!("//! | {} | {} | ({:.1} s)", case.name, report.states, begun.elapsed().as_secs_f64());
-        report.assert_right(case.name, &case.met);
-        if report.states != case.states {
-            other.push((case.name, case.states, report.states));
-        }
-    }
-    assert!(other.is_empty(), "the table says another number of states; see whether that was meant: {other:#?}");
-}
+use strait_model::search::check;
 
 #[test]
 fn small_bounds() {
-    check(catalogue::small());
+    check(catalogue::small(), explore);
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; the nightly run has it"]
 fn larger_bounds() {
-    check(catalogue::large());
+    check(catalogue::large(), explore);
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; the nightly run has it"]
 fn larger_bounds_for_connects() {
-    check(catalogue::large_connects());
+    check(catalogue::large_connects(), explore);
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; the nightly run has it"]
 fn larger_bounds_for_attacks() {
-    check(catalogue::large_attacks());
+    check(catalogue::large_attacks(), explore);
 }

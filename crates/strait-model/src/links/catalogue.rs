@@ -3,19 +3,10 @@
 use super::configuration::{Attack, Configuration};
 use super::met::Met;
 use super::state::{A, B, H, Packet, V};
+use crate::search;
 
 /// A configuration and its expected result.
-#[derive(Debug)]
-pub struct Case {
-    /// A name of a few words.
-    pub name: &'static str,
-    /// The bounds.
-    pub configuration: Configuration,
-    /// The situations that must come about in it.
-    pub met: Vec<Met>,
-    /// How many states it has; the table in the documentation is made of these.
-    pub states: usize,
-}
+pub type Case = search::Case<Configuration, Met>;
 
 fn case(name: &'static str, states: usize, met: &[Met], configuration: Configuration) -> Case {
     Case { name, configuration, met: met.to_vec(), states }

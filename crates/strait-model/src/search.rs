@@ -1,0 +1,101 @@
+//! The search through every state of a model, and the cases that are searched: shared by the model of the protocol and the
+//! model of the rules for links.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model, Path};
+
+/// A configuration `C` of a model and its expected result; `M` are the situations that can come about in the model.
+#[derive(Debug)]
+pub struct Case<C, M> {
+    /// A name of a few words.
+    pub name: &'static str,
+    /// The bounds.
+    pub configuration: C,
+    /// The situations that must come about in it.
+    pub met: Vec<M>,
+    /// The number of different states; the table in the documentation is made of these.
+    pub states: usize,
+}
+
+/// The result of a search.
+#[derive(Debug)]
+pub struct Report<M> {
+    /// The number of different states.
+    pub states: usize,
+    /// The properties that do not hold, each with a shortest path to a state that shows it, the shortest path first.
+    pub wrong: Vec<(&'static str, String)>,
+    /// The situations that came about.
+    pub met: Vec<M>,
+}
+
+impl<M: Debug + PartialEq> Report<M> {
+    /// Fails, with the path, if a property does not hold or one of these situations never came about.
+    #[track_caller]
+    pub fn assert_right(&self, name: &str, met: &[M]) {
+        assert!(self.states < LIMIT, "{name}: too many states");
+        if let Some((property, path)) = self.wrong.first() {
+            panic!("{name}: not so: {property}\n{path}");
+        }
+        for what in met {
+            assert!(self.met.contains(what), "{name}: {what:?} never came about in {} states", self.states);
+        }
+    }
+}
+
+/// The number of states at which a search stops; every configuration has fewer.
+const LIMIT: usize = 8_000_000;
+
+/// Searches the states of a model `until` the properties named there are violated, or all states. `met` returns the
+/// situations that came about.
+pub(crate) fn search<R, M>(model: R, until: HasDiscoveries, met: impl Fn(&R) -> Vec<M>) -> Report<M>
+where
+    R: Model + Send + Sync + 'static,
+    R::State: Clone + PartialEq + Hash + Debug + Send + Sync + 'static,
+    R::Action: Clone + PartialEq + Debug,
+{
+    let checker = model.checker().target_state_count(LIMIT).finish_when(until).spawn_bfs().join();
+    let mut paths: Vec<_> = checker.discoveries().into_iter().collect();
+    paths.sort_by_key(|(_, path)| path.clone().into_states().len());
+    let wrong = paths.into_iter().map(|(property, path)| (property, show(path))).collect();
+    Report { states: checker.unique_state_count(), wrong, met: met(checker.model()) }
+}
+
+/// Explores each case to its end and checks its result. Prints the rows of the documentation's table.
+///
+/// # Panics
+/// If a property does not hold in a case, a situation did not come about, or the number of states is another one.
+#[track_caller]
+pub fn check<C, M: Debug + PartialEq>(cases: Vec<Case<C, M>>, explore: impl Fn(C) -> Report<M>) {
+    let mut other = Vec::new();
+    for case in cases {
+        let begun = Instant::now();
+        let report = explore(case.configuration);
+        println!("//! | {} | {} | ({:.1} s)", case.name, report.states, begun.elapsed().as_secs_f64());
+        report.assert_right(case.name, &case.met);
+        if report.states != case.states {
+            other.push((case.name, case.states, report.states));
+        }
+    }
+    assert!(other.is_empty(), "the table says another number of states; see whether that was meant: {other:#?}");
+}
+
+/// Returns the actions of a path as text, and behind each action the lines of the state that it changed.
+fn show<S: Debug, A: Debug>(path: Path<S, A>) -> String {
+    let (mut text, mut before) = (String::new(), String::new());
+    for (state, action) in path.into_vec() {
+        let now = format!("{state:?}");
+        let known: Vec<_> = before.lines().collect();
+        for line in now.lines().filter(|line| !known.contains(line)) {
+            text += line;
+            text.push('\n');
+        }
+        before = now;
+        if let Some(action) = action {
+            text += &format!("=> {action:?}\n");
+        }
+    }
+    text
+}
