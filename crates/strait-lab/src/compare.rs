@@ -1,24 +1,25 @@
-//! Two results side by side: what changed beyond noise.
+//! Compares two results: which figures changed beyond noise.
 
 use crate::results::figure::STEADY;
 use crate::results::{Figure, Results, State};
 use crate::stats::{digits, spread, time};
 use crate::table;
 
-/// What came of a figure from one result to the other.
+/// How a figure changed from one result to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The intervals do not meet, and it takes less time.
+    /// The intervals do not overlap, and the later figure takes less time.
     Faster,
-    /// The intervals do not meet, and it takes more time.
+    /// The intervals do not overlap, and the later figure takes more time.
     Slower,
-    /// The intervals meet: no difference can be told.
+    /// The intervals overlap: no difference can be shown.
     Same,
-    /// One of the two has no figure, or was disturbed; or the processors moved from one to the other.
+    /// No comparison is possible: a result lacks the figure or marks it as disturbed, or the distance between the
+    /// processors changed between the results.
     Unknown,
 }
 
-/// Says what changed between the two.
+/// Returns how the figure changed from `before` to `after`.
 pub fn change(before: &Figure, after: &Figure) -> Change {
     let sound = |figure: &Figure| figure.state == State::Measured;
     let (Some(then), Some(now)) = (before.summary, after.summary) else {
@@ -35,7 +36,8 @@ pub fn change(before: &Figure, after: &Figure) -> Change {
     }
 }
 
-/// Whether the processors were so much nearer to each other one time than the other that figures between them mean nothing.
+/// Whether the probes differ by more than [`STEADY`]: the processors were so much closer in one result that a
+/// comparison of spinning figures means nothing.
 fn moved(then: Option<f64>, now: Option<f64>) -> bool {
     match (then, now) {
         (Some(then), Some(now)) => spread(&[then, now]) > STEADY,
@@ -43,7 +45,8 @@ fn moved(then: Option<f64>, now: Option<f64>) -> bool {
     }
 }
 
-/// The comparison for the terminal: what changed, then what cannot be told, and how much did not change.
+/// Formats the comparison for the terminal: the figures that changed, then those that cannot be judged, and how many
+/// did not change.
 pub fn print(before: &Results, after: &Results) -> String {
     let mut out = String::new();
     if before.machine.words() != after.machine.words() {

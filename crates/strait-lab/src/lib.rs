@@ -1,19 +1,21 @@
-//! Measures every way to get a message from one process to another on Linux, Strait's among them.
+//! The benchmark laboratory: measures the ways to send a message from one process to another on Linux, Strait's and
+//! others.
 //!
-//! Every figure comes from fresh processes that were started for it and for nothing else. What they do is a [`Work`]:
-//! a [`Mechanism`] (by what means), a [`Shape`] (in which manner: ping-pong, stream, ...), a size, a way of [waiting](Wait)
-//! and a [`Placement`] on the processors. Waiting and placement are axes: figures of different ones are figures of
-//! different products, and never stand in one column.
+//! Every figure comes from fresh processes that are started for this figure alone. A [`Work`] describes a
+//! measurement: a [`Mechanism`] (pipe, socket, Strait, ...), a [`Shape`] (ping-pong, stream, ...), a size, a way of
+//! [waiting](Wait) and a [`Placement`] on the processors. Waiting and placement are axes: figures that differ in them
+//! are figures of different products, and never stand in one column.
 //!
-//! * [`mechanism`] has a small module for each mechanism, behind one trait; adding one is a page.
-//! * [`shape`] has the measuring loops, written once for all mechanisms, and checks every message.
-//! * [`pair`] starts the processes, binds them to processors, and reads what they used up.
-//! * [`suite`] names what belongs together, [`runner`] takes it in random order and in repetitions, [`results`] is what
-//!   is kept of it, [`compare`] tells two of those apart.
-//! * [`bars`] judges Strait: what it must reach, each figure beside a floor from the same seconds.
+//! * [`mechanism`] has a small module for each mechanism, behind one trait. A new mechanism takes about a page of
+//!   code.
+//! * [`shape`] has the measuring loops, written once for all mechanisms. They check every message.
+//! * [`pair`] starts the processes, binds them to processors, and reads what they used.
+//! * [`suite`] lists the works of each named suite, [`runner`] measures them in random order and in repetitions,
+//!   [`results`] stores the figures, and [`compare`] compares two stored results.
+//! * [`bars`] judges Strait: each of its targets, with a floor that was measured in the same seconds.
 //!
-//! The processes are this same program, executed again with a hidden subcommand: whoever embeds the laboratory calls
-//! [`pair::main`] for `peer`, and [`bars::ends::main`] for `ends`.
+//! The measuring processes are this same program, executed again with a hidden subcommand. A program that embeds the
+//! laboratory calls [`pair::main`] for the subcommand `peer`, and [`bars::ends::main`] for `ends`.
 
 pub mod bars;
 pub mod compare;
@@ -39,7 +41,7 @@ pub use samples::{Percentiles, QUANTILES};
 pub use shape::Shape;
 pub use work::{Calls, Counted, Extent, Report, Spent, Wait, Work};
 
-/// The unit tests count allocations as the program does that embeds this.
+/// The unit tests count allocations, as the program that embeds this crate does.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: pair::allocations::Counting = pair::allocations::Counting;

@@ -1,35 +1,36 @@
-//! Where the figures were taken, and who else was at work there.
+//! The machine on which figures were measured, and how much other processes used it meanwhile.
 
 use std::fs;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The machine as it was when a suite began.
+/// The machine when a suite began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// The model of the processor.
     pub processor: String,
-    /// How many of them this process may use.
+    /// The number of processors that this process may use.
     pub processors: usize,
-    /// Whether it is a virtual machine.
+    /// Whether the machine is virtual.
     pub virtual_machine: bool,
     /// The release of the kernel.
     pub kernel: String,
-    /// The governor of the processors' frequency, where there is one.
+    /// The frequency governor of the first processor, if there is one.
     pub governor: Option<String>,
-    /// What the kernel does against the processors' flaws, by flaw; those that do not concern this processor are left out.
+    /// The kernel's mitigations of processor vulnerabilities, by name. Vulnerabilities that do not affect this
+    /// processor are left out.
     pub mitigations: Vec<[String; 2]>,
-    /// Bytes of memory.
+    /// The memory in bytes.
     pub memory: u64,
-    /// The load average of the last minute, when the suite began.
+    /// The load average over one minute when the suite began.
     pub load: Option<f64>,
-    /// The share of all processors' time that others used during the suite, from 0 to 1.
+    /// The share of all processors' time that other processes used during the suite, from 0 to 1.
     pub foreign: Option<f64>,
 }
 
 impl Machine {
-    /// This machine, now.
+    /// Describes this machine as it is now.
     pub fn here() -> Self {
         let read = |file: &str| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
         let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
@@ -49,12 +50,12 @@ impl Machine {
         }
     }
 
-    /// How many processors this process may use.
+    /// Returns the number of processors that this process may use.
     pub fn processors() -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
-    /// The processor, how many of them, whether the machine is virtual, and the kernel.
+    /// Describes the machine in a line: number and model of processors, whether it is virtual, and the kernel.
     pub fn words(&self) -> String {
         let virtual_machine = if self.virtual_machine { ", virtual" } else { "" };
         format!("{} × {}{virtual_machine}, Linux {}", self.processors, self.processor, self.kernel)
@@ -73,33 +74,34 @@ fn mitigations() -> Vec<[String; 2]> {
     all
 }
 
-/// The machine in a line: see [`Machine::words`].
+/// Describes this machine in a line: see [`Machine::words`].
 pub fn describe() -> String {
     Machine::here().words()
 }
 
-/// Watches what the processors do that is not ours: a disturbed run should say so.
+/// Measures how much other processes use the processors, so that a disturbed run can be marked.
 #[derive(Debug)]
 pub struct Watch(Option<Ticks>);
 
 /// Processor time in ticks since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
-    /// All processors, busy or not.
+    /// The time of all processors, busy or idle.
     all: u64,
-    /// Doing nothing.
+    /// The time in which processors were idle.
     idle: u64,
-    /// This process and its children that have ended.
+    /// The time that this process used, with its children that have ended.
     ours: u64,
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Starts the measurement.
     pub fn start() -> Self {
         Self(Ticks::now())
     }
 
-    /// The share of all processors' time that others have used since, from 0 to 1, a host's other guests included.
+    /// Returns the share of all processors' time that other processes have used since [`start`](Self::start), from 0
+    /// to 1. Other guests of a virtual machine's host count as well. `None` if the kernel's counters cannot be read.
     pub fn foreign(&self) -> Option<f64> {
         let (then, now) = (self.0?, Ticks::now()?);
         let all = now.all.checked_sub(then.all).filter(|&all| all > 0)?;
@@ -107,7 +109,7 @@ impl Watch {
         Some(busy.saturating_sub(now.ours.saturating_sub(then.ours)) as f64 / all as f64)
     }
 
-    /// The same in a sentence.
+    /// Returns the share of [`foreign`](Self::foreign) as a sentence.
     pub fn sentence(&self) -> String {
         match self.foreign() {
             Some(share) => format!("others used {:.0} % of the processors meanwhile", 100.0 * share),
@@ -124,11 +126,13 @@ impl Ticks {
     }
 
     fn parse(all: &str, ours: &str) -> Option<Self> {
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is contained in the first two.
+        // user, nice, system, idle, iowait, irq, softirq, steal. The fields after these are contained in the first
+        // two.
         let line = all.lines().next()?.strip_prefix("cpu ")?;
         let fields: Option<Vec<u64>> = line.split_whitespace().take(8).map(|field| field.parse().ok()).collect();
         let fields = fields?;
-        // The name, in brackets, may contain anything; utime, stime, cutime and cstime are 11 fields behind it.
+        // The process name, in parentheses, may contain any character; utime, stime, cutime and cstime begin 11
+        // fields after it.
         let (_, rest) = ours.rsplit_once(')')?;
         let ours = rest.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok());
         Some(Self { all: fields.iter().sum(), idle: fields.get(3)? + fields.get(4)?, ours: ours.sum::<Option<u64>>()? })

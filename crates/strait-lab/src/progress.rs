@@ -1,14 +1,14 @@
-//! Progress on standard error: a bar at a terminal, a plain line now and then elsewhere.
+//! Progress on standard error: a bar on a terminal, and otherwise a line for each tenth of the suite.
 //!
-//! It moves only between measurements. A bar that redraws itself from a thread of its own would take a processor
-//! from what is being measured.
+//! The output changes between measurements only. A bar that a thread of its own redraws would take a processor from
+//! the measurement.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How far a suite has come.
+/// The progress of a suite, and its output.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -19,7 +19,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing of `steps` is done.
+    /// Starts with none of `steps` steps done.
     pub fn new(steps: usize) -> Self {
         let bar = stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}, {eta} left  {wide_msg}")
@@ -29,7 +29,7 @@ impl Progress {
         Self { bar, steps: steps as u64, done: 0, said: 0, since: Instant::now() }
     }
 
-    /// The next step begins.
+    /// Shows that the next step, described by `what`, begins.
     pub fn step(&mut self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_position(self.done);
@@ -46,7 +46,7 @@ impl Progress {
         self.done += 1;
     }
 
-    /// Everything is done.
+    /// Removes the bar: all steps are done, or the suite ends early.
     pub fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();

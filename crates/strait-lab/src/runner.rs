@@ -1,9 +1,11 @@
-//! Takes a suite: every work in fresh processes, in repetitions, in random order.
+//! Measures a suite: every work in fresh processes, in repetitions, in random order.
 //!
-//! Works that are compared with one another (all but the mechanism is the same) are taken one directly after the other,
-//! in random order, and so are these groups: a bad quarter of a minute spoils one repetition of some figures, and not
-//! all repetitions of one. A run in which the processors moved apart or together, as they do on a virtual machine, is
-//! taken again a few times, and marked if that does not help.
+//! Works that are compared with one another (they differ in the mechanism only) run directly one after the other, in
+//! random order. The groups of such works are in random order, too. A disturbance of a quarter of a minute then
+//! spoils one repetition of some figures, not all repetitions of one figure.
+//!
+//! On a virtual machine the processors can move closer together or farther apart during a run. Such a run is repeated
+//! a few times, and marked if that does not help.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,33 +21,33 @@ use crate::stats::spread;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Calls, Report, Work};
 
-/// How often a run is taken again because the probe moved.
+/// How often a run is measured at most while the probe changes within it by more than [`STEADY`].
 const RETRIES: usize = 3;
 
-/// What is to be done.
+/// The works to measure, and how to measure them.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The name of the suite.
+    /// The name of the suite, for the results.
     pub suite: String,
-    /// What belongs to it.
+    /// The works of the suite.
     pub works: Vec<Work>,
-    /// Fresh pairs of processes for each figure.
+    /// How often each work is measured, each time in fresh processes.
     pub repetitions: usize,
-    /// No repetition is begun that would end later than after so many seconds, and no run later than that.
+    /// Time budget in seconds: no repetition begins that would probably end later, and no run begins later.
     pub budget: f64,
-    /// The order is drawn from this.
+    /// Random seed for the order of the runs.
     pub seed: u64,
-    /// Whether system calls are counted too, in runs of their own.
+    /// Whether system calls are counted too, in separate runs.
     pub calls: bool,
 }
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Two interrupts that are less apart than this are one: `timeout` asks a program to end, and then its whole group.
+/// Two interrupts less than this apart count as one: `timeout` signals a program, and then its whole process group.
 const ONE: Duration = Duration::from_secs(1);
 
-/// From now on an interrupt, or being asked to end, ends the suite after the run that is in progress, and what is done is kept;
-/// a second one ends the program.
+/// Installs a handler for interrupts (`SIGINT`, and `SIGTERM` as `timeout` sends it). The first interrupt ends the
+/// suite after the current run and keeps the completed runs; the second one ends the program.
 ///
 /// # Errors
 /// If the handler cannot be installed.
@@ -63,7 +65,7 @@ pub fn stop_on_interrupt() -> Result<()> {
     .doing("installing the handler of interrupts")
 }
 
-/// A seed that nobody chose.
+/// Returns a random seed.
 pub fn any_seed() -> u64 {
     fastrand::u64(..)
 }
@@ -72,7 +74,7 @@ fn stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// What has been found of one work so far.
+/// The findings for one work so far.
 #[derive(Debug, Default)]
 struct Found {
     reports: Vec<Report>,
@@ -80,7 +82,7 @@ struct Found {
     calls: Option<Calls>,
 }
 
-/// Takes the suite. Blocks until it is done, stopped or out of time.
+/// Measures the suite of `plan`. Blocks until the suite is complete, interrupted or over its time budget.
 pub fn run(plan: &Plan) -> Results {
     let begin = Instant::now();
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -111,7 +113,7 @@ pub fn run(plan: &Plan) -> Results {
                 if over() {
                     break 'repetitions;
                 }
-                // What broke is not tried again: each time may cost the whole patience for a side that hangs.
+                // A work that broke is not tried again: each try may cost the whole timeout for a process that hangs.
                 if found[index].trouble.is_none() {
                     match measure(work) {
                         Ok(report) => found[index].reports.push(report),
@@ -152,8 +154,8 @@ pub fn run(plan: &Plan) -> Results {
     }
 }
 
-/// Counts the system calls of every work that has been measured. Says whether it came to its end; that they cannot be
-/// counted here goes to `missing`.
+/// Counts the system calls of every measured work. Returns whether it reached the end; if system calls cannot be
+/// counted for a work, the reason is added to `missing`.
 fn count_calls(
     plan: &Plan,
     groups: &[Vec<usize>],
@@ -180,7 +182,8 @@ fn count_calls(
     true
 }
 
-/// The indices of works that are compared with one another, without those that the machine lacks.
+/// Groups the indices of works that are compared with one another, without the works that this machine cannot measure
+/// (`lacking`).
 fn groups(works: &[Work], lacking: &[Option<String>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for index in (0..works.len()).filter(|&index| lacking[index].is_none()) {
@@ -192,7 +195,7 @@ fn groups(works: &[Work], lacking: &[Option<String>]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// One run, taken again if the probe moved within it.
+/// Measures `work` once, and again up to [`RETRIES`] times in all while the probe changed within the run.
 fn measure(work: &Work) -> Result<Report> {
     let mut last = once(work)?;
     for _ in 1..RETRIES {

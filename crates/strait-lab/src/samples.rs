@@ -1,31 +1,33 @@
-//! Distributions of times, kept without allocating while they are taken.
+//! Distributions of times, recorded without allocating memory.
 
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Picoseconds in a nanosecond: a fast ring gives a message every six nanoseconds, so whole ones are too coarse.
+/// Picoseconds in a nanosecond. A fast ring delivers a message every six nanoseconds, so whole nanoseconds are too
+/// coarse.
 const PER_NANOSECOND: f64 = 1000.0;
 
-/// At these fractions a distribution is kept for drawing: evenly in the middle, and ever closer to its ends.
+/// The fractions at which a distribution is stored for drawing: evenly spaced in the middle, and ever closer near
+/// both ends.
 pub const QUANTILES: [f64; 40] = [
     0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8,
     0.85, 0.875, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.993, 0.995, 0.998, 0.999, 0.9995, 0.9998,
     0.9999, 0.99999, 1.0,
 ];
 
-/// Times as they come in.
+/// A histogram of times, with picosecond resolution.
 #[derive(Debug)]
 pub(crate) struct Samples(Histogram<u64>);
 
 impl Samples {
-    /// Nothing yet.
+    /// Returns an empty histogram.
     pub(crate) fn new() -> Self {
         let minute = 60_000_000_000_000;
         Self(Histogram::new_with_bounds(1, minute, 3).expect("these bounds are valid"))
     }
 
-    /// `count` things took `elapsed` nanoseconds together.
+    /// Records that `count` messages took `elapsed` nanoseconds together: one sample with their mean.
     #[inline]
     pub(crate) fn record(&mut self, elapsed: u64, count: u64) {
         self.0.saturating_record(elapsed.saturating_mul(1000) / count);
@@ -36,7 +38,8 @@ impl Samples {
         self.0.is_empty()
     }
 
-    /// The distribution for drawing: the times at [`QUANTILES`].
+    /// Returns the distribution for drawing: the times at [`QUANTILES`] in nanoseconds. Empty if nothing was
+    /// recorded.
     pub(crate) fn curve(&self) -> Vec<f64> {
         if self.0.is_empty() {
             return Vec::new();
@@ -44,7 +47,7 @@ impl Samples {
         QUANTILES.iter().map(|&quantile| self.0.value_at_quantile(quantile) as f64 / PER_NANOSECOND).collect()
     }
 
-    /// The distribution.
+    /// Returns the percentiles of the distribution, in nanoseconds. All are 0 if nothing was recorded.
     pub(crate) fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / PER_NANOSECOND;
         if self.0.is_empty() {
@@ -63,24 +66,24 @@ impl Samples {
     }
 }
 
-/// A distribution, in nanoseconds.
+/// The percentiles of a distribution, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Percentiles {
-    /// The shortest.
+    /// The shortest time.
     pub min: f64,
-    /// The median.
+    /// The median time.
     pub p50: f64,
-    /// 90 of a hundred were no longer.
+    /// The 90th percentile: 90 % of the times were no longer.
     pub p90: f64,
-    /// 98 of a hundred were no longer.
+    /// The 98th percentile: 98 % of the times were no longer.
     pub p98: f64,
-    /// 99 of a hundred were no longer.
+    /// The 99th percentile: 99 % of the times were no longer.
     pub p99: f64,
-    /// 999 of a thousand were no longer.
+    /// The 99.9th percentile: 99.9 % of the times were no longer.
     pub p999: f64,
-    /// 9,999 of ten thousand were no longer.
+    /// The 99.99th percentile: 99.99 % of the times were no longer.
     pub p9999: f64,
-    /// The longest.
+    /// The longest time.
     pub max: f64,
 }
 

@@ -1,6 +1,7 @@
-//! The little arithmetic that the tables need.
+//! The arithmetic and the number formats of the tables.
 
-/// The middle value, or the mean of the two in the middle. `None` of nothing.
+/// Returns the median of `values`: the middle value, or the mean of the two middle values. `None` if `values` is
+/// empty.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -14,19 +15,19 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The least and the greatest value. `None` of nothing.
+/// Returns the least and the greatest of `values`. `None` if `values` is empty.
 pub fn range(values: &[f64]) -> Option<[f64; 2]> {
     let least = values.iter().copied().reduce(f64::min)?;
     let greatest = values.iter().copied().reduce(f64::max)?;
     Some([least, greatest])
 }
 
-/// By how much the greatest exceeds the least, as a factor; 1 of nothing.
+/// Returns the greatest of `values` divided by the least; 1 if `values` is empty.
 pub fn spread(values: &[f64]) -> f64 {
     range(values).map_or(1.0, |[least, greatest]| greatest / least)
 }
 
-/// A time for people.
+/// Formats a time in nanoseconds with a suitable unit, in three digits.
 pub fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         n if n < 999.5 => format!("{} ns", digits(n)),
@@ -36,7 +37,7 @@ pub fn time(nanoseconds: f64) -> String {
     }
 }
 
-/// A number of things a second, for people.
+/// Formats a number per second with a suitable unit, in three digits.
 pub fn rate(per_second: f64) -> String {
     match per_second {
         n if n < 999.5 => format!("{}/s", digits(n)),
@@ -45,7 +46,7 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// Three digits that mean something.
+/// Formats `n` with three significant digits.
 pub fn digits(n: f64) -> String {
     match n.abs() {
         a if a < 9.995 => format!("{n:.2}"),
@@ -54,7 +55,7 @@ pub fn digits(n: f64) -> String {
     }
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes, in MiB if it is a multiple of 1 MiB.
 pub fn bytes(n: usize) -> String {
     const MIB: usize = 1 << 20;
     if n >= MIB && n.is_multiple_of(MIB) { format!("{} MiB", n / MIB) } else { format!("{n} B") }

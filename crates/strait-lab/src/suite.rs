@@ -1,4 +1,4 @@
-//! What belongs together: the named suites, and works put together by hand.
+//! Suites: named lists of works, and tables that the user composes from [`Axes`].
 
 mod documents;
 mod full;
@@ -36,7 +36,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// The name on the command line and in results.
+    /// Returns the suite's name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Quick => "quick",
@@ -50,7 +50,7 @@ impl Suite {
         }
     }
 
-    /// How often each figure is taken, unless told otherwise.
+    /// Returns how often each figure is measured by default.
     pub fn repetitions(self) -> usize {
         match self {
             Self::Full => 3,
@@ -58,7 +58,7 @@ impl Suite {
         }
     }
 
-    /// What belongs to it on these processors.
+    /// Returns the works of this suite for the processors `cpus`.
     pub fn works(self, cpus: Cpus) -> Vec<Work> {
         match self {
             Self::Quick => quick(cpus),
@@ -72,7 +72,8 @@ impl Suite {
         }
     }
 
-    /// The same with as many messages as in the document that it takes again, if that is more than there is time for otherwise.
+    /// Returns the works with as many messages as in the benchmark that the suite repeats. `None` if
+    /// [`works`](Self::works) sends as many already, or the suite repeats no such benchmark.
     pub fn whole_works(self, cpus: Cpus) -> Option<Vec<Work>> {
         match self {
             Self::Mojo => Some(documents::whole_mojo(cpus)),
@@ -80,7 +81,7 @@ impl Suite {
         }
     }
 
-    /// Whether it counts system calls too, in runs of their own.
+    /// Whether the suite counts system calls by default, in separate runs.
     pub fn counts_calls(self) -> bool {
         matches!(self, Self::Full | Self::ChromeMix)
     }
@@ -89,22 +90,23 @@ impl Suite {
 /// The axes of a table: every combination that makes sense is measured.
 #[derive(Clone, Debug)]
 pub struct Axes {
-    /// By what means.
+    /// The mechanisms to measure.
     pub mechanisms: Vec<Mechanism>,
-    /// In which manner; ping-pongs with a reply of 0 answer with the whole message.
+    /// The shapes of work. A ping-pong with a reply of 0 bytes stands for one that replies with the whole message.
     pub shapes: Vec<Shape>,
-    /// Bytes in a message.
+    /// The message sizes in bytes.
     pub sizes: Vec<usize>,
-    /// How each side waits.
+    /// The ways in which each side waits.
     pub waiting: Vec<Wait>,
-    /// Where each side runs.
+    /// The placements of the sides on processors.
     pub placements: Vec<Placement>,
-    /// For how long.
+    /// How long each run is.
     pub extent: Extent,
 }
 
 impl Axes {
-    /// Everything that these axes span and that can be measured at all.
+    /// Returns a work for every combination of the axes, without the combinations that make no sense or that the
+    /// mechanism cannot do.
     pub fn works(&self) -> Vec<Work> {
         let mut works = Vec::new();
         for &size in &self.sizes {
@@ -128,14 +130,15 @@ impl Axes {
     }
 }
 
-/// About how long these works take in so many repetitions, on a machine like that on which this was found out.
+/// Estimates how long `works` take in so many repetitions, on a machine like the one on which the estimate was made.
+/// `calls` adds the separate runs that count system calls.
 pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
     let run = |work: &Work| {
         let measured = match work.extent {
             Extent::Time { warm, steady } => Duration::from_millis(warm + steady),
             Extent::Count { warm, steady } => work.about() * (warm + steady) as u32,
         };
-        // Two processes are started and probed.
+        // Starting and probing the two processes takes about 25 ms.
         measured + Duration::from_millis(25)
     };
     let once: Duration = works.iter().map(run).sum();
@@ -143,7 +146,7 @@ pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
     once * repetitions as u32 + traced
 }
 
-/// A placement, whatever the processors.
+/// A placement without processor numbers, as the command line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
     /// Not pinned: the scheduler places the processes
@@ -155,7 +158,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// On these processors; `None` if there is one only, and two are needed.
+    /// Returns this placement on the processors `cpus`; `None` if the placement needs two processors and `cpus` has
+    /// one.
     pub fn on(self, cpus: Cpus) -> Option<Placement> {
         match self {
             Self::Free => Some(Placement::Free),
@@ -165,7 +169,7 @@ impl Place {
     }
 }
 
-/// All placements, unpinned first.
+/// Returns all placements that `cpus` allows, unpinned first.
 pub(crate) fn placements(cpus: Cpus) -> Vec<Placement> {
     Place::value_variants().iter().filter_map(|place| place.on(cpus)).collect()
 }
@@ -194,7 +198,7 @@ fn quick(cpus: Cpus) -> Vec<Work> {
     works
 }
 
-/// What the system has, and Strait.
+/// Strait, and every primitive for messages that the system has.
 const PRIMITIVES: &[Mechanism] = &[
     Mechanism::STRAIT,
     Mechanism::PIPE,
@@ -236,7 +240,7 @@ fn posix(cpus: Cpus) -> Vec<Work> {
         extent: Extent::Time { warm: 20, steady: 80 },
     };
     let mut works = axes.works();
-    // A signal carries eight bytes, so it stands apart, with something to compare it with.
+    // A signal carries eight bytes, so signals have figures of their own, with two other mechanisms at that size.
     axes.sizes = vec![8];
     axes.mechanisms = vec![Mechanism::STRAIT, Mechanism::PIPE, Mechanism::SIGNAL, Mechanism::SIGNALFD];
     works.extend(axes.works());

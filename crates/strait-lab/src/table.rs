@@ -1,4 +1,4 @@
-//! The look of every table: a line under the header, figures to the right, and nothing else.
+//! The layout of every table: a line under the header, numbers aligned to the right, and no other lines.
 
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle};
 
@@ -7,7 +7,7 @@ const LOOK: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .content_lines(ContentLineStyle::none().junction(' '));
 
-/// An empty table with these column heads, of which those in `figures` are to the right.
+/// Returns an empty table with these column heads. The columns whose index is in `figures` are aligned to the right.
 pub fn new<const N: usize>(heads: [&str; N], figures: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
     table.load_style(LOOK).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);

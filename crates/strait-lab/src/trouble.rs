@@ -1,16 +1,16 @@
-//! The one error of the program: a sentence.
+//! The one error type of the program: a sentence.
 //!
-//! Hardly anything here is ever handled by kind. A run that broke is reported in its row, and everything else ends the
-//! program, so what an error needs is to read well. The one kind that there is: a *limit*, which a mechanism is known
-//! to have, and which this machine has just shown. It is a finding about the mechanism and no failure.
+//! Hardly any error here is handled by its kind. A broken run is reported in its row, and every other error ends the
+//! program, so an error needs to read well. There is one exception, a *limit*: a known limit of a mechanism that this
+//! machine has just shown. A limit is a finding about the mechanism, not a failure.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why something did not work, in words for the person at the terminal.
+/// An error: why something did not work, in words for the person at the terminal.
 ///
-/// One pointer, so that a loop whose calls all could fail hands nothing larger around.
+/// It is one pointer wide, so that the measuring loops, in which every call can fail, return small values.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Trouble(Box<Told>);
@@ -21,17 +21,17 @@ struct Told {
     is_limit: bool,
 }
 
-/// What everything that can fail in this program returns.
+/// The result of everything in this program that can fail.
 pub type Result<T> = std::result::Result<T, Trouble>;
 
 impl Trouble {
-    /// An error that says `words`.
+    /// Returns an error with the text `words`.
     #[cold]
     pub fn new(words: impl Into<String>) -> Self {
         Self::told(words.into(), false)
     }
 
-    /// A limit of a mechanism on this machine, in `words`: it cannot do what is asked of it here, and that is known.
+    /// Returns a known limit of a mechanism on this machine, described by `words`.
     #[cold]
     pub fn limit(words: impl Into<String>) -> Self {
         Self::told(words.into(), true)
@@ -43,12 +43,13 @@ impl Trouble {
         Self(Box::new(Told { words, is_limit }))
     }
 
-    /// Whether it is a known limit, and not something that broke.
+    /// Whether this error is a known limit of a mechanism, and not a failure.
     pub fn is_limit(&self) -> bool {
         self.0.is_limit
     }
 
-    /// One error of the two sides of a run. A limit that one side met explains what became of the other.
+    /// Combines the errors of the two sides of a run. If one side met a limit, the limit explains the other side's
+    /// error, and is returned alone.
     pub(crate) fn of_both(first: Self, second: Self) -> Self {
         match (first.is_limit(), second.is_limit()) {
             (true, _) => first,
@@ -57,7 +58,7 @@ impl Trouble {
         }
     }
 
-    /// The same, of whom `who` names.
+    /// Puts `who` before the text of the error, unless the error is a limit.
     pub(crate) fn of(mut self, who: &str) -> Self {
         if !self.is_limit() {
             self.0.words = format!("{who}: {}", self.0.words);
@@ -74,7 +75,7 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// Says which step failed.
+/// Adds the step that failed to an error.
 pub trait While<T> {
     /// Puts `doing` before the error: "opening a pipe: too many open files".
     fn doing(self, doing: &str) -> Result<T>;

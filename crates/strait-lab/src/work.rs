@@ -1,4 +1,4 @@
-//! What is measured: one run of one mechanism, described so that another process can be told of it.
+//! Work: the description of one measurement, which can be sent to another process.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -15,25 +15,26 @@ use crate::samples::Percentiles;
 use crate::shape::Shape;
 use crate::stats::bytes;
 
-/// How a side waits for the other.
+/// How a side waits for the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// Looks again and again, and never sleeps.
+    /// The side polls continuously, and never sleeps.
     Spin,
-    /// Spins while that pays, then sleeps.
+    /// The side spins while that pays, then sleeps.
     Adaptive,
-    /// Sleeps at once.
+    /// The side sleeps at once.
     Block,
 }
 
 impl Wait {
-    /// Whether a placement makes sense: spinning on one processor only keeps the other side from running.
+    /// Whether this way of waiting makes sense on `placement`: spinning on one processor only keeps the other side
+    /// from running.
     pub fn fits(self, placement: Placement) -> bool {
         !(self == Self::Spin && matches!(placement, Placement::Same(_)))
     }
 
-    /// The words for a table.
+    /// Returns the words for a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spinning",
@@ -43,22 +44,22 @@ impl Wait {
     }
 }
 
-/// How long it goes on.
+/// The length of a run: its warm-up and its measured part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
-    /// By the clock, in milliseconds.
+    /// The run is limited by time. Both fields are in milliseconds.
     Time {
-        /// Excluded from all figures.
+        /// The duration of the warm-up, which is in no figure.
         warm: u64,
-        /// What is measured.
+        /// The duration of the measured part.
         steady: u64,
     },
-    /// By the number of messages.
+    /// The run is limited by the number of messages or round trips.
     Count {
-        /// Excluded from all figures.
+        /// The number of messages or round trips in the warm-up, which is in no figure.
         warm: u64,
-        /// What is measured.
+        /// The number of messages or round trips in the measured part.
         steady: u64,
     },
 }
@@ -73,7 +74,7 @@ impl Extent {
         }
     }
 
-    /// Whether the measured part is over after `done` messages and `elapsed` nanoseconds of it.
+    /// Whether the measured part is over, `done` messages and `elapsed` nanoseconds after it began.
     #[inline]
     pub fn is_over(self, done: u64, elapsed: u64) -> bool {
         match self {
@@ -83,36 +84,37 @@ impl Extent {
     }
 }
 
-/// One measurement.
+/// One measurement: mechanism, shape and size, way of waiting, placement, and length.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Work {
-    /// By what means.
+    /// The mechanism that carries the messages.
     pub mechanism: Mechanism,
-    /// In which manner.
+    /// The shape of the work: who sends what, and when.
     pub shape: Shape,
-    /// Bytes in a message, at least 8.
+    /// The size of a message in bytes, at least 8.
     pub size: usize,
     /// How each side waits.
     pub wait: Wait,
-    /// Where each side runs.
+    /// The processors on which the sides run.
     pub placement: Placement,
-    /// For how long.
+    /// The length of the warm-up and of the measured part.
     pub extent: Extent,
-    /// Round trips between two looks at the clock: more than one where the clock would cost as much as the message.
+    /// The number of round trips between two readings of the clock: more than one if the clock would cost as much as
+    /// the message.
     pub stride: u32,
-    /// Slots of 64 bytes in a ring, where the size of the ring is fixed.
+    /// The number of 64-byte slots in a ring, if the size of the ring is fixed.
     pub slots: Option<usize>,
     /// Whether any system call in the measured part ends the run.
     pub silent: bool,
 }
 
-/// The number of slots of Strait's largest ring, if it is not told otherwise.
+/// The number of 64-byte slots in Strait's largest ring by default.
 pub const DEFAULT_SLOTS: usize = 16_384;
 
 impl Work {
-    /// A round trip of `size` bytes there and back.
+    /// Describes a ping-pong that replies with all `size` bytes, with the default length.
     pub fn round_trip(mechanism: Mechanism, size: usize, wait: Wait, placement: Placement) -> Self {
-        // Reading the clock costs as much as a third of a round trip of one cache line, and shall not show.
+        // Reading the clock costs up to a third of a round trip of one cache line, and must not distort the figure.
         let stride = match (wait, size) {
             (Wait::Spin, ..=256) => 64,
             (Wait::Spin, ..=4096) => 16,
@@ -131,8 +133,9 @@ impl Work {
         }
     }
 
-    /// How long it can take if nothing hangs: of what is counted, half a millisecond each, and the bytes at 100 MB/s. Connections
-    /// that spin on one busy processor take some of its time slices each, and those of some libraries make files.
+    /// Returns how long the work can take if nothing hangs: for work that is limited by the number of messages, half
+    /// a millisecond for each message, plus its bytes at 100 MB/s. Connections that spin on one busy processor take
+    /// some time slices each, and some libraries create files for a connection; so a connection gets 100 ms more.
     pub(crate) fn longest(&self) -> Duration {
         match self.extent {
             Extent::Time { warm, steady } => Duration::from_millis(2 * warm + steady),
@@ -145,7 +148,8 @@ impl Work {
         }
     }
 
-    /// About how long one message of it takes: only good enough to say how long a suite does.
+    /// Estimates how long one message of this work takes. The estimate is only good enough to predict the duration of
+    /// a suite.
     pub(crate) fn about(&self) -> Duration {
         let far = !matches!(self.placement, Placement::Same(_)) && self.wait == Wait::Block;
         let nanoseconds = match self.shape {
@@ -160,7 +164,8 @@ impl Work {
         Duration::from_nanos(nanoseconds + self.size as u64 / 2)
     }
 
-    /// Why it cannot be measured on this machine, if it cannot: what the mechanism lacks, or the processors.
+    /// Returns why this machine cannot measure the work, if it cannot: the mechanism is missing, or too few
+    /// processors.
     pub fn lacking(&self) -> Option<String> {
         let (processes, processors) = (self.shape.processes(), Machine::processors());
         if self.wait == Wait::Spin && processes > 2 && processes > processors {
@@ -169,24 +174,25 @@ impl Work {
         self.mechanism.missing()
     }
 
-    /// Whether only the mechanism is another.
+    /// Whether the two works are compared with each other: shape, size, waiting and placement are equal.
     pub fn is_compared_with(&self, other: &Self) -> bool {
         (self.shape, self.size, self.wait, self.placement) == (other.shape, other.size, other.wait, other.placement)
     }
 
-    /// Whether it is the same measurement, perhaps on other processors of the same arrangement and for another time.
+    /// Whether `other` is a repetition of this measurement, perhaps on other processors in the same arrangement or
+    /// with another length.
     pub fn is_same_case(&self, other: &Self) -> bool {
         let key = |work: &Self| (work.mechanism, work.shape, work.size, work.wait, work.placement.name(), work.slots);
         key(self) == key(other)
     }
 
-    /// All of it in a line.
+    /// Returns a description of the work in one line.
     pub fn words(&self) -> String {
         let (shape, size) = (self.shape.words(), bytes(self.size));
         format!("{}, {shape} of {size}, {}, {}", self.mechanism.title(), self.wait.name(), self.placement.name())
     }
 
-    /// Why the mechanism cannot do this here, if it cannot. Says nothing of the machine.
+    /// Returns why the mechanism cannot do this work on any machine, if it cannot.
     pub fn unfit(&self) -> Option<String> {
         if !self.wait.fits(self.placement) {
             return Some("spinning on one processor only keeps the other side from running".to_owned());
@@ -197,39 +203,39 @@ impl Work {
         self.mechanism.unfit(self)
     }
 
-    /// A stream of messages in one direction.
+    /// Describes a stream of messages in one direction, `batch` messages in a call.
     pub fn one_way(mechanism: Mechanism, size: usize, batch: usize, wait: Wait, placement: Placement) -> Self {
         Self { shape: Shape::Stream { batch }, ..Self::round_trip(mechanism, size, wait, placement) }
     }
 }
 
-/// What one side used up in the measured part, by all of its processes and threads together.
+/// The resources that one side used in the measured part, summed over its processes and threads.
 ///
-/// What the machine does not let be counted is absent.
+/// A counter that the machine does not allow is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Spent {
     /// Processor time in nanoseconds.
     pub cpu: u64,
-    /// How often it went to sleep and was woken: voluntary context switches.
+    /// How often the side went to sleep and was woken: voluntary context switches.
     pub sleeps: u64,
-    /// How often it was taken off its processor: involuntary context switches.
+    /// How often the side was taken off its processor: involuntary context switches.
     pub preempted: u64,
-    /// Page faults that needed no reading.
+    /// Page faults without reading from a device.
     pub minor_faults: u64,
     /// Page faults that waited for a device.
     pub major_faults: u64,
     /// Memory allocations.
     pub allocations: u64,
-    /// System calls, by the kernel's tracepoint.
+    /// System calls, counted by the kernel's tracepoint.
     pub calls: Option<u64>,
     /// Instructions in user space.
     pub instructions: Option<u64>,
     /// Branches in user space.
     pub branches: Option<u64>,
-    /// Branches that the processor did not foresee.
+    /// Mispredicted branches in user space.
     pub mispredictions: Option<u64>,
-    /// Misses of the first instruction cache.
+    /// Misses of the first-level instruction cache.
     pub instruction_misses: Option<u64>,
 }
 
@@ -252,84 +258,87 @@ impl AddAssign for Spent {
     }
 }
 
-/// How many system calls a message costs, from runs of their own.
+/// The number of system calls for each message or round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calls {
-    /// Of each side, per message or round trip.
+    /// The system calls of each side, for each message or round trip.
     pub sides: [f64; 2],
-    /// How they were counted.
+    /// How the system calls were counted.
     pub how: Counted,
 }
 
-/// How system calls are counted.
+/// A method that counts system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Counted {
-    /// By the kernel's tracepoint, in the measured part itself.
+    /// The kernel's tracepoint counts in the measured part itself.
     Tracepoint,
-    /// In two runs of their own under `ptrace`, one longer than the other: their difference. The calls are slower there, so
-    /// whoever polls by system calls, or spins for a while and then sleeps, is counted as it does with slow calls.
+    /// Two separate runs under `ptrace`, one longer than the other, give the count as their difference. System calls
+    /// are slower there: a process that polls by system calls makes fewer, and a process that spins before it sleeps
+    /// may sleep more often.
     Ptrace,
 }
 
-/// What a run found.
+/// The findings of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Messages (one way) or round trips in the measured part.
+    /// The number of messages (one way) or round trips in the measured part.
     pub count: u64,
-    /// How long the measured part took, in nanoseconds.
+    /// The duration of the measured part in nanoseconds.
     #[serde(default)]
     pub elapsed: u64,
-    /// The distribution of the measured quantity, in nanoseconds: a round trip; the pace of a stream per message, by
-    /// stretches of 5 milliseconds; or the way from commit to the reader's first byte.
+    /// The distribution of the measured quantity in nanoseconds. The shape decides the quantity: a round trip; the
+    /// time per message of a stream, in stretches of 5 milliseconds; or the time from commit to the reader's first
+    /// byte.
     pub times: Percentiles,
-    /// What each side spent.
+    /// The resources that each side used.
     pub spent: [Spent; 2],
-    /// How long it took to connect, in nanoseconds.
+    /// The duration of connecting, in nanoseconds.
     pub connect: u64,
-    /// How long the very first round trip took, in nanoseconds.
+    /// The duration of the very first round trip, in nanoseconds.
     pub first: u64,
-    /// The bare cache-line round trip on the same processors in the same processes, just before and just after.
+    /// The bare cache-line round trip in nanoseconds, measured in the same processes on the same processors just
+    /// before and just after the run.
     pub probes: Vec<f64>,
-    /// The share of all processors' time that others used meanwhile, from 0 to 1.
+    /// The share of all processors' time that other processes used during the run, from 0 to 1.
     #[serde(default)]
     pub foreign: Option<f64>,
     /// How often the idle receiver woke.
     pub wake_ups: Option<u64>,
-    /// The second process was killed for a system call when none was allowed.
+    /// Whether the second process was killed for a system call when none was allowed.
     pub silence_broken: bool,
-    /// The distribution of `times` once more, for drawing: the time at each of the results' `quantiles`. Kept of the
-    /// repetition with the median time only.
+    /// The distribution of `times` for drawing: the time at each fraction in the results' `quantiles`. It is stored
+    /// for the repetition with the median time only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<f64>,
-    /// What else was found, by name.
+    /// Additional results of the shape, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub found: BTreeMap<String, f64>,
 }
 
 impl Report {
-    /// Processor time of both sides per message, in nanoseconds.
+    /// Returns the processor time of both sides for each message or round trip, in nanoseconds.
     pub fn cpu_per_message(&self) -> f64 {
         (self.spent[0].cpu + self.spent[1].cpu) as f64 / self.count.max(1) as f64
     }
 
-    /// Messages or round trips a second.
+    /// Returns the number of messages or round trips per second.
     pub fn per_second(&self) -> f64 {
         if self.elapsed == 0 { 1e9 / self.times.p50 } else { self.count as f64 * 1e9 / self.elapsed as f64 }
     }
 
-    /// How often a side slept, per message.
+    /// Returns how often a side slept for each message or round trip, both sides together.
     pub fn sleeps_per_message(&self) -> f64 {
         (self.spent[0].sleeps + self.spent[1].sleeps) as f64 / self.count.max(1) as f64
     }
 
-    /// Something that both sides spent, per message; `None` if it cannot be counted here.
+    /// Returns the counter `what` of both sides for each message or round trip; `None` if it cannot be counted here.
     pub fn per_message(&self, what: fn(&Spent) -> Option<u64>) -> Option<f64> {
         let sum = what(&self.spent[0])? + what(&self.spent[1])?;
         Some(sum as f64 / self.count.max(1) as f64)
     }
 
-    /// Memory allocations of both sides.
+    /// Returns the number of memory allocations of both sides.
     pub fn allocations(&self) -> u64 {
         self.spent[0].allocations + self.spent[1].allocations
     }

@@ -3,20 +3,19 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator with a counter in front. Freed is only what was allocated, so of freeing only the
-/// bytes are counted.
+/// The system's allocator with counters: of allocations, and of allocated bytes that are not freed yet.
 #[derive(Debug)]
 pub struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// How many allocations this process has made so far.
+/// Returns the number of allocations that this process has made so far.
 pub fn so_far() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// Bytes that this process has allocated and not freed.
+/// Returns the number of bytes that this process has allocated and not freed.
 pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }
@@ -34,26 +33,26 @@ fn uncount(size: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same for the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same for the system's allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
         uncount(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the contract of `realloc`; the system's allocator made `block`.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         uncount(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the contract of `dealloc`; the system's allocator made `block`.
         unsafe { System.dealloc(block, layout) }
     }
 }

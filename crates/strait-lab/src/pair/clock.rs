@@ -1,14 +1,14 @@
-//! Time, as both processes see it.
+//! Clocks whose values all processes of a measurement can compare.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Nanoseconds of the monotonic clock, which is one and the same in all processes.
+/// Returns the time of the monotonic clock in nanoseconds. All processes see the same clock.
 #[inline]
 pub fn now() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// Nanoseconds of processor time that this process has used.
+/// Returns the processor time that this process has used, in nanoseconds.
 pub fn cpu() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }

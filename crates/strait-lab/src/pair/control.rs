@@ -1,7 +1,7 @@
-//! The socket between a measuring process and the one that started it: standard input.
+//! The control socket between a measuring process and the process that started it: standard input.
 //!
-//! It carries whole packets of JSON and, once, the descriptors that the second process needs. Being standard input it
-//! is inherited without anything having to be said about it.
+//! The socket carries packets of JSON and, once, the descriptors that the second process needs. A process inherits
+//! standard input, so no argument has to name the socket.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,22 +19,22 @@ use serde::de::DeserializeOwned;
 
 use crate::trouble::{Result, Trouble, While};
 
-/// Larger than any packet here.
+/// The size of the buffer for a packet in bytes: larger than any packet here.
 const MOST: usize = 64 << 10;
-/// More descriptors than any mechanism needs.
+/// The most descriptors in a packet: more than any mechanism needs.
 const MOST_DESCRIPTORS: usize = 8;
 
-/// A connected pair of control sockets.
+/// Returns a connected pair of control sockets.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).doing("socketpair")
 }
 
-/// A packet as it goes over the socket.
+/// Encodes `what` as the bytes of a packet.
 pub(crate) fn encode(what: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(what).doing("encoding a report")
 }
 
-/// Sends `what` and `descriptors`.
+/// Sends a packet with `what` and `descriptors`.
 pub(crate) fn send(socket: BorrowedFd<'_>, what: &impl Serialize, descriptors: &[OwnedFd]) -> Result<()> {
     let packet = encode(what)?;
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -48,18 +48,18 @@ pub(crate) fn send(socket: BorrowedFd<'_>, what: &impl Serialize, descriptors: &
     Ok(())
 }
 
-/// What came out of waiting for a packet.
+/// The result of a wait for a packet.
 #[derive(Debug)]
 pub(crate) enum Heard<T> {
     /// A packet and its descriptors.
     Packet(T, Vec<OwnedFd>),
-    /// The other process is gone.
+    /// The other process has closed its socket or died.
     Gone,
-    /// Nothing within the time.
+    /// No packet arrived within the time limit.
     Nothing,
 }
 
-/// Waits up to `limit` for a packet.
+/// Waits for a packet until `limit` has passed.
 pub(crate) fn recv<T: DeserializeOwned>(socket: BorrowedFd<'_>, limit: Duration) -> Result<Heard<T>> {
     let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     loop {
@@ -113,7 +113,7 @@ mod tests {
         let heard = recv::<String>(there.as_fd(), Duration::from_millis(1)).unwrap();
         assert!(matches!(heard, Heard::Nothing));
         drop(here);
-        // A process that another test starts has it too until it is another program.
+        // A process that another test starts at this moment has a copy of the socket until it executes its program.
         let heard = recv::<String>(there.as_fd(), Duration::from_secs(60)).unwrap();
         assert!(matches!(heard, Heard::Gone));
     }

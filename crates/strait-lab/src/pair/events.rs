@@ -1,8 +1,8 @@
-//! What processor and kernel count for this process, where `perf_event_open` allows it: instructions, branches and what
-//! they cost, and system calls.
+//! Counters of the processor and the kernel for this process, if `perf_event_open` allows them: instructions,
+//! branches, mispredicted branches, instruction cache misses, and system calls.
 //!
-//! A virtual machine mostly has no such counters, and the kernel gives system calls only to those who may see its
-//! tracepoints. What cannot be counted is `None`, never 0.
+//! A virtual machine mostly has no such counters, and the kernel counts system calls only for processes that may read
+//! its tracepoints. A value that cannot be counted is `None`, never 0.
 
 use std::io;
 use std::sync::Mutex;
@@ -30,7 +30,8 @@ struct Counters {
 
 static COUNTERS: Mutex<Option<Counters>> = Mutex::new(None);
 
-/// Begins to count for this process and all threads that it starts from now on; what cannot be counted is left out.
+/// Starts the counters for this process and all threads that it starts from now on. Counters that are not available
+/// are left out.
 pub(crate) fn open() {
     let count = |builder: &mut Builder<'_>| -> Option<Counter> {
         let mut counter = builder.inherit(true).build().ok()?;
@@ -52,7 +53,7 @@ pub(crate) fn open() {
     }
 }
 
-/// What cannot be counted here, and why.
+/// Returns the counters that are not available here, each with the reason.
 pub(crate) fn missing() -> Vec<[String; 2]> {
     let why = |what: &str, error: io::Error| [what.to_owned(), format!("perf_event_open: {error}")];
     let try_hardware = |event: Hardware| Builder::new(event).inherit(true).build().err();
@@ -66,7 +67,7 @@ pub(crate) fn missing() -> Vec<[String; 2]> {
     missing
 }
 
-/// What was counted so far.
+/// Returns the counts so far.
 pub(crate) fn now() -> Events {
     let mut counters = match COUNTERS.lock() {
         Ok(counters) => counters,
@@ -85,7 +86,7 @@ pub(crate) fn now() -> Events {
     }
 }
 
-/// The count, made up for the time in which others had the processor's few counters.
+/// Returns the count, scaled up for the time in which others used the processor's few counters.
 fn reading(counter: &mut Counter) -> Option<u64> {
     let read = counter.read_count_and_time().ok()?;
     match read.time_running {

@@ -1,4 +1,5 @@
-//! Memory that was never used: its first use costs page faults, which an allocator would hide by giving out old memory.
+//! Memory that was never used. Its first use costs page faults, which an allocator would hide by returning used
+//! memory.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
@@ -8,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::trouble::{Result, While};
 
-/// A private mapping of its own, all zero, with no page there yet.
+/// A private mapping that is all zero and has no pages yet.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     base: NonNull<u8>,
@@ -16,7 +17,7 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    /// So many bytes, at least one.
+    /// Maps `len` bytes, at least one.
     pub(crate) fn new(len: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing that exists.
         let base =
@@ -30,22 +31,22 @@ impl Deref for Fresh {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has this length, is this value's alone, and zero bytes are bytes.
+        // SAFETY: the mapping has this length and belongs to this value alone; zero bytes are valid bytes.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Fresh {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed exclusively.
+        // SAFETY: the mapping has this length and belongs to this value alone, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and every reference into it borrowed `self`.
-        // That unmapping fails is impossible for a range that `mmap` returned, and harmless.
+        // SAFETY: the mapping belongs to this value, and every reference into it borrowed `self`. Unmapping cannot
+        // fail for a range that `mmap` returned, and a failure would be harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -1,4 +1,5 @@
-//! What a process has used up: processor time, sleeps, page faults, allocations, and what the processor counts.
+//! The resources that a process has used: processor time, sleeps, page faults, allocations, and the counters of
+//! processor and kernel.
 
 use std::fs;
 
@@ -8,19 +9,19 @@ use super::{allocations, clock, events};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Spent;
 
-/// A stand of the counters, to be subtracted from a later one.
+/// A reading of all counters, to be subtracted from a later one.
 #[derive(Debug)]
 pub(crate) struct Gauge(Spent);
 
 impl Gauge {
-    /// The counters of this process now.
+    /// Reads the counters of this process now.
     pub(crate) fn start() -> Result<Self> {
         Ok(Self(now()?))
     }
 
-    /// What has been used since the start, by all threads of this process.
+    /// Returns what all threads of this process have used since [`start`](Self::start).
     pub(crate) fn spent(&self) -> Result<Spent> {
-        // Reading the other counters may allocate: here it comes after, and at the start before.
+        // Reading the other counters may allocate: so allocations are read first here, and last at the start.
         let allocations = allocations::so_far();
         let (then, now) = (self.0, now()?);
         let since = |then: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(then?));
@@ -40,7 +41,7 @@ impl Gauge {
     }
 }
 
-/// The counters of this process now, the allocations last.
+/// Reads the counters of this process, the allocations last.
 fn now() -> Result<Spent> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).doing("getrusage")?;
     let events = events::now();
@@ -59,13 +60,13 @@ fn now() -> Result<Spent> {
     })
 }
 
-/// How often the threads of `process` have gone to sleep of their own accord, each to be woken later.
+/// Returns the number of voluntary context switches of all threads of `process`: how often one went to sleep.
 pub(crate) fn sleeps(process: u32) -> Result<u64> {
     let directory = format!("/proc/{process}/task");
     let mut sum = 0;
     for task in fs::read_dir(&directory).doing(&directory)? {
         let path = task.doing(&directory)?.path().join("status");
-        // A thread may end while we look.
+        // The thread may have ended since the directory was read.
         if let Ok(status) = fs::read_to_string(&path) {
             sum += voluntary(&status).ok_or_else(|| Trouble::new("the kernel does not count context switches"))?;
         }
@@ -103,7 +104,7 @@ mod tests {
         let mut memory = Vec::<u8>::with_capacity(64 << 20);
         let gauge = Gauge::start().unwrap();
         memory.resize(64 << 20, 1);
-        // Fewer than one a page where the kernel gives large pages.
+        // Fewer than one fault per page if the kernel uses large pages.
         assert!(gauge.spent().unwrap().minor_faults >= 32);
     }
 }

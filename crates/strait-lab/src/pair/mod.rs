@@ -1,7 +1,7 @@
-//! The two processes of a measurement.
+//! The processes of a measurement.
 //!
-//! `strait` starts a fresh first process for each run, and that one starts the second. Both are this program, executed
-//! again with a hidden subcommand; each has a control socket as its standard input, and dies with its parent.
+//! `strait` starts a fresh first process for each run, and the first process starts the others. Each is this program,
+//! executed again with a hidden subcommand. Its standard input is its control socket, and it dies with its parent.
 
 pub mod allocations;
 pub mod clock;
@@ -32,14 +32,14 @@ use crate::shape::{self, Crowd, Shape, Share};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Wait, Work};
 
-/// The share of all processors' time of which others may use up to so much before a run gets more time. The two of the run are
-/// others as well, until they have ended.
+/// The share of all processors' time that other processes may use before a run gets more time. The processes of the
+/// run count as others too until they have ended.
 const CROWDED: f64 = 0.3;
 
-/// How many times the time a run gets at most.
+/// How many times its usual time limit a run gets at most.
 const CROWDED_LIMITS: usize = 10;
 
-/// How long a run should take at most.
+/// Returns the usual time limit of a run.
 fn limit(work: &Work) -> Duration {
     let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
     work.longest() + Duration::from_secs(slack)
@@ -48,14 +48,14 @@ fn limit(work: &Work) -> Duration {
 /// How a run ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was measured.
+    /// The run was measured.
     Measured(Box<Report>),
-    /// A process was killed for making a system call when none was allowed (or, what cannot be told apart while the
-    /// other may make none to say so, it hangs).
+    /// A process was killed for a system call when none was allowed. A process that hangs looks the same then,
+    /// because the other process may make no system call to report it.
     SilenceBroken,
 }
 
-/// Runs `work` in two fresh processes.
+/// Runs `work` in fresh processes.
 pub fn run(work: &Work) -> Result<Outcome> {
     let (socket, theirs) = control::pair()?;
     let mut first = Started::new("peer", "first", work, theirs)?;
@@ -70,14 +70,14 @@ pub fn run(work: &Work) -> Result<Outcome> {
             }
             Err(Trouble::new(format!("the measuring process died: {status}")))
         }
-        // In a silent run the first process can do nothing but spin for the answer of a second that was killed.
+        // In a silent run the first process only spins for the answer of the second process, which was killed.
         Heard::Nothing if work.silent => Ok(Outcome::SilenceBroken),
         Heard::Nothing => Err(Trouble::new("no result came in time: a side hangs or died")),
     }
 }
 
-/// Waits for the result of `work`. Where others leave little of the processors, for several times as long as it should take:
-/// who spins then needs a time slice for each message.
+/// Waits for the result of `work`. If other processes use most of the processors, the time limit is extended up to
+/// [`CROWDED_LIMITS`] times: a process that spins then needs a time slice for each message.
 fn hear(socket: BorrowedFd<'_>, work: &Work) -> Result<Heard<Result<Report>>> {
     let watch = Watch::start();
     for _ in 0..if work.silent { 0 } else { CROWDED_LIMITS - 1 } {
@@ -89,7 +89,7 @@ fn hear(socket: BorrowedFd<'_>, work: &Work) -> Result<Heard<Result<Report>>> {
     control::recv(socket, limit(work))
 }
 
-/// A process of a measurement, which is killed when it is no longer wanted.
+/// A process of a measurement. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) child: Child,
@@ -101,7 +101,7 @@ impl Started {
         start(subcommand, side, work, socket).map(|child| Self { child })
     }
 
-    /// Whether it was killed for a system call, waiting a little for its end.
+    /// Whether the process was killed for a system call. Waits up to about 100 ms for its end.
     fn was_silenced(&mut self) -> bool {
         (0..100).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
@@ -110,12 +110,13 @@ impl Started {
     }
 }
 
-/// Starts this program with a hidden subcommand, and `socket` as its standard input, to live as long as it likes.
+/// Starts this program with a hidden subcommand, and `socket` as its standard input. The process is not killed when
+/// the returned [`Child`] is dropped.
 pub(crate) fn start(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Child> {
     command(subcommand, side, work, socket)?.spawn().doing("starting a process")
 }
 
-/// This program with a hidden subcommand, and `socket` as its standard input.
+/// Returns the command that executes this program with a hidden subcommand, and `socket` as its standard input.
 pub(crate) fn command(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Command> {
     let program = env::current_exe().doing("finding this program's file")?;
     let told = serde_json::to_string(work).doing("describing the work")?;
@@ -124,20 +125,21 @@ pub(crate) fn command(subcommand: &str, side: &str, work: &impl Serialize, socke
         .args([subcommand, side, &told])
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
-        // An interrupt at the terminal is for whoever runs the suite, who lets what has begun come to its end.
+        // An interrupt at the terminal goes to the process that runs the suite, which completes the current run.
         .process_group(0);
     Ok(command)
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Both fail only for a process that has been waited for.
+        // Both calls fail only for a process that has been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The life of a process that was started with the hidden subcommand.
+/// The main function of a process that was started with the hidden subcommand. `side` says which process of the
+/// measurement it is; `told` is the work as JSON.
 pub fn main(side: &str, told: &str) -> Result<()> {
     if side == mechanism::KEEPER {
         return mechanism::keep(stdin().as_fd());
@@ -148,7 +150,7 @@ pub fn main(side: &str, told: &str) -> Result<()> {
     if side == "first" {
         control::send(stdin().as_fd(), &work.mechanism.run(&work, Side::First), &[])
     } else {
-        // A share that could be taken has been sent from within, before the last probe.
+        // A second process that succeeded has already sent its share, before the last probe.
         match work.mechanism.run(&work, Side::Second) {
             Ok(_) => Ok(()),
             Err(trouble) => control::send(stdin().as_fd(), &Err::<Share, _>(trouble), &[]),
@@ -162,13 +164,14 @@ fn from_share(share: Share) -> Report {
     report
 }
 
-/// The size of the memory in which the probe runs.
+/// The size in bytes of the memory in which the probe runs.
 pub(crate) const PROBE_AREA: usize = 4096;
 
-/// Everything around the loop: who starts whom, where each runs, and the probe before and after.
+/// Runs one side of `work`, with everything around its loop: placement, starting and connecting the processes, and
+/// the probe before and after.
 pub(crate) fn run_side<E: End>(work: &Work, side: Side) -> Result<Report> {
     work.placement.take(side == Side::First)?;
-    // Only where both sides certainly run at once does the probe end, and only spinning figures need it.
+    // The probe ends only if both sides certainly run at the same time, and only spinning figures need it.
     let probed = work.placement.is_two() && work.wait == Wait::Spin && !work.silent && work.shape.crowd().is_none();
     match side {
         Side::First => first::<E>(work, probed),
@@ -176,7 +179,7 @@ pub(crate) fn run_side<E: End>(work: &Work, side: Side) -> Result<Report> {
     }
 }
 
-/// Another process, as the first one sees it.
+/// Another process of the measurement, as the first process sees it.
 #[derive(Debug)]
 struct Other {
     socket: OwnedFd,
@@ -184,7 +187,7 @@ struct Other {
 }
 
 impl Other {
-    /// Starts process `index` and gives it its descriptors, of which the last is the probe's memory.
+    /// Starts process `index` and sends its descriptors; the last one is the memory of the probe.
     fn start(work: &Work, index: usize, mut descriptors: Vec<OwnedFd>, probe: &OwnedFd) -> Result<Self> {
         let (socket, theirs) = control::pair()?;
         let started = Started::new("peer", "second", work, theirs)?;
@@ -201,7 +204,7 @@ impl Other {
 fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     let probe_memory = Shared::create(PROBE_AREA)?;
     let (mut others, mut ends, connect) = connect::<E>(work, &probe_memory)?;
-    // Nobody begins before all are there.
+    // No process begins before all have started.
     for other in &others {
         control::send(other.socket.as_fd(), &(), &[])?;
     }
@@ -227,7 +230,7 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     {
         return Ok(Report { silence_broken: true, ..Report::default() });
     }
-    // If this side failed because another did, the other's words explain it better.
+    // If this side failed because another process did, the error of the other process explains it better.
     let patience = Duration::from_millis(if result.is_ok() { 5000 } else { 300 });
     let mut shares = Vec::new();
     for other in &others {
@@ -249,7 +252,8 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     Ok(report)
 }
 
-/// Starts the other processes and makes an end to each, or one that all have. Also says how long the ends took.
+/// Starts the other processes, and makes an end for each of them or one end that all share. Returns the processes,
+/// the ends, and how long joining the ends took in nanoseconds.
 fn connect<E: End>(work: &Work, probe: &OwnedFd) -> Result<(Vec<Other>, Vec<E>, u64)> {
     let crowd = work.shape.crowd().unwrap_or(Crowd { peers: 1, shared: false });
     let (mut others, mut ends, mut connect) = (Vec::new(), Vec::new(), 0);
@@ -275,7 +279,7 @@ fn connect<E: End>(work: &Work, probe: &OwnedFd) -> Result<(Vec<Other>, Vec<E>, 
     Ok((others, ends, connect))
 }
 
-/// Adds what the other processes found. All of them together are the second side.
+/// Adds the findings of the other processes to `report`. All of them together are the second side.
 fn add(report: &mut Report, shares: Vec<Share>) {
     for (index, share) in shares.into_iter().enumerate() {
         if index == 0 {
@@ -323,11 +327,12 @@ fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
         _ => shape::second(&mut end, work, index),
     };
     if let Ok(share) = &result {
-        // The first process hears the share before the last probe, so that it knows there will be one.
+        // The share is sent before the last probe, so that the first process knows that the second will take part.
         control::send(control.as_fd(), &Ok::<_, Trouble>(share), &[])?;
         probe()?;
         if work.shape.crowd().is_some() {
-            // Who is done first must not be seen to be gone while the others are at it.
+            // A process that is done first must stay until all are done: its end must not look closed to the first
+            // process.
             control::recv::<()>(control.as_fd(), limit(work))?;
         }
     }

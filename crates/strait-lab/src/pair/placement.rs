@@ -1,4 +1,4 @@
-//! Which processors the two processes run on: an axis of every figure.
+//! The processors on which the processes of a measurement run: an axis of every figure.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use schemars::JsonSchema;
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::trouble::{Result, Trouble, While};
 
-/// Where the two processes of a measurement run.
+/// The processors on which the processes of a measurement run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Both on this processor.
+    /// All processes run on this processor.
     Same(usize),
-    /// The first on one, the second on the other.
+    /// The first process runs on the first of these processors, and all others on the second.
     Two(usize, usize),
-    /// Wherever the scheduler puts them.
+    /// The scheduler places the processes.
     Free,
 }
 
 impl Placement {
-    /// Binds the calling process to its place.
+    /// Binds the calling process to its processor. `first` says whether it is the first process.
     pub fn take(self, first: bool) -> Result<()> {
         let cpu = match self {
             Self::Same(cpu) => cpu,
@@ -35,7 +35,7 @@ impl Placement {
         sched_setaffinity(None, &set).doing(&format!("binding the process to processor {cpu}"))
     }
 
-    /// The words for a table.
+    /// Returns the words for a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Same(_) => "same core",
@@ -50,7 +50,7 @@ impl Placement {
     }
 }
 
-/// The processors that a suite uses: the first two that this process may run on, or those the user named.
+/// The processors that a suite uses: the first two that this process may use, or those that the user named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpus {
     first: usize,
@@ -58,7 +58,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// The first two processors that this process may use.
+    /// Returns the first two processors that this process may use, or the only one.
     pub fn allowed() -> Result<Self> {
         let set = sched_getaffinity(None).doing("sched_getaffinity")?;
         let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
@@ -66,7 +66,7 @@ impl Cpus {
         Ok(Self { first, second: cpus.next() })
     }
 
-    /// What the user named: one or two processors.
+    /// Returns the processors that the user named: one or two.
     pub fn named(named: &[usize]) -> Result<Self> {
         match *named {
             [first] => Ok(Self { first, second: None }),
@@ -75,12 +75,12 @@ impl Cpus {
         }
     }
 
-    /// Both processes on one processor.
+    /// Returns the placement of all processes on the first processor.
     pub fn same(self) -> Placement {
         Placement::Same(self.first)
     }
 
-    /// One process on each of two processors, if there are two.
+    /// Returns the placement on two processors, if there are two.
     pub fn two(self) -> Option<Placement> {
         self.second.map(|second| Placement::Two(self.first, second))
     }

@@ -1,9 +1,10 @@
-//! Counts system calls by `ptrace`, where the kernel's tracepoint is not to be had.
+//! Counts system calls by `ptrace`, for machines where the kernel's tracepoint is not available.
 //!
-//! Both processes are traced from their first instruction to their last, in two runs of the same work of which one is
-//! longer: the difference is what the messages cost, without starting, connecting and reporting. Every stop costs tens of
-//! microseconds, so nothing is timed here, and what depends on time differs: a receiver that polls by system
-//! calls makes fewer of them, and one that spins for a while before it sleeps may always sleep.
+//! All processes are traced from their first instruction to their last, in two runs of the same work, one longer than
+//! the other. The difference is the cost of the messages, without starting, connecting and reporting.
+//!
+//! Every stop costs tens of microseconds, so nothing is timed here, and behaviour that depends on time differs: a
+//! receiver that polls by system calls makes fewer of them, and one that spins before it sleeps may always sleep.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,13 +25,13 @@ use crate::shape::Shape;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Calls, Counted, Extent, Report, Work};
 
-/// Messages before those that are counted, in both runs.
+/// The most messages in the warm-up of both runs.
 const WARM: u64 = 64;
 
-/// System calls of both sides per message of `work`.
+/// Returns the system calls of each side for each message of `work`.
 ///
 /// # Errors
-/// If the machine does not let processes be traced, or a run breaks.
+/// If this machine does not allow tracing, or a run breaks.
 pub(crate) fn calls(work: &Work) -> Result<Calls> {
     let [few, many] = counts(work);
     let (less, more) = (run(work, few)?, run(work, many)?);
@@ -39,23 +40,24 @@ pub(crate) fn calls(work: &Work) -> Result<Calls> {
     Ok(Calls { sides: [each(0), each(1)], how: Counted::Ptrace })
 }
 
-/// How many messages are sent: as many as make the difference clear, and as few as large or slow ones allow.
+/// Returns the numbers of messages of the shorter and the longer run: enough to make the difference clear, and few if
+/// they are large or slow.
 fn counts(work: &Work) -> [u64; 2] {
     let many = match work.shape {
         Shape::Wake { after } => (2000 / u64::from(after).max(1)).clamp(8, 200),
         Shape::Connect => 40,
-        // A stream looks at its end once in 1024 messages.
+        // A stream checks whether its time is over once in 1024 messages.
         Shape::Stream { .. } | Shape::Mix { stream: true } | Shape::Producers { .. } => 8192,
         _ => ((32 << 20) / work.size as u64).clamp(8, 800),
     };
     [many / 4, many]
 }
 
-/// What one run found.
+/// The findings of one traced run.
 #[derive(Debug, Default)]
 struct Run {
     messages: u64,
-    /// Of the first process, and of all others.
+    /// The system calls of the first process, and of all others together.
     calls: [u64; 2],
 }
 
@@ -72,12 +74,13 @@ fn run(work: &Work, steady: u64) -> Result<Run> {
     }
 }
 
-/// Counts the system calls of a process from its start to its end, and of all processes that it starts. A process that is
-/// not done after `patience` is killed.
+/// Counts the system calls of a process from its start to its end, and of all processes that it starts. A process
+/// that is not done after `patience` is killed. Returns the count of the first process, and of all others together.
 pub(crate) fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
-    // SAFETY: between `fork` and `exec` this makes one system call, and touches no memory but errno.
+    // SAFETY: between `fork` and `exec` the closure makes one system call, and touches no memory but errno.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
-    // The child is waited for below, and never by its handle: afterwards its number may be another's.
+    // The child is waited for by its number, below, and never by its handle: once it has ended, another process may
+    // get the number.
     let first = Pid::from_raw(command.spawn().doing("starting a process")?.id() as i32);
     drop(command);
 
@@ -92,17 +95,17 @@ pub(crate) fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]
     if watchdog.join().is_err() {
         return Err(Trouble::new("the watchdog panicked"));
     }
-    // A thread stops at the beginning and at the end of a call.
+    // A thread stops at the beginning and at the end of a system call.
     Ok(stops?.map(|stops| stops / 2))
 }
 
-/// Follows `first` and all that it starts until they have ended. Says how often the first process and the others
-/// stopped at a system call: twice for each, at its beginning and its end.
+/// Follows `first` and all processes and threads that it starts until they have ended. Returns how often the first
+/// process and the others stopped at a system call: twice for each call, at its beginning and its end.
 fn follow(first: Pid) -> Result<[u64; 2]> {
     let mut sides: HashMap<Pid, usize> = HashMap::new();
     let mut stops = [0; 2];
     loop {
-        // Only what this thread traces: others may have children of their own.
+        // Waits only for processes that this thread traces: other threads may have children of their own.
         let status = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
             Ok(status) => status,
             Err(Errno::EINTR) => continue,
@@ -116,7 +119,7 @@ fn follow(first: Pid) -> Result<[u64; 2]> {
                 stops[*sides.entry(thread).or_insert_with(|| side(thread, first))] += 1;
                 None
             }
-            // The first stop of a thread is its beginning, and no signal for it.
+            // The first stop of a thread marks its start; there is no signal to deliver.
             WaitStatus::Stopped(_, _) if !sides.contains_key(&thread) => {
                 sides.insert(thread, side(thread, first));
                 if thread == first {
@@ -129,20 +132,20 @@ fn follow(first: Pid) -> Result<[u64; 2]> {
                 }
                 None
             }
-            // What `exec` sends to a traced process.
+            // `exec` sends this signal to a traced process.
             WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
             WaitStatus::Stopped(_, signal) => Some(signal),
             _ => None,
         };
         match ptrace::syscall(thread, deliver) {
-            // It was killed meanwhile.
+            // `ESRCH`: the thread was killed since it stopped.
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => return Err(error).doing("ptrace(PTRACE_SYSCALL)"),
         }
     }
 }
 
-/// 0 if `thread` is one of the first process, and 1 otherwise.
+/// Returns 0 if `thread` belongs to the first process, and 1 otherwise.
 fn side(thread: Pid, first: Pid) -> usize {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());

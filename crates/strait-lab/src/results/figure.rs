@@ -1,4 +1,4 @@
-//! One figure: a work, what each repetition of it found, and how far that can be believed.
+//! A figure: a work, the report of each repetition, and how reliable the figure is.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,91 +7,95 @@ use crate::stats::{median, spread};
 use crate::trouble::Trouble;
 use crate::work::{Calls, Counted, Report, Spent, Work};
 
-/// By how much the probes of a figure may differ before it is marked.
+/// The factor by which the probes of a figure may differ before the figure is marked as disturbed.
 pub const STEADY: f64 = 1.5;
 
-/// The share of all processors' time that others may use during a run before it is marked.
+/// The share of all processors' time that other processes may use during a run before the figure is marked as
+/// disturbed.
 pub const FOREIGN: f64 = 0.15;
 
-/// One work and what came of it.
+/// One work, and the result of measuring it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
-    /// What was measured.
+    /// The work that was measured.
     pub work: Work,
-    /// How far it can be believed.
+    /// How reliable the figure is.
     pub state: State,
-    /// The median of the repetitions, unless nothing could be measured.
+    /// The medians over the repetitions, if there are any.
     pub summary: Option<Summary>,
-    /// What each repetition found.
+    /// The report of each repetition.
     pub repetitions: Vec<Report>,
-    /// System calls per message, if the suite asks for them and they can be counted here.
+    /// System calls for each message, if the suite asks for them and they can be counted here.
     #[serde(default)]
     pub calls: Option<Calls>,
 }
 
-/// How far a figure can be believed.
+/// How reliable a figure is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", content = "why", rename_all = "kebab-case")]
 pub enum State {
-    /// Nothing is known against it.
+    /// No problem is known.
     Measured,
-    /// Something else was at work meanwhile, or the processors moved.
+    /// Other processes used too much processor time meanwhile, or the distance between the processors changed. The
+    /// text says which.
     Disturbed(String),
-    /// A message was lost or wrong, a process died, or a call failed. There is no figure, whatever other repetitions found.
+    /// A message was lost or wrong, a process died, or a call failed; the text says which. There is no figure,
+    /// whatever the other repetitions found.
     Broken(String),
-    /// The machine does not have it, or the mechanism met a limit that it is known to have here. There is no figure, and
-    /// nothing is wrong.
+    /// This machine does not support the mechanism, or the mechanism met a known limit; the text says which. There is
+    /// no figure, and this is not a failure.
     Lacking(String),
-    /// The suite was stopped before.
+    /// The suite was stopped before this work was measured.
     NotReached,
 }
 
-/// What the repetitions say together.
+/// The medians over the repetitions of a figure. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// The median over the repetitions of their medians.
+    /// The median over the repetitions of their median times.
     pub median: f64,
-    /// Where the true median lies with the probability `confidence`, by the order of the repetitions.
+    /// The interval that contains the true median with the probability `confidence`, by the order of the repetitions.
     pub interval: [f64; 2],
-    /// The probability that belongs to `interval`.
+    /// The probability for `interval`, from 0 to 1.
     pub confidence: f64,
-    /// Messages or round trips a second: the median over the repetitions.
+    /// Messages or round trips per second.
     pub per_second: f64,
-    /// Processor time of all processes for each, in nanoseconds.
+    /// Processor time of all processes for each message or round trip, in nanoseconds.
     pub cpu: f64,
-    /// How often a process slept, for each.
+    /// How often a process slept for each message or round trip.
     pub sleeps: f64,
-    /// The bare cache-line round trip in the same processes, where it was taken.
+    /// The bare cache-line round trip in the same processes, in nanoseconds, if it was measured.
     pub probe: Option<f64>,
-    /// What both sides together did for each message, where it can be counted.
+    /// Other counts of both sides for each message or round trip.
     #[serde(default)]
     pub each: Each,
 }
 
-/// Counts per message or round trip, of both sides together: medians over the repetitions.
+/// Counts for each message or round trip, of both sides together: medians over the repetitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Each {
     /// Involuntary context switches.
     pub preempted: f64,
-    /// Page faults that needed no reading.
+    /// Page faults without reading from a device.
     pub minor_faults: f64,
     /// Page faults that waited for a device.
     pub major_faults: f64,
     /// Memory allocations.
     pub allocations: f64,
-    /// Instructions in user space; absent where the machine does not let them be counted, as what follows.
+    /// Instructions in user space; absent if this machine cannot count them.
     pub instructions: Option<f64>,
-    /// Branches in user space.
+    /// Branches in user space; absent if this machine cannot count them.
     pub branches: Option<f64>,
-    /// Branches that the processor did not foresee.
+    /// Mispredicted branches in user space; absent if this machine cannot count them.
     pub mispredictions: Option<f64>,
-    /// Misses of the first instruction cache.
+    /// Misses of the first-level instruction cache; absent if this machine cannot count them.
     pub instruction_misses: Option<f64>,
 }
 
 impl Figure {
-    /// What came of `work`: the reports of the repetitions that could be taken, and the trouble of one that could not.
+    /// Builds the figure of `work` from the reports of the completed repetitions, and the error of the repetition
+    /// that failed, if one did.
     pub fn of(work: Work, repetitions: Vec<Report>, trouble: Option<Trouble>) -> Self {
         let state = match trouble {
             Some(limit) if limit.is_limit() => State::Lacking(limit.to_string()),
@@ -109,17 +113,17 @@ impl Figure {
         figure
     }
 
-    /// What the machine lacks for `work`.
+    /// Returns the figure of a work that this machine cannot measure, with the reason.
     pub fn lacking(work: Work, why: String) -> Self {
         Self { work, state: State::Lacking(why), summary: None, repetitions: Vec::new(), calls: None }
     }
 
-    /// Messages a second.
+    /// Returns the number of messages or round trips per second.
     pub fn per_second(&self) -> Option<f64> {
         self.summary.map(|summary| summary.per_second)
     }
 
-    /// The repetition with the median time: its distribution is a real one, not one put together.
+    /// Returns the repetition with the median time. Its distribution is a real one, not a composite.
     pub fn middle(&self) -> Option<&Report> {
         self.repetitions.get(self.middle_index()?)
     }
@@ -130,7 +134,8 @@ impl Figure {
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// Curves are most of a file, and one for each figure is drawn.
+    /// Removes all curves but that of the repetition with the median time: curves take most of a file, and only one
+    /// for each figure is drawn.
     fn keep_one_curve(&mut self) {
         let middle = self.middle_index();
         for (index, report) in self.repetitions.iter_mut().enumerate() {
@@ -141,7 +146,7 @@ impl Figure {
     }
 }
 
-/// System calls per message by the tracepoint, if every repetition has them.
+/// Returns the system calls for each message as the kernel's tracepoint counted them, if every repetition has them.
 fn traced(repetitions: &[Report]) -> Option<Calls> {
     let side = |side: usize| {
         let each = |report: &Report| Some(report.spent[side].calls? as f64 / report.count.max(1) as f64);
@@ -150,7 +155,7 @@ fn traced(repetitions: &[Report]) -> Option<Calls> {
     Some(Calls { sides: [side(0)?, side(1)?], how: Counted::Tracepoint })
 }
 
-/// What speaks against these repetitions.
+/// Returns why these repetitions are marked as disturbed, if they are.
 fn disturbance(repetitions: &[Report]) -> Option<String> {
     let probes: Vec<f64> = repetitions.iter().flat_map(|report| report.probes.iter().copied()).collect();
     if spread(&probes) > STEADY {
@@ -198,10 +203,14 @@ impl Each {
     }
 }
 
-/// Where the median of whatever `values` were drawn from lies: between two of them, the nearest that hold it with 95 %,
-/// or the outermost if there are too few for that; with the probability.
+/// Returns an interval for the median of the distribution from which `values` were drawn, with the probability that
+/// the interval contains this median.
 ///
-/// Each value is below the true median with probability one half, so how many are is binomial, whatever the distribution.
+/// The interval lies between two of the values: the narrowest pair that contains the median with 95 %, or the
+/// outermost pair if there are too few values for that. `None` if `values` is empty.
+///
+/// Each value is below the true median with a probability of one half. So the number of values below it has a
+/// binomial distribution, whatever the distribution of the values.
 pub fn interval(values: &[f64]) -> Option<([f64; 2], f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -218,8 +227,8 @@ pub fn interval(values: &[f64]) -> Option<([f64; 2], f64)> {
     Some(best)
 }
 
-/// The probability that no more than `out` of `count` values lie on the far side of an interval that leaves `out` values
-/// out on either side.
+/// Returns the probability that an interval contains the median, if the interval leaves out the `out` least and the
+/// `out` greatest of `count` values.
 fn outside(count: usize, out: usize) -> f64 {
     let mut term = 0.5f64.powi(count as i32);
     let mut tail = term;
@@ -252,7 +261,7 @@ mod tests {
     fn an_interval_is_as_sure_as_it_says() {
         assert_eq!(interval(&[]), None);
         assert_eq!(interval(&[3.0]), Some(([3.0, 3.0], 0.0)));
-        // Five values all on one side of the median: 2 * (1/2)^5.
+        // The median is missed if all five values lie on one side of it: 2 * (1/2)^5.
         assert_eq!(interval(&[5.0, 1.0, 2.0, 4.0, 3.0]), Some(([1.0, 5.0], 0.9375)));
         let twenty: Vec<f64> = (1..=20).map(f64::from).collect();
         let (range, sure) = interval(&twenty).unwrap();

@@ -1,7 +1,7 @@
-//! What is kept of a suite: one JSON file, whose form [`schema`] describes.
+//! Results: a suite is stored as one JSON file, whose format [`schema`] describes.
 //!
-//! A [`Figure`] is one [`Work`] with the [`Report`](crate::work::Report) of each of its repetitions, and says of itself how far it can be
-//! believed: see [`State`]. Nothing that went wrong is left out.
+//! A [`Figure`] is one [`Work`] with the [`Report`](crate::work::Report) of each of its repetitions. Its [`State`]
+//! says how reliable it is. No failure is left out.
 
 pub mod figure;
 pub mod tables;
@@ -18,53 +18,54 @@ use crate::work::Work;
 
 pub use self::figure::{Each, Figure, State, Summary};
 
-/// The form that this program writes and reads. It grows by one when a field changes its meaning or goes.
+/// The format version that this program writes and reads. It is incremented when a field changes its meaning or is
+/// removed.
 pub const FORMAT: u32 = 1;
 
-/// What a suite found. Times are in nanoseconds unless a name says otherwise.
+/// The results of a suite. Times are in nanoseconds unless a name says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
-    /// The form of this file: [`FORMAT`].
+    /// The format version of this file.
     pub format: u32,
-    /// Which suite.
+    /// The name of the suite.
     pub suite: String,
-    /// When it began, in seconds since 1970.
+    /// When the suite began, in seconds since 1970.
     pub began: u64,
-    /// How long it took, in seconds.
+    /// The duration of the suite in seconds.
     pub seconds: f64,
-    /// Whether it came to its end. If not, what was done is kept.
+    /// Whether all repetitions were completed. If not, the completed runs are stored.
     pub complete: bool,
-    /// Where it was taken.
+    /// The machine on which the suite ran.
     pub machine: Machine,
-    /// What the measuring itself costs.
+    /// The cost of the measuring itself.
     pub harness: Harness,
-    /// The order of the runs was drawn from this.
+    /// Random seed for the order of the runs.
     pub seed: u64,
-    /// What could not be counted here, and why: a counter that is absent in every figure.
+    /// Counters that are absent in every figure, each with the reason.
     #[serde(default)]
     pub missing: Vec<[String; 2]>,
-    /// The fractions at which the curves of distributions are kept.
+    /// The fractions at which the curves of distributions are stored.
     #[serde(default)]
     pub quantiles: Vec<f64>,
     /// Every figure, in the order of the suite.
     pub figures: Vec<Figure>,
 }
 
-/// What the measuring itself costs, taken just before the suite.
+/// The cost of the measuring itself in nanoseconds, measured just before the suite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Harness {
-    /// One reading of the clock.
+    /// The duration of one reading of the clock.
     pub clock: f64,
-    /// One round trip of 64 bytes through the loops of a ping-pong with nothing behind them: writing the message, checking
-    /// the answer, and the share of the clock.
+    /// The duration of one 64-byte round trip through the loops of a ping-pong without a mechanism: writing the
+    /// message, checking the answer, and a share of reading the clock.
     pub empty: f64,
 }
 
 impl Results {
-    /// Reads what [`write`](Self::write) wrote.
+    /// Reads a file that [`write`](Self::write) wrote.
     ///
     /// # Errors
-    /// If the file cannot be read, is not such a file, or has a newer form than this program knows.
+    /// If the file cannot be read, contains no results, or has another format version than this program knows.
     pub fn read(file: &Path) -> Result<Self> {
         let name = file.display();
         let text = fs::read_to_string(file).doing(&format!("reading {name}"))?;
@@ -82,10 +83,11 @@ impl Results {
         serde_json::from_str(&text).doing(&format!("{name} holds no results"))
     }
 
-    /// Writes everything as JSON.
+    /// Writes the results as JSON. The file is written under another name and then renamed, so it is never
+    /// incomplete.
     ///
     /// # Errors
-    /// If the file cannot be written. It is whole or untouched: it is written beside itself and renamed.
+    /// If the file cannot be written. A file that was there before is unchanged then.
     pub fn write(&self, file: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).doing("writing JSON")?;
         let name = file.display();
@@ -94,13 +96,13 @@ impl Results {
         fs::rename(&beside, file).doing(&format!("writing {name}"))
     }
 
-    /// The figure of this work, if it is there.
+    /// Returns the figure of `work`, if there is one. Processor numbers and lengths of runs may differ.
     pub fn figure(&self, work: &Work) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.work.is_same_case(work))
     }
 }
 
-/// The form of the file, as JSON Schema.
+/// Returns the format of the file as JSON Schema.
 pub fn schema() -> String {
     let schema = schemars::schema_for!(Results);
     serde_json::to_string_pretty(&schema).expect("a schema is JSON")

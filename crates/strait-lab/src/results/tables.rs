@@ -1,14 +1,14 @@
-//! Results for the terminal: a table for each shape and size, sorted as the suite has them.
+//! Formats results for the terminal: a table for each shape and size, in the order of the suite.
 
 use super::{Figure, Results, State};
 use crate::shape::Shape;
 use crate::stats::{bytes, digits, rate, time};
 use crate::table;
 
-/// In a table, where there is no figure.
+/// The text of a table cell without a figure.
 const NOTHING: &str = "–";
 
-/// All tables, and what has to be said below them.
+/// Formats all tables, and below them the reason for each figure that is disturbed or missing.
 pub fn print(results: &Results) -> String {
     let mut out = String::new();
     let mut shown: Vec<(Shape, usize)> = Vec::new();
@@ -92,7 +92,7 @@ fn cells(figure: &Figure) -> [String; 11] {
     ]
 }
 
-/// What stands below the tables.
+/// The explanation below the tables.
 pub const HOW: &str = "\
 Medians over the repetitions, each in two fresh processes; the interval is where the true median lies, by their order. The
 percentiles are of the repetition with the median time. A round trip is closed loop, one message at a time; spinning ones are

@@ -1,7 +1,8 @@
-//! Connections: opened, used for one message there and one back, and closed; one after the other between two processes.
+//! Connections: each is opened, used for one message there and one back, and closed; one after the other between two
+//! processes.
 //!
-//! The descriptors that the second process needs go over a socket that both have already, the same for all mechanisms; what
-//! that alone costs is measured beside it, with one descriptor that nothing is done with.
+//! For all mechanisms, the descriptors that the second process needs are sent over a socket that both processes
+//! already have. The cost of this socket alone is measured too, by sending one descriptor that is not used.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -16,18 +17,21 @@ use crate::shape::payload;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
-/// How long a connection may take.
+/// The longest time that a connection may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Exchanges by which the socket alone is measured.
+/// The number of exchanges by which the cost of the control socket alone is measured.
 const BARE: u64 = 200;
 
-/// What the second process is asked for.
+/// The request to the second process to join a connection.
 const CONNECT: u8 = 0;
+/// The request to the second process to drop the descriptor that comes with it.
 const NOTHING: u8 = 1;
+/// The request to the second process to begin its measured part.
 const MEASURE: u8 = 2;
+/// The request to the second process to end.
 const STOP: u8 = 3;
 
-/// The first process's side: opens.
+/// Runs the first process, which opens every connection.
 pub(crate) fn first<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; work.size];
@@ -84,7 +88,7 @@ fn heard(socket: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// The second process's side: takes up what was opened.
+/// Runs the second process, which joins every connection that the first process opened.
 pub(crate) fn second<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut gauge = Gauge::start()?;
@@ -100,7 +104,7 @@ pub(crate) fn second<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Shar
                 payload::check(&message, due)?;
                 due += 1;
                 end.send(&message)?;
-                // The end of the connection is not timed, but the next one begins after it.
+                // The end is closed here. Closing is not timed, but the next connection begins after it.
             }
             NOTHING => drop(descriptors),
             MEASURE => gauge = Gauge::start()?,

@@ -1,7 +1,7 @@
-//! Ping-pong with descriptors in each message, which move: whoever sends them has them no more.
+//! Ping-pong with descriptors in each message, which move: the sender closes its copies.
 //!
-//! The same descriptors go back and forth. A descriptor that is lost on the way shows as too few, and one that stays
-//! behind as one too many in the end.
+//! The same descriptors go back and forth. If a descriptor is lost, too few come back. If a descriptor stays behind,
+//! a process has one too many open at the end.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::shape::payload::{STEADY, STOP};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Work};
 
-/// The first process's side.
+/// Runs the first process.
 pub(super) fn first(end: &mut impl End, work: &Work, count: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; work.size];
@@ -61,7 +61,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, count: usize) -> Result<Rep
     Ok(Report { first, ..report(spent, done, then - begin, &samples) })
 }
 
-/// The second process's side.
+/// Runs the second process.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut held = Vec::new();
@@ -86,13 +86,13 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     if open_descriptors()? > open {
         return Err(Trouble::new("descriptors stayed behind in the second process"));
     }
-    // The last answer takes the descriptors back, which `finish` knows nothing of.
+    // The last answer returns the descriptors, which `finish` cannot send.
     let share = Share { spent: gauge.spent()?, count: due, ..Share::default() };
     end.send_with(&message, &mut held)?;
     Ok(share)
 }
 
-/// How many descriptors this process has open.
+/// Returns the number of descriptors that this process has open.
 fn open_descriptors() -> Result<usize> {
     Ok(fs::read_dir("/proc/self/fd").doing("counting descriptors")?.count())
 }

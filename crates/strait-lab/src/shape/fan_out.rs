@@ -1,4 +1,4 @@
-//! Fan-out: the first process sends each message to several others and waits until all have acknowledged it.
+//! Fan-out: the first process sends each message to several others, and waits until all have acknowledged it.
 //!
 //! The others answer as in a [ping-pong](super::ping_pong).
 
@@ -11,7 +11,7 @@ use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
-/// The sender's side. What is timed and counted is a round: a message to each, and the acknowledgements of all.
+/// Runs the sender. It times and counts rounds: a message to each receiver, and the acknowledgements of all.
 pub(super) fn first(hub: &mut dyn Hub, work: &Work, receivers: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut samples = Samples::new();

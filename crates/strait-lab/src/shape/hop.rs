@@ -1,12 +1,12 @@
 //! A thread hop on each side: the "proxy" test of Mojo's and Chromium's ping-pongs.
 //!
-//! The process's first thread does the input and output, as an I/O thread does; a second one handles the messages. What
-//! arrives is put into a queue for it, and what it answers goes back through another; each queue is a mutex and a
-//! condition variable, and the buffers go around, so nothing is allocated. The handlers play an ordinary
-//! [ping-pong](super::ping_pong), and what is timed is what they see.
+//! The first thread of the process does the input and output; a second thread, the handler, handles the messages.
+//! Received messages go through a queue to the handler, and its answers go back through another. Each queue is a
+//! mutex and a condition variable. The buffers are recycled, so nothing is allocated. The handlers play an ordinary
+//! [ping-pong](super::ping_pong), and round trips are timed as the handler sees them.
 //!
-//! *Direct* is what a channel allows whose calls may be made from any thread: the handler sends by itself, and only what
-//! arrives hops. That is half of the hops, and half of the queues.
+//! *Direct* is possible with a channel whose calls may be made from any thread: the handler sends by itself, and only
+//! received messages hop. This takes half of the hops and half of the queues.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ use crate::shape::payload::STOP;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
-/// Round trips from one thread to the other and back by which a bare hop is measured.
+/// The number of round trips between two threads by which a bare hop is measured.
 const BARE: u64 = 2000;
 
-/// Messages from one thread to another.
+/// A queue of messages from one thread to another.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -46,7 +46,7 @@ impl Queue {
         self.told.notify_one();
     }
 
-    /// The next message, or `None` once it is closed and empty.
+    /// Waits for the next message; returns `None` once the queue is closed and empty.
     fn pop(&self) -> Option<Vec<u8>> {
         let mut waiting = self.lock();
         loop {
@@ -60,7 +60,7 @@ impl Queue {
         }
     }
 
-    /// A message that is there already.
+    /// Returns the next message if there is one, without waiting.
     fn try_pop(&self) -> Option<Vec<u8>> {
         self.lock().messages.pop_front()
     }
@@ -71,7 +71,7 @@ impl Queue {
     }
 }
 
-/// What is between the two threads of a process.
+/// The two queues between the threads of a process.
 #[derive(Debug, Default)]
 struct Hop {
     to_handler: Queue,
@@ -79,18 +79,18 @@ struct Hop {
 }
 
 impl Hop {
-    /// Nothing comes any more, in either direction.
+    /// Closes both queues: no more messages will be added.
     fn close(&self) {
         self.to_handler.close();
         self.to_io.close();
     }
 }
 
-/// What the handler sends and receives by: what it receives comes through a queue, and what it sends goes through one or
-/// straight out.
+/// The handler's way to send and receive: it receives through a queue, and sends through another queue or, if
+/// `direct` is set, by itself.
 struct Handler<'a> {
     hop: &'static Hop,
-    /// The buffer that goes around.
+    /// The recycled buffer for the next message to send.
     spare: Vec<u8>,
     direct: Option<Sending<'a>>,
 }
@@ -120,7 +120,8 @@ impl Messages for Handler<'_> {
         }
         buffer.copy_from_slice(&message);
         if self.direct.is_some() {
-            // Whoever receives has no other way to get it back.
+            // A direct handler sends from a buffer of its own, so the received buffer goes back to the receiving
+            // thread here.
             self.hop.to_io.push(message);
         } else {
             self.spare = message;
@@ -129,26 +130,26 @@ impl Messages for Handler<'_> {
     }
 }
 
-/// Runs `handle` in a thread of its own, with `pump` in this one between it and the other process.
+/// Runs `handle` in a thread of its own, and `pump` in this thread, between the handler and the other process.
 fn between<T: Send>(
     room: usize,
     direct: Option<Sending<'_>>,
     handle: impl FnOnce(&mut Handler<'_>) -> Result<T> + Send,
     pump: impl FnOnce(&Hop) -> Result<()>,
 ) -> Result<T> {
-    // The process ends after this one measurement, and a handler that hangs is killed with it.
+    // Nothing frees the queues: the process ends after this measurement, and a handler that hangs is killed with it.
     let hop: &'static Hop = Box::leak(Box::default());
     thread::scope(|scope| {
         let handler = scope.spawn(move || handle(&mut Handler { hop, spare: Vec::with_capacity(room), direct }));
         let pumped = pump(hop);
         hop.close();
         let handled = handler.join().map_err(|_| Trouble::new("the handler panicked"))?;
-        // If the pump failed, the handler failed of that.
+        // If the pump failed, the handler's error is a consequence.
         pumped.and(handled)
     })
 }
 
-/// Receives for a handler that sends by itself, until the last message came.
+/// Receives for a handler that sends by itself, until the last message has arrived.
 fn receive(hop: &Hop, receive: &mut Receiving<'_>, size: usize) -> Result<()> {
     loop {
         let mut buffer = hop.to_io.try_pop().unwrap_or_else(|| vec![0; size]);
@@ -161,7 +162,7 @@ fn receive(hop: &Hop, receive: &mut Receiving<'_>, size: usize) -> Result<()> {
     }
 }
 
-/// The first process's side.
+/// Runs the first process.
 pub(super) fn first(end: &mut impl End, work: &Work, direct: bool) -> Result<Report> {
     let bare = bare()?;
     let handle = |handler: &mut Handler<'_>| ping_pong::first(handler, work, work.size);
@@ -183,7 +184,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, direct: bool) -> Result<Rep
     Ok(report)
 }
 
-/// The second process's side.
+/// Runs the second process.
 pub(super) fn second(end: &mut impl End, work: &Work, direct: bool) -> Result<Share> {
     let handle = |handler: &mut Handler<'_>| ping_pong::second(handler, work, work.size);
     if direct {
@@ -207,7 +208,7 @@ pub(super) fn second(end: &mut impl End, work: &Work, direct: bool) -> Result<Sh
     between(work.size, None, handle, pump)
 }
 
-/// What a hop costs with nothing else: half of the way to another thread and back, in nanoseconds.
+/// Returns the duration of a bare hop in nanoseconds: half of the way to another thread and back.
 pub(crate) fn bare() -> Result<f64> {
     let mut samples = Samples::new();
     let echo = |handler: &mut Handler<'_>| -> Result<()> {

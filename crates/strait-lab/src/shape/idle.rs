@@ -1,4 +1,4 @@
-//! Silence: one process waits, and nothing comes. How often does it wake?
+//! Idle: one process waits and receives nothing. The shape counts how often it wakes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::shape::payload::{SMALLEST, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};
 
-/// The first process's side of silence: it sends nothing, and looks how often the other process wakes.
+/// Runs the first process, which sends nothing and counts how often the other process wakes.
 pub(super) fn first(end: &mut impl End, work: &Work, peer: u32) -> Result<Report> {
     let Extent::Time { warm, steady } = work.extent else {
         return Err(Trouble::new("idleness is measured by time"));
@@ -20,13 +20,13 @@ pub(super) fn first(end: &mut impl End, work: &Work, peer: u32) -> Result<Report
     pause(steady);
     let wake_ups = sleeps(peer)? - before;
 
-    // That it can still be woken shows that it slept where it should, and was not simply stuck.
+    // The other process still answers: it was asleep in its wait, and not stuck elsewhere.
     let mut answer = [0; SMALLEST];
     exchange(end, &mut [0; SMALLEST], &mut answer, STOP)?;
     Ok(Report { wake_ups: Some(wake_ups), ..Report::default() })
 }
 
-/// The second process's side of silence.
+/// Runs the second process, which waits.
 pub(super) fn second(end: &mut impl End) -> Result<Share> {
     let mut message = [0; SMALLEST];
     end.recv(&mut message)?;

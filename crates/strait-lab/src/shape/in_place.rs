@@ -9,15 +9,14 @@ use crate::shape::payload::SMALLEST;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};
 
-/// Large messages are filled and read by pieces of this size.
+/// The number of bytes that are filled or read at a time in a large message.
 const PIECE: usize = 64 << 10;
 
-/// Memory of no interest, to walk over.
+/// Memory to read over between messages, so that the caches are equally cold for every message size.
 ///
-/// Whoever has just written 256 MiB has lost everything else from its caches, and whoever wrote 1 MiB has not. What is
-/// asked is whether handing over grows with the size of a message, not what filling it did to the caches. So both
-/// sides walk over memory of their own after each message, as much as is missing to 256 MiB, and always start equally
-/// cold.
+/// Writing 256 MiB evicts everything else from the caches, and writing 1 MiB does not. The shape measures whether
+/// handing over a message takes longer for a larger message, not how filling it changes the caches. So after each
+/// message both sides read over memory of their own, as much as the message is smaller than 256 MiB.
 #[derive(Debug)]
 struct Walk(Vec<u8>);
 
@@ -34,9 +33,9 @@ impl Walk {
     }
 }
 
-/// The first process's side of messages filled and read in place.
+/// Runs the first process, which fills messages in place.
 ///
-/// The second word of a message is the time of its commit, and it is written last, so that what the second process
+/// The second word of a message is the time of its commit, and is written last. So the time that the second process
 /// measures begins when the message is complete and only has to be handed over.
 pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
     let (warm, steady) = counts(work)?;
@@ -66,7 +65,7 @@ pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
     Ok(Report { count: steady, first, ..Report::default() })
 }
 
-/// The second process's side of messages filled and read in place.
+/// Runs the second process, which reads messages in place.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let (warm, steady) = counts(work)?;
     let mut piece = vec![0; PIECE.min(work.size)];
@@ -79,7 +78,7 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
             get(0, &mut start);
             let arrived = clock::now();
             let committed = u64::from_le_bytes(*start.last_chunk().expect("16 bytes end in 8"));
-            // Then every byte is read, outside of the measured time.
+            // Every byte is read, outside of the measured time.
             let mut intact = payload::number(&start) == number;
             for place in (0..work.size).step_by(piece.len()) {
                 let len = piece.len().min(work.size - place);

@@ -1,7 +1,7 @@
-//! Messages with the sizes that Chrome's have: what a browser sends in an hour, there and back or one way.
+//! Messages with the sizes of Chrome's messages in an hour of browsing, there and back or one way.
 //!
-//! Both sides shuffle the same deck, in which every size of the published histogram comes as often as it was counted, and
-//! go through it again and again; so the receiver knows how long the next message is to be.
+//! Both sides shuffle the same deck, in which every size of the published histogram occurs as often as it was
+//! counted. They go through the deck again and again. So the receiver knows the size of the next message.
 
 use super::{Share, exchange, finish, payload, report};
 use crate::mechanism::End;
@@ -12,11 +12,11 @@ use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// The histogram `IPC.MessageSize` in Chromium's design document "Mach based OS X Interprocess Communication": the least
-/// bytes of a bucket, and how many of 37,573 messages of an hour of browsing fell into it. A bucket reaches up to the
-/// next one's least. Within a bucket the sizes are drawn evenly.
+/// The histogram `IPC.MessageSize` in Chromium's design document "Mach based OS X Interprocess Communication": the
+/// least number of bytes of a bucket, and how many of 37,573 messages of an hour of browsing fell into the bucket. A
+/// bucket ends below the least size of the next one. Within a bucket the sizes are drawn evenly.
 ///
-/// The smallest message has 12 bytes, so all hold the number that a measured message carries.
+/// The smallest message has 12 bytes, so every message has room for its number.
 pub const CHROME: [(usize, usize); 24] = [
     (0, 0),
     (12, 4387),
@@ -44,13 +44,13 @@ pub const CHROME: [(usize, usize); 24] = [
     (16063, 0),
 ];
 
-/// The largest message that can be drawn.
+/// The size of the largest message in bytes.
 pub(super) const LARGEST: usize = 16_062;
 
-/// Chosen once, so that every run sends the same.
+/// The random seed of the deck. It is fixed, so every run sends the same sizes.
 const SEED: u64 = 37_573;
 
-/// The sizes, in the order in which they are sent.
+/// Returns the message sizes in bytes, in the order in which they are sent.
 fn deck() -> Vec<u16> {
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut deck = Vec::new();
@@ -62,7 +62,7 @@ fn deck() -> Vec<u16> {
     deck
 }
 
-/// Where both sides are in the deck.
+/// The message sizes of a run.
 #[derive(Debug)]
 struct Sizes {
     deck: Vec<u16>,
@@ -73,20 +73,20 @@ impl Sizes {
         Self { deck: deck() }
     }
 
-    /// How long message `number` is.
+    /// Returns the size of message `number` in bytes.
     #[inline(always)]
     fn of(&self, number: u64) -> usize {
         self.deck[number as usize % self.deck.len()].into()
     }
 }
 
-/// The first process's side.
+/// Runs the first process.
 pub(super) fn first(end: &mut impl End, work: &Work, stream: bool) -> Result<Report> {
     let sizes = Sizes::new();
     let mut answer = vec![0; LARGEST];
     let mut samples = Samples::new();
     let mut number = 0;
-    // A mark is as long as the message that is due.
+    // A mark (begin or end of the measured part) has the size of the message that is due.
     let mark = |end: &mut _, due: u64, mark: u64| exchange(end, &mut vec![0; sizes.of(due)], &mut [0; SMALLEST], mark);
     let mut message = vec![0; LARGEST];
     let mut step = |end: &mut _, number: u64| -> Result<()> {
@@ -98,7 +98,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, stream: bool) -> Result<Rep
             exchange(end, message, &mut answer[..sizes.of(number)], number)
         }
     };
-    // In a stream the second process takes the time.
+    // In a stream the second process measures the time.
     let stride = if stream { 256 } else { 1 };
     let begin = clock::now();
     while !work.extent.is_warm(number, clock::now() - begin) {
@@ -130,7 +130,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, stream: bool) -> Result<Rep
     Ok(report)
 }
 
-/// The second process's side.
+/// Runs the second process.
 pub(super) fn second(end: &mut impl End, work: &Work, stream: bool) -> Result<Share> {
     let sizes = Sizes::new();
     let mut message = vec![0; LARGEST];
@@ -187,7 +187,7 @@ mod tests {
         let share = |below: usize| deck.iter().filter(|&&size| usize::from(size) < below).count() as f64 / 37_573.0;
         assert!((share(65) - 0.90).abs() < 0.001 && share(2400) > 0.999);
         assert_eq!(usize::from(*deck.iter().max().unwrap()).max(LARGEST), LARGEST);
-        // The document says 86.4 on average.
+        // The document states a mean of 86.4 bytes.
         let mean = deck.iter().map(|&size| f64::from(size)).sum::<f64>() / 37_573.0;
         assert!((80.0..95.0).contains(&mean), "{mean}");
     }

@@ -1,12 +1,11 @@
-//! The measuring loops, the same for every mechanism: what the first process does, and what the second answers.
+//! Shapes: the measuring loops of the first and the second process, written once for all mechanisms.
 //!
 //! A run has a warm-up, which is excluded from every figure, and a measured part. The first process announces the
-//! second part and the end by messages with special numbers, so that both sides count the same messages. Every message
-//! carries its number, whoever receives it has copied it out whole before looking, and one that is lost, doubled, torn or
-//! out of order ends the run: see `payload`.
+//! measured part and the end by messages with special numbers, so that both sides count the same messages. Every
+//! message carries its number. The receiver copies a message out whole before it checks the number. A message that is
+//! lost, doubled, torn or out of order ends the run: see `payload`.
 //!
-//! To add a shape, name it in [`Shape`], write its two loops in a module of their own, and send both sides there in
-//! `first` and `second`.
+//! To add a shape, add it to [`Shape`], write its two loops in a module, and call them in `first` and `second`.
 
 pub(crate) mod connect;
 mod descriptors;
@@ -40,100 +39,102 @@ use crate::samples::{Percentiles, Samples};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Spent, Work};
 
-/// What the two sides do.
+/// The shape of the work: which process sends what, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Shape {
-    /// The first sends a message and waits for `reply` bytes of it to come back. Closed loop: one message at a time.
+    /// The first process sends a message and waits until `reply` bytes come back: a closed loop, one message at a
+    /// time.
     PingPong {
-        /// How many bytes come back: all, or a short acknowledgement.
+        /// The size of the answer in bytes: the size of the message, or 8 for an acknowledgement.
         reply: usize,
     },
-    /// The first sends as fast as it can, `batch` messages in one call.
+    /// The first process sends as fast as it can, `batch` messages in one call.
     Stream {
-        /// How many messages are given out together.
+        /// The number of messages in one call.
         batch: usize,
     },
-    /// The first sends at a part of what the two can do at most, which is measured in the same processes just before;
-    /// messages come at random (as independent senders would send them), and each is timed from when it was to be sent
-    /// until the second has it: who falls behind has the wait in every message that waited.
+    /// The first process sends at a share of the capacity of the two processes, which is measured just before.
+    /// Messages are due at random intervals, as those of many independent senders are. Each message is timed from
+    /// when it was due until the second process has it, so a delay counts for every message that waited.
     OpenLoop {
-        /// In percent of the capacity.
+        /// The load in percent of the capacity.
         load: u8,
     },
-    /// The same at so many messages a second, whatever the two can do: all mechanisms at one load.
+    /// The first process sends at a fixed rate, whatever the capacity, at random intervals. Each message is timed
+    /// from when it was due until the second process has it.
     Paced {
-        /// Messages a second.
+        /// The number of messages per second.
         rate: u32,
     },
     /// Several processes send to the first, each as fast as it can.
     Producers {
-        /// How many.
+        /// The number of sending processes.
         count: u8,
-        /// Through one and the same pipe or socket, instead of one for each.
+        /// Whether all processes send through the same pipe or socket, instead of one for each.
         shared: bool,
     },
-    /// The first sends each message to several processes, and waits until all have acknowledged it.
+    /// The first process sends each message to several processes, and waits until all have acknowledged it.
     FanOut {
-        /// How many.
+        /// The number of receiving processes.
         count: u8,
     },
-    /// Messages with the sizes that Chrome's have, in random order.
+    /// Messages with the sizes of Chrome's messages, in random order.
     Mix {
-        /// One way, as fast as it goes, instead of there and back.
+        /// Whether messages go one way, as fast as possible, instead of there and back.
         stream: bool,
     },
-    /// Ping-pong between handlers that run in threads of their own on both sides: what arrives is put into a queue for
-    /// them (a mutex and a condition variable), and what they send goes back through one to the thread that does the
-    /// input and output.
+    /// Ping-pong between handlers that run in threads of their own on both sides. Received messages go through a
+    /// queue (a mutex and a condition variable) to the handler. Its answers go through another queue to the thread
+    /// that does the input and output.
     Hop {
-        /// What they send goes straight out, from their own threads: only what arrives hops.
+        /// Whether the handlers send from their own threads, so that only received messages hop.
         #[serde(default)]
         direct: bool,
     },
-    /// Ping-pong with descriptors in each message, which move: the sender has them no more.
+    /// Ping-pong with descriptors in each message, which move: the sender closes its copies.
     Descriptors {
-        /// How many.
+        /// The number of descriptors in a message.
         count: u16,
     },
     /// A large message there and a short acknowledgement back.
     OutOfLine {
-        /// Both sides use memory that was never used before, for each message.
+        /// Whether both sides use new memory for each message.
         cold: bool,
-        /// The sender writes every byte of each message and the receiver reads every byte; else they do so with 16 bytes.
+        /// Whether the sender writes and the receiver reads every byte of each message; otherwise 16 bytes.
         touched: bool,
     },
-    /// The first fills the message in the transport's own memory and the second reads it there; measured from commit to
-    /// the reader's first byte.
+    /// The first process fills the message in the transport's memory and the second reads it there. The time from
+    /// commit to the reader's first byte is measured.
     InPlace,
-    /// A message that lies in pieces, there, and a short acknowledgement back.
+    /// A message in several pieces there, and a short acknowledgement back.
     Vectored {
-        /// How many pieces.
+        /// The number of pieces.
         parts: u16,
-        /// They are put together in new memory first, and sent as one.
+        /// Whether the sender assembles the pieces in new memory first, and sends them as one.
         linear: bool,
     },
-    /// Ping-pong after a time of silence.
+    /// Ping-pong after a time in which both processes were idle.
     Wake {
-        /// In milliseconds.
+        /// The idle time in milliseconds.
         after: u32,
     },
-    /// A new connection, one message there and one back, and the end of it.
+    /// A new connection, one message there and one back, and closing.
     Connect,
-    /// The second waits and nothing comes: how often does it wake?
+    /// The second process waits and no message arrives. Its wake-ups are counted.
     Idle,
 }
 
-/// The processes beside the first.
+/// The processes other than the first, if there may be more than one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Crowd {
     pub(crate) peers: usize,
-    /// All have the same end.
+    /// Whether all these processes use the same end.
     pub(crate) shared: bool,
 }
 
 impl Shape {
-    /// What a mechanism must be able to do for it.
+    /// Returns the abilities that a mechanism needs for this shape.
     pub(crate) fn needs(self) -> &'static [Ability] {
         match self {
             Self::PingPong { .. } | Self::Mix { stream: false } | Self::Wake { .. } => &[],
@@ -151,7 +152,7 @@ impl Shape {
         }
     }
 
-    /// Who is there beside the first process, if not just one other.
+    /// Returns the processes other than the first; `None` if there is exactly one.
     pub(crate) fn crowd(self) -> Option<Crowd> {
         match self {
             Self::Producers { count, shared } => Some(Crowd { peers: count.into(), shared }),
@@ -160,17 +161,17 @@ impl Shape {
         }
     }
 
-    /// How many processes work at the same time.
+    /// Returns the number of processes that take part.
     pub fn processes(self) -> usize {
         1 + self.crowd().map_or(1, |crowd| crowd.peers)
     }
 
-    /// The smallest message that holds what this shape writes into it.
+    /// Returns the size in bytes of the smallest message that has room for what this shape writes.
     pub(crate) fn smallest(self) -> usize {
         match self {
-            // A time beside the number.
+            // The number and a time.
             Self::OpenLoop { .. } | Self::Paced { .. } | Self::InPlace | Self::Wake { .. } => 24,
-            // The first bytes and the last.
+            // The bytes that are written without `touched`: the first 8 and the last 8.
             Self::OutOfLine { .. } => 32,
             Self::Vectored { parts, .. } => usize::from(parts).max(12),
             Self::Mix { .. } => mix::LARGEST,
@@ -178,7 +179,7 @@ impl Shape {
         }
     }
 
-    /// In words, with what belongs to it; "of 64 B" may follow.
+    /// Describes the shape and its parameters in words; "of 64 B" may follow.
     pub fn words(self) -> String {
         match self {
             Self::Stream { batch } if batch > 1 => format!("one way, {batch} in a call,"),
@@ -207,7 +208,7 @@ impl Shape {
     }
 }
 
-/// A process's share of a report, that is not the first.
+/// The report of a process other than the first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Share {
     pub(crate) spent: Spent,
@@ -217,7 +218,7 @@ pub(crate) struct Share {
     pub(crate) found: BTreeMap<String, f64>,
 }
 
-/// What the first process does, given its end and the number of the other process.
+/// Runs the loop of the first process. `peer` is the process id of the second process.
 pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Report> {
     match work.shape {
         Shape::PingPong { reply } => ping_pong::first(end, work, reply),
@@ -236,7 +237,8 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
     }
 }
 
-/// What the first process does with more than one other, or one end that several have.
+/// Runs the loop of the first process in a shape with several other processes. `ends` has an end for each of them, or
+/// one end that all of them use.
 pub(crate) fn first_of_many<E: End>(mut ends: Vec<E>, work: &Work) -> Result<Report> {
     match work.shape {
         Shape::Producers { count, shared: true } => match ends.pop() {
@@ -249,7 +251,7 @@ pub(crate) fn first_of_many<E: End>(mut ends: Vec<E>, work: &Work) -> Result<Rep
     }
 }
 
-/// What the second process does, or one of several others.
+/// Runs the loop of the second process, or of another process with the number `index` from 0.
 pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<Share> {
     match work.shape {
         Shape::PingPong { reply } => ping_pong::second(end, work, reply),
@@ -269,7 +271,7 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
     }
 }
 
-/// What sends a message and waits for one: an end, or what a program has put before it.
+/// Sends messages and waits for messages: an end, or a handler in front of an end.
 trait Messages {
     fn send(&mut self, message: &[u8]) -> Result<()>;
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()>;
@@ -287,7 +289,7 @@ impl<E: End> Messages for E {
     }
 }
 
-/// Sends the message with this number and waits for its answer.
+/// Sends the message with this number, waits for its answer and checks it.
 #[inline(always)]
 fn exchange(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], number: u64) -> Result<()> {
     payload::stamp(message, number);
@@ -306,7 +308,8 @@ fn acknowledged(answer: &[u8], number: u64) -> Result<()> {
     }
 }
 
-/// Acknowledges the end, after taking stock.
+/// Reads the counters of this process, and then acknowledges the end of the run. In a silent run it ends the process
+/// instead of returning.
 fn finish(
     end: &mut impl Messages,
     work: &Work,
@@ -330,7 +333,7 @@ impl Share {
     }
 }
 
-/// What the first process found of a measured part that took `elapsed` nanoseconds.
+/// Builds the first process's report of a measured part that took `elapsed` nanoseconds.
 fn report(spent: Spent, count: u64, elapsed: u64, samples: &Samples) -> Report {
     Report {
         count,
@@ -342,8 +345,8 @@ fn report(spent: Spent, count: u64, elapsed: u64, samples: &Samples) -> Report {
     }
 }
 
-/// If the run is a silent one, begins the silence. What is to be reported when it was kept is made before, since even
-/// memory may need a system call.
+/// In a silent run, forbids system calls from now on. Returns the packet that reports success, which is encoded
+/// before, since allocating memory may need a system call. Returns `None` if the run is not silent.
 fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
     if !work.silent {
         return Ok(None);

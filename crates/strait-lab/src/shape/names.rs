@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::Shape;
 use crate::trouble::{Result, Trouble};
 
-/// Every name, and what it means.
+/// Every shape name with its meaning, for `strait bench shapes`.
 pub const LISTING: &str = "\
 ping-pong                there and back, one message at a time
 ack                      there, and an acknowledgement of 8 bytes back
@@ -28,7 +28,7 @@ connect                  a connection, one ping-pong, and its end
 idle                     nothing comes: how often does the receiver wake";
 
 impl fmt::Display for Shape {
-    /// The name on the command line.
+    /// Writes the shape's name on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::PingPong { reply: 8 } => write!(f, "ack"),
@@ -78,7 +78,7 @@ impl FromStr for Shape {
         };
         let plain = |shape: Self| if rest.is_empty() { Ok(shape) } else { Err(unknown()) };
         match name {
-            // The size of the answer is that of the message, which the axes know.
+            // 0 stands for the size of the message, which `Axes::works` fills in.
             "ping-pong" => plain(Self::PingPong { reply: 0 }),
             "ack" => plain(Self::PingPong { reply: 8 }),
             "stream" if rest.is_empty() => Ok(Self::Stream { batch: 1 }),

@@ -1,12 +1,12 @@
-//! Open loop: messages are sent when they are due, whether or not the last one has been taken.
+//! Open loop: messages are sent when they are due, whether or not the previous message was received.
 //!
-//! The first part sends as fast as it can, which is the capacity of just these two processes, just now; then messages are
-//! due at random intervals, whose mean is what the load asks for. Each carries the time at which it was *due*, and is
-//! timed from then until the second process has it whole. Where the sender is late, because the way is full or it
-//! did not run, all that waited behind has that wait in its time: a backlog cannot hide.
+//! The first part sends as fast as possible, which gives the capacity of these two processes at this moment. Then
+//! messages are due at random intervals, whose mean gives the requested load. Each message carries the time at which
+//! it was *due*, and is timed from then until the second process has all of it. If the sender is late, because the
+//! way is full or it did not run, the delay counts for every message that waited: a backlog cannot hide.
 //!
-//! Between two messages the sender looks at the clock and lets others run who want its processor, but never sleeps,
-//! since timers are coarser than what is measured. So its processor time says nothing; that of the receiver does.
+//! Between two messages the sender reads the clock and yields if it shares its processor. It never sleeps, since
+//! timers are coarser than the measured times. So its processor time means nothing; the receiver's does.
 
 use super::{Share, exchange, finish, payload, report};
 use crate::mechanism::End;
@@ -18,45 +18,45 @@ use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};
 
-/// So many random intervals are drawn before, and used again and again.
+/// The number of random intervals that are drawn before the run; they are used again and again.
 const DRAWN: usize = 8192;
 
-/// A sender that is so many nanoseconds late will not catch up.
+/// The delay in nanoseconds after which a sender at a fixed rate gives up.
 const HOPELESS: u64 = 1_000_000_000;
-/// The part of a rate that must have been sent in its time.
+/// The share of a fixed rate that must really be sent. Below it the mechanism is reported as limited.
 const KEPT_UP: f64 = 0.9;
 
-/// How much is asked for.
+/// The requested load.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Load {
-    /// So many percent of the capacity.
+    /// A share of the capacity, in percent.
     Share(u8),
-    /// So many messages a second.
+    /// A fixed rate, in messages per second.
     Rate(u32),
 }
 
-/// The sender's schedule and what came of it.
+/// The sender's schedule.
 #[derive(Debug)]
 struct Pace {
-    /// Nanoseconds from one message to the next, in thousandths.
+    /// The intervals between messages, in picoseconds.
     gaps: Vec<u64>,
-    /// When the next is due, in thousandths of nanoseconds since the beginning.
+    /// The time at which the latest scheduled message is due, in picoseconds since `begin`.
     due: u64,
     begin: u64,
     shares_a_processor: bool,
 }
 
 impl Pace {
-    /// No waiting at all.
+    /// Returns the schedule without waiting, which sends as fast as possible.
     fn capacity(work: &Work) -> Self {
         Self::with_gaps(vec![0], work)
     }
 
-    /// A message every `mean` nanoseconds, at random.
+    /// Returns a schedule with a message every `mean` nanoseconds on average, at random intervals.
     fn random(mean: f64, work: &Work) -> Self {
         let mut random = fastrand::Rng::with_seed(0x0b5e_55ed);
         let drawn: Vec<f64> = (0..DRAWN).map(|_| -(1.0 - random.f64()).ln()).collect();
-        // What was drawn has not quite the mean that it should.
+        // The mean of the drawn intervals differs a little from 1.
         let scale = mean * 1000.0 * DRAWN as f64 / drawn.iter().sum::<f64>();
         Self::with_gaps(drawn.iter().map(|gap| (gap * scale) as u64).collect(), work)
     }
@@ -66,7 +66,8 @@ impl Pace {
         Self { gaps, due: 0, begin: clock::now(), shares_a_processor }
     }
 
-    /// Waits until message `index` is due, and says since when that is so and how late it is.
+    /// Waits until message `index` is due. Returns the time at which it was due, and how late it is, both in
+    /// nanoseconds.
     #[inline(always)]
     fn wait(&mut self, index: u64) -> (u64, u64) {
         let gap = self.gaps[index as usize % self.gaps.len()];
@@ -75,7 +76,7 @@ impl Pace {
         loop {
             let now = clock::now();
             if now >= due {
-                // Without a pace it is due just now.
+                // Without a schedule a message is due when the sender is ready to send it.
                 return if gap == 0 && self.gaps.len() == 1 { (now, 0) } else { (due, now - due) };
             }
             if self.shares_a_processor {
@@ -87,7 +88,7 @@ impl Pace {
     }
 }
 
-/// The first process's side: sends.
+/// Runs the first process, which sends.
 pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = [0; SMALLEST];
@@ -101,7 +102,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Repor
         End::send(end, &message)
     };
 
-    // The receiver begins late once, and what grows under pressure has then grown.
+    // The first exchange waits until the receiver has caught up. Memory that grows under pressure has grown by then.
     let mut mark = vec![0; work.size];
     let mut pace = Pace::capacity(work);
     let extent = capacity_extent(work.extent);
@@ -136,7 +137,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Repor
         }
     }
     let elapsed = clock::now() - begin;
-    // A backlog that grows without end has no distribution.
+    // A backlog that grows without bound has no distribution.
     let taken = (number - from) as f64 * 1e9 / elapsed as f64;
     if matches!(load, Load::Rate(_)) && taken < KEPT_UP * offered {
         return Err(Trouble::limit(format!("took {taken:.0} messages a second where {offered:.0} were due")));
@@ -151,7 +152,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Repor
     Ok(report)
 }
 
-/// The capacity takes as long as the warm-up.
+/// Returns the extent of the part that measures the capacity, which is as long as the warm-up.
 fn capacity_extent(extent: Extent) -> Extent {
     match extent {
         Extent::Time { warm, .. } => Extent::Time { warm, steady: warm.max(1) },
@@ -159,7 +160,7 @@ fn capacity_extent(extent: Extent) -> Extent {
     }
 }
 
-/// The second process's side: receives, and looks how long each message took.
+/// Runs the second process, which receives and measures how long each message took.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut samples = Samples::new();
@@ -185,7 +186,7 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     finish(end, work, &message[..SMALLEST], &gauge, due, &samples)
 }
 
-/// Writes a time behind the number of `message`.
+/// Writes `time` into `message`, after the message's number.
 #[inline(always)]
 pub(super) fn put_time(message: &mut [u8], time: u64) {
     if let Some(place) = message.get_mut(8..16) {
@@ -193,7 +194,7 @@ pub(super) fn put_time(message: &mut [u8], time: u64) {
     }
 }
 
-/// The time that `put_time` wrote.
+/// Returns the time that `put_time` wrote.
 #[inline(always)]
 pub(super) fn time(message: &[u8]) -> u64 {
     message[8..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -217,7 +218,7 @@ mod tests {
         let mean = pace.gaps.iter().sum::<u64>() as f64 / pace.gaps.len() as f64;
         assert!((mean / 1000.0 - 250.0).abs() < 1.0, "{mean}");
         let longer = pace.gaps.iter().filter(|&&gap| gap > 250_000).count() as f64 / pace.gaps.len() as f64;
-        // Of an exponential distribution 1/e lies above its mean.
+        // In an exponential distribution a share of 1/e lies above the mean.
         assert!((longer - 0.368).abs() < 0.03, "{longer}");
     }
 

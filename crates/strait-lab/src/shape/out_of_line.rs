@@ -1,13 +1,14 @@
-//! A large message there, and a short acknowledgement back: what getting so many bytes across costs, all in all.
+//! A large message there, and a short acknowledgement back: the total cost of moving many bytes to another process.
 //!
-//! *Warm* memory was used before, on both sides, again and again. *Cold* memory is used for the first time: page faults are
-//! most of what it costs, and they are counted. *Touched* means that the sender writes every byte of each message and the
-//! receiver reads every byte, in the measured time. *Untouched*, they do so with 16 bytes only: what is left is what the
-//! transport itself does with the others. A transport that moves memory instead of copying it does nothing with them,
-//! and so such figures say so, and stand apart.
+//! *Warm* memory was used before, on both sides. *Cold* memory is used for the first time: page faults are most of
+//! its cost, and they are counted. *Touched* means that within the measured time the sender writes every byte of each
+//! message and the receiver reads every byte. *Untouched* messages are written and read at 16 bytes only: the rest of
+//! the cost is the transport's own work on the other bytes. A transport that moves memory instead of copying does
+//! nothing with them, so such figures are marked, and stand apart.
 //!
-//! A mechanism whose memory can be filled and read in place is used so, and one that can send fresh memory without a copy
-//! sends such when it is to be cold. All others copy from a buffer of the sender's into one of the receiver's.
+//! A mechanism whose memory can be filled and read in place is used in this way. A mechanism that can send new memory
+//! without a copy sends it if the memory is to be cold. All other mechanisms copy from a buffer of the sender into a
+//! buffer of the receiver.
 
 use super::{Share, acknowledged, finish, payload, report};
 use crate::mechanism::{Ability, End};
@@ -19,10 +20,10 @@ use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
-/// Large messages are filled and read by pieces of this size, which stay in the cache.
+/// The number of bytes that are filled or read at a time in a large message. A piece stays in the cache.
 const PIECE: usize = 64 << 10;
 
-/// How a mechanism is used.
+/// The way in which a mechanism is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Copy,
@@ -39,7 +40,7 @@ fn way<E: End>(cold: bool) -> Way {
     }
 }
 
-/// What one side writes into a message or reads out of one.
+/// Writes messages, and reads and checks them, on one side.
 #[derive(Debug)]
 struct Touch {
     size: usize,
@@ -52,7 +53,7 @@ impl Touch {
         Self { size: work.size, all, piece: vec![0; PIECE.min(work.size)] }
     }
 
-    /// Writes message `number`: all of it, or its beginning and its end.
+    /// Writes message `number`: all bytes, or only the first 8 and the last 8.
     fn write(&mut self, number: u64, mut put: impl FnMut(usize, &[u8])) {
         if self.all {
             payload::stamp(&mut self.piece, number);
@@ -65,7 +66,7 @@ impl Touch {
         put(self.size - 8, &number.to_le_bytes());
     }
 
-    /// Reads a message, and says its number if it is whole.
+    /// Reads a message and returns its number. Fails if parts of the message have different numbers.
     fn read(&mut self, mut get: impl FnMut(usize, &mut [u8])) -> Result<u64> {
         let mut word = [0; 8];
         get(0, &mut word);
@@ -78,7 +79,7 @@ impl Touch {
             for place in (0..self.size).step_by(self.piece.len()) {
                 let len = self.piece.len().min(self.size - place);
                 get(place, &mut self.piece[..len]);
-                // The last piece may be shorter than its number.
+                // A short last piece has no room for a number of its own.
                 if len >= SMALLEST * 2 && payload::number(&self.piece) != number {
                     return Err(Trouble::new(format!("message {number} came torn at byte {place}")));
                 }
@@ -88,7 +89,7 @@ impl Touch {
     }
 }
 
-/// The first process's side.
+/// Runs the first process.
 pub(super) fn first<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool) -> Result<Report> {
     let way = way::<E>(cold);
     let mut touch = Touch::new(work, touched);
@@ -134,7 +135,7 @@ pub(super) fn first<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool)
     Ok(Report { first, ..report(spent, count, elapsed, &samples) })
 }
 
-/// The second process's side.
+/// Runs the second process.
 pub(super) fn second<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool) -> Result<Share> {
     let way = way::<E>(cold);
     let mut touch = Touch::new(work, touched);

@@ -1,24 +1,25 @@
 //! The content of a measured message, written whole by the sender and checked by the receiver.
 //!
-//! Each message carries its number in its first and last bytes. The receiver has copied the whole message out before
-//! it looks, and it looks the same way whatever the mechanism: a message lost, doubled, reordered or torn ends the run.
+//! Each message carries its number in its first and last bytes. The receiver copies the whole message out before it
+//! checks, and the check does not depend on the mechanism. A message that is lost, doubled, reordered or torn ends
+//! the run.
 
 use std::arch::asm;
 
 use crate::trouble::{Result, Trouble};
 
-/// Instead of a number: the measured part begins.
+/// The number of the message that announces the measured part.
 pub(crate) const STEADY: u64 = u64::MAX - 1;
-/// Instead of a number: the measured part is over.
+/// The number of the message that announces the end.
 pub(crate) const STOP: u64 = u64::MAX;
 
-/// The smallest message: it has to hold its number.
+/// The size in bytes of the smallest message: it has room for a number.
 pub const SMALLEST: usize = 8;
 
 /// Writes `number` into both ends of `message`.
 #[inline(always)]
 pub fn stamp(message: &mut [u8], number: u64) {
-    // The end first: in a message of fewer than 16 bytes the two overlap, and the beginning must be whole.
+    // The end is written first: in a message of fewer than 12 bytes the two overlap, and the beginning must be whole.
     if let Some(end) = message.last_chunk_mut::<4>() {
         *end = (number as u32).to_le_bytes();
     }
@@ -28,23 +29,23 @@ pub fn stamp(message: &mut [u8], number: u64) {
     used(message);
 }
 
-/// The compiler must believe that somebody looks at every byte of `message`.
+/// Makes the compiler assume that every byte of `message` is read here.
 ///
-/// What `black_box` does, without the store that it makes of the pointer: there are two of these in each round trip.
+/// `black_box` does so too, but also stores the pointer, and a round trip has two of these calls.
 #[inline(always)]
 fn used(message: &[u8]) {
-    // SAFETY: there is no instruction in it, so it does nothing, whatever the compiler must take it to do.
+    // SAFETY: the assembly contains no instruction, so it does nothing, whatever the compiler must assume.
     unsafe { asm!("/* {0} */", in(reg) message.as_ptr(), options(nostack, preserves_flags)) };
 }
 
-/// The number at the beginning of `message`.
+/// Returns the number at the beginning of `message`.
 #[inline(always)]
 pub(crate) fn number(message: &[u8]) -> u64 {
     used(message);
     message.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Checks that `message` is the one with this number, whole.
+/// Checks that `message` has the number `due` at both ends.
 #[inline(always)]
 pub(crate) fn check(message: &[u8], due: u64) -> Result<()> {
     let found = number(message);
@@ -64,8 +65,8 @@ fn wrong(found: u64, end: u32, due: u64) -> Trouble {
     }
 }
 
-/// Mixes `bytes` into a running sum, eight at a time: cheap enough for a quarter of a gigabyte, and any changed or
-/// misplaced word shows.
+/// Mixes `bytes` into a running sum, eight at a time. The sum is cheap enough for a quarter of a gigabyte, and any
+/// changed or misplaced word changes it.
 pub fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {

@@ -9,7 +9,7 @@ use crate::shape::payload::{STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// The first process's side of a round trip.
+/// Runs the first process. `reply` is the size of an answer in bytes.
 pub(super) fn first(end: &mut impl Messages, work: &Work, reply: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; reply];
@@ -48,10 +48,10 @@ pub(super) fn first(end: &mut impl Messages, work: &Work, reply: usize) -> Resul
     Ok(Report { first, ..report(spent, count, elapsed, &samples) })
 }
 
-/// Makes `count` round trips with messages of these numbers, and says which comes next.
+/// Makes `count` round trips with the messages numbered from `from`. Returns the number after the last one.
 ///
-/// It stands by itself, and once for each way to check: what the loop needs is then in registers, and what it costs beside the
-/// mechanism is little (`strait bench` says how much).
+/// It is a function of its own, with a loop for each kind of check: so the loop's variables are in registers, and the
+/// loop costs little beside the mechanism (`strait bench` says how much).
 #[inline(never)]
 fn trips(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], from: u64, count: u64) -> Result<u64> {
     if answer.len() == message.len() {
@@ -69,7 +69,7 @@ fn trips(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], from: u
     Ok(from + count)
 }
 
-/// The second process's side of a round trip.
+/// Runs the second process. `reply` is the size of an answer in bytes.
 pub(super) fn second(end: &mut impl Messages, work: &Work, reply: usize) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut due = 0;

@@ -1,6 +1,7 @@
-//! Several processes send to the first, each as fast as it can: through an end of its own, or all through one.
+//! Several processes send to the first, each as fast as it can: each through an end of its own, or all through one.
 //!
-//! Each message says who sent it and which of its messages it is, and those of one producer must come in order.
+//! Each message carries the number of its producer and its own number. The messages of one producer must arrive in
+//! order.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +13,21 @@ use crate::samples::Samples;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
-/// The number of a message: its producer above, and which of its messages below.
+/// The number of bits for the message in the number of a message; the producer's number is in the bits above.
 const BITS: u32 = 48;
+/// The mask of the bits for the message in the number of a message.
 const WHICH: u64 = (1 << BITS) - 1;
-/// Instead of which: its measured part begins.
+/// The message number with which a producer announces its measured part.
 const BEGIN: u64 = WHICH - 1;
-/// Instead of which: it has ended.
+/// The message number with which a producer announces its end.
 const END: u64 = WHICH;
 
-/// Messages between two looks at the clock, and nanoseconds of a stretch that is timed.
+/// The number of messages between two readings of the clock.
 const LOOK: u64 = 1024;
+/// The least duration of a timed stretch in nanoseconds.
 const STRETCH: u64 = 5_000_000;
 
-/// One end through which all send.
+/// The one end through which all producers send, as a [`Hub`].
 #[derive(Debug)]
 pub(super) struct One<E>(pub(super) E);
 
@@ -38,7 +41,7 @@ impl<E: End> Hub for One<E> {
     }
 }
 
-/// The receiver's side: takes from whoever has something.
+/// Runs the receiver, which takes messages from all producers.
 pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut due = vec![0u64; producers];
@@ -57,7 +60,7 @@ pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<
         }
         match which {
             BEGIN => {
-                // What one sends before another begins is warm-up too.
+                // The measured part begins when every producer has begun; messages before it belong to the warm-up.
                 beginning += 1;
                 if beginning == producers {
                     gauge = Gauge::start()?;
@@ -86,7 +89,8 @@ pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<
             }
         }
     }
-    // One that was done before another began leaves nothing for the time in which all were at work.
+    // If a producer was done before another began, there was no time in which all sent. Then the messages of the
+    // producers' own measured parts are counted.
     if count == 0 {
         (count, begin) = (measured.iter().zip(&due).map(|(from, due)| due - from.unwrap_or(*due)).sum(), 0);
     }
@@ -96,13 +100,13 @@ pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<
     }
     let each: Vec<u64> = measured.iter().zip(&due).map(|(from, due)| due - from.unwrap_or(*due)).collect();
     let mut report = report(gauge.spent()?, count, elapsed, &samples);
-    // How unfair it was: the share of the slowest, where 1 is as much as everybody's.
+    // How unfair the mechanism was: what the slowest producer sent, where 1 is an equal share.
     let (least, sum) = (each.iter().min().copied().unwrap_or(0), each.iter().sum::<u64>());
     report.found.insert("slowest_share".to_owned(), least as f64 * producers as f64 / sum.max(1) as f64);
     Ok(report)
 }
 
-/// A producer's side.
+/// Runs a producer with the number `index`.
 pub(super) fn second(end: &mut impl End, work: &Work, index: usize) -> Result<Share> {
     let mut message = vec![0; work.size];
     let who = (index as u64) << BITS;

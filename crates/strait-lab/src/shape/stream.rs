@@ -1,4 +1,4 @@
-//! A stream: the first process sends as fast as it can, and the second takes its time of what arrives.
+//! A stream: the first process sends as fast as it can, and the second measures the pace at which messages arrive.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// It is timed by stretches of this many messages, put together until they have taken long enough.
+/// The number of messages between two readings of the clock.
 pub(super) const LOOK: u64 = 4096;
-/// Nanoseconds of a stretch.
+/// The least duration of a timed stretch in nanoseconds.
 pub(super) const STRETCH: u64 = 5_000_000;
 
-/// How late the receiver begins.
+/// The delay after which the receiver begins.
 const LATE: Duration = Duration::from_millis(10);
 
-/// The first process's side of a stream.
+/// Runs the first process, which sends `batch` messages in a call.
 pub(super) fn first(end: &mut impl End, work: &Work, batch: usize) -> Result<Report> {
     let mut messages = vec![0; work.size * batch];
     let mut mark = vec![0; work.size];
@@ -60,13 +60,14 @@ pub(super) fn first(end: &mut impl End, work: &Work, batch: usize) -> Result<Rep
     Ok(report(spent, number - from, elapsed, &Samples::new()))
 }
 
-/// The second process's side of a stream, which takes its time: what counts is what arrives.
+/// Runs the second process, which times the messages that arrive.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut samples = Samples::new();
     let mut gauge = Gauge::start()?;
     let mut due = 0;
-    // Comes late once, in the warm-up: what grows under pressure (rings do) has then grown before anything is measured.
+    // The receiver begins late once, in the warm-up: a ring that grows under pressure has then grown before the
+    // measured part.
     std::thread::sleep(LATE);
     let (mut then, mut counted_to) = (clock::now(), 0);
     loop {
@@ -80,7 +81,7 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
                 (then, counted_to) = (clock::now(), due);
             }
             STOP => {
-                // A stream shorter than a stretch is one stretch.
+                // A stream shorter than a stretch is timed as one stretch.
                 if samples.is_empty() && due > counted_to {
                     samples.record(clock::now() - then, due - counted_to);
                 }

@@ -1,7 +1,7 @@
-//! Messages that lie in pieces: given to the mechanism as they lie, or put together in new memory first, as whoever has
-//! no vectored send must.
+//! Messages in several pieces: sent by one vectored call, or assembled in new memory first, as a transport without a
+//! vectored send requires.
 //!
-//! The others acknowledge as in a [ping-pong](super::ping_pong).
+//! The second process acknowledges as in a [ping-pong](super::ping_pong).
 
 use std::io::IoSlice;
 
@@ -14,12 +14,12 @@ use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// A message in pieces of about the same size, each in memory of its own.
+/// Returns the pieces of a message, of about equal size, each in memory of its own.
 fn pieces(size: usize, parts: usize) -> Vec<Vec<u8>> {
     (0..parts).map(|part| vec![part as u8; size * (part + 1) / parts - size * part / parts]).collect()
 }
 
-/// Writes the number into the first bytes and the last, wherever they lie.
+/// Writes `number` into the first 8 and the last 4 bytes of the message, across pieces.
 fn stamp(pieces: &mut [Vec<u8>], number: u64) {
     let bytes = number.to_le_bytes();
     for (to, from) in pieces.iter_mut().rev().flat_map(|piece| piece.iter_mut().rev()).zip([3, 2, 1, 0]) {
@@ -30,7 +30,7 @@ fn stamp(pieces: &mut [Vec<u8>], number: u64) {
     }
 }
 
-/// The first process's side.
+/// Runs the first process.
 pub(super) fn first(end: &mut impl End, work: &Work, parts: usize, linear: bool) -> Result<Report> {
     let mut pieces = pieces(work.size, parts);
     let mut samples = Samples::new();
@@ -43,7 +43,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, parts: usize, linear: bool)
             pieces.iter().for_each(|piece| message.extend_from_slice(piece));
             End::send(end, &message)?;
         } else if parts <= 64 {
-            // On the stack, as a careful sender has it.
+            // The list is on the stack, as a careful sender has it.
             let mut slices = [IoSlice::new(&[]); 64];
             for (slice, piece) in slices.iter_mut().zip(pieces) {
                 *slice = IoSlice::new(piece);

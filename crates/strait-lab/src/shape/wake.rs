@@ -1,5 +1,5 @@
-//! Ping-pong after silence: both processes have been idle for a while when the message comes, and the second sleeps
-//! as deeply as its way of waiting lets it.
+//! Ping-pong after idle time: both processes have been idle for a while when the message is sent, and the second
+//! sleeps as deeply as its way of waiting allows.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::shape::payload::{STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// The first process's side.
+/// Runs the first process. `after` is the idle time in milliseconds.
 pub(super) fn first(end: &mut impl End, work: &Work, after: u32) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; work.size];
@@ -45,11 +45,11 @@ pub(super) fn first(end: &mut impl End, work: &Work, after: u32) -> Result<Repor
     }
     let spent = gauge.spent()?;
     trip(end, STOP)?;
-    // What is counted a second is without the silence.
+    // The rate per second leaves out the idle time.
     Ok(Report { first, ..report(spent, count, busy, &samples) })
 }
 
-/// The second process's side, which also looks how long the way there took.
+/// Runs the second process, which also measures how long each message was on its way.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut way = Samples::new();

@@ -1,4 +1,4 @@
-//! The suites that take a document's own measurements again: Mach messages against FIFOs, Mojo's ping-pongs, Zircon's vectored
+//! The suites that repeat published benchmarks: Mach messages against FIFOs, Mojo's ping-pongs, Zircon's vectored
 //! writes, and the sizes of Chrome's messages.
 
 use super::{Axes, placements};
@@ -7,23 +7,25 @@ use crate::pair::placement::{Cpus, Placement};
 use crate::shape::{CHROME, Shape};
 use crate::work::{Extent, Wait, Work};
 
-/// The sizes of the table in Chromium's "Mach based OS X Interprocess Communication".
+/// Message sizes in bytes, from the table in Chromium's "Mach based OS X Interprocess Communication".
 pub const MACH: [usize; 15] =
     [100, 200, 500, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 9216, 1_048_576, 5_242_880, 7_340_032];
 
-/// The sizes of `ChannelPingPong` in Chromium's perf tests.
+/// Message sizes in bytes, from `ChannelPingPong` in Chromium's perf tests.
 pub const MOJO: [usize; 5] = [12, 144, 1728, 20_736, 248_832];
 
-/// The sizes of the benchmarks in Zircon's RFC-0010.
+/// Message sizes in bytes, from the benchmarks in Zircon's RFC-0010.
 pub const ZIRCON: [usize; 2] = [256, 4096];
 
-/// A message there and a byte back is what the document's programs did; here the answer has the 8 bytes of a number. Its
-/// tables show the 98th percentile of 2,000 messages, which are here what one repetition measures as long as they are not
-/// large.
+/// Returns the works of the suite `mach`.
 ///
-/// The document has one figure for each size, of processes that run wherever they are put and sleep. So do these, and
-/// beside it sleep on one processor, which tells more here; Strait also waits as it does if nobody says how. What cold
-/// memory costs is told there alone.
+/// The document's programs sent a message and got one byte back; here the answer has 8 bytes, for the message's
+/// number. The document's tables show the 98th percentile of 2,000 messages. One repetition here measures as many,
+/// except at the largest sizes.
+///
+/// The document has one figure for each size, with sleeping processes that the scheduler places. This suite measures
+/// the same, and sleeping on one processor, which tells more here. Strait also waits adaptively, which is its
+/// default. Out of line, cold memory is measured on one processor only.
 pub(super) fn mach(cpus: Cpus) -> Vec<Work> {
     let copies = [
         Mechanism::STRAIT,
@@ -68,12 +70,14 @@ pub(super) fn mach(cpus: Cpus) -> Vec<Work> {
     one_at_a_time(works)
 }
 
-/// As many of the ping-pongs as there is time for, which are some thousand at least, on one thread a side and with a hop on each side.
+/// Returns the works of the suite `mojo`: as many ping-pongs as fit into 40 ms, some thousand at least, with one
+/// thread on each side, with a hop on each side, and with a hop on receiving only.
 pub(super) fn mojo(cpus: Cpus) -> Vec<Work> {
     mojo_of(cpus, Extent::Time { warm: 10, steady: 40 })
 }
 
-/// 50,000 ping-pongs at each size, in five repetitions of 10,000.
+/// Returns the works of the suite `mojo` with all messages of the original: 50,000 ping-pongs at each size, in five
+/// repetitions of 10,000.
 pub(super) fn whole_mojo(cpus: Cpus) -> Vec<Work> {
     mojo_of(cpus, Extent::Count { warm: 1000, steady: 10_000 })
 }
@@ -88,17 +92,17 @@ fn mojo_of(cpus: Cpus, extent: Extent) -> Vec<Work> {
         extent,
     };
     let mut works = axes.works();
-    // A kernel socket that is polled is another product than what the thread speaks of.
+    // A kernel socket that is polled is another product than the one that the Mojo benchmark discusses.
     let sockets = [Mechanism::STREAM, Mechanism::SEQPACKET];
     works.retain(|work| work.wait != Wait::Spin || !sockets.contains(&work.mechanism));
-    // A hop sleeps on its condition variable, so spinning for the other process only takes the processor from the handler
-    // where that is not certainly alone.
+    // A handler sleeps on its condition variable. Unless two processors are reserved for the two sides, spinning for
+    // the other process only takes the processor from the handler.
     let hops = |work: &Work| matches!(work.shape, Shape::Hop { .. });
     works.retain(|work| !hops(work) || work.wait != Wait::Spin || work.placement.is_two());
     works
 }
 
-/// Messages in pieces, given as they lie or put together first.
+/// Returns the works of the suite `zircon`: messages in pieces, sent by one vectored call, or assembled first.
 pub(super) fn zircon(cpus: Cpus) -> Vec<Work> {
     let vectored = |parts| Shape::Vectored { parts, linear: false };
     let linear = |parts| Shape::Vectored { parts, linear: true };
@@ -120,7 +124,7 @@ pub(super) fn zircon(cpus: Cpus) -> Vec<Work> {
     axes.works()
 }
 
-/// The sizes of an hour of browsing, there and back and one way.
+/// Returns the works of the suite `chrome-mix`: the message sizes of an hour of browsing, both ways and one way.
 pub(super) fn chrome_mix(cpus: Cpus) -> Vec<Work> {
     let largest = CHROME.last().map_or(0, |&(bytes, _)| bytes - 1);
     let axes = Axes {
@@ -134,7 +138,7 @@ pub(super) fn chrome_mix(cpus: Cpus) -> Vec<Work> {
     axes.works()
 }
 
-/// The documents' percentiles are of single messages, not of means of several.
+/// Times every message separately: the documents' percentiles are of single messages, not of means of several.
 fn one_at_a_time(mut works: Vec<Work>) -> Vec<Work> {
     works.iter_mut().for_each(|work| work.stride = 1);
     works

@@ -1,10 +1,13 @@
-//! Every mechanism in every shape that it can be used in, around one point.
+//! The suite `full`: every mechanism in every shape that it supports, around one base.
 //!
-//! All that the axes span would be some ten thousand figures, of which most say what their neighbours say. So there is a
-//! *base*: a message of 56 bytes there and back, in every way of waiting and every placement. From there one axis is varied at
-//! a time: the size, or the shape with what belongs to it. What differs from the base is taken in three *corners*: spinning on
-//! two processors, where only the cache lines cost something; asleep on one, where only system calls and changes of
-//! process do; and adaptive wherever the scheduler likes, which is what one gets who asks for nothing.
+//! All combinations of the axes would be some ten thousand figures, most of which repeat what their neighbours show.
+//! So there is a *base*: a message of 56 bytes there and back, in every way of waiting and every placement. From the
+//! base one axis varies at a time: the size, or the shape with its parameters. Figures that differ from the base are
+//! measured in three *corners*:
+//!
+//! * spinning on two processors, where only cache lines cost something;
+//! * asleep on one processor, where only system calls and process switches cost something;
+//! * adaptive and unpinned: the default.
 
 use super::{Axes, placements};
 use crate::mechanism::{CATALOGUE, Mechanism};
@@ -12,29 +15,32 @@ use crate::pair::placement::{Cpus, Placement};
 use crate::shape::{CHROME, Shape};
 use crate::work::{Extent, Wait, Work};
 
-/// Bytes of the base: what fits a cache line with its length.
+/// The message size of the base in bytes: such a message fits into one cache line with its length.
 const BASE: usize = 56;
 
-/// How long is measured where nothing is counted.
+/// The extent of a run that is limited by time.
 const SHORT: Extent = Extent::Time { warm: 15, steady: 60 };
 
-/// As long as it takes until some thousand messages are due at 10 % of the capacity of the slowest.
+/// The extent of an open-loop run: long enough that the slowest mechanism has some thousand messages due at 10 % of
+/// its capacity.
 const LOADED: Extent = Extent::Time { warm: 30, steady: 70 };
 
 pub(super) fn full(cpus: Cpus) -> Vec<Work> {
     let mut works = everywhere(cpus, CATALOGUE, BASE);
     let corners = Corners(cpus);
-    // Cost against size. What spins and what sleeps meet at large messages, so those are taken in one corner.
+    // Cost against size. At large messages spinning and sleeping cost about the same, so these are measured in one
+    // corner.
     let there_and_back = Shape::PingPong { reply: 0 };
     works.extend(corners.of(&[there_and_back], &[256, 1024, 4096, 64 << 10], SHORT));
     works.extend(corners.asleep(CATALOGUE, &[there_and_back], &[8, 1 << 20], SHORT));
     works.extend(signals(cpus, &corners));
     works.extend(corners.of(&[Shape::Stream { batch: 1 }], &[BASE, 64 << 10], SHORT));
     works.extend(corners.of(&[Shape::Stream { batch: 16 }], &[BASE], SHORT));
-    // Latency against load, and at a load that is the same for all.
+    // Latency against load, as a share of each mechanism's capacity, and at loads that are equal for all mechanisms.
     works.extend(corners.pinned(&[10, 50, 90].map(|load| Shape::OpenLoop { load }), &[BASE], LOADED));
     works.extend(corners.pinned(&[10_000, 100_000].map(|rate| Shape::Paced { rate }), &[BASE], LOADED));
-    // More than two processes: of two others each mechanism, of four only what sleeps, since four spin on no small machine.
+    // More than two processes: with two others every mechanism; with four others only sleeping ones, since four
+    // processes cannot all spin on a small machine.
     let of = |count| {
         [false, true].map(|shared| Shape::Producers { count, shared }).into_iter().chain([Shape::FanOut { count }])
     };
@@ -42,13 +48,14 @@ pub(super) fn full(cpus: Cpus) -> Vec<Work> {
     works.extend(corners.asleep(CATALOGUE, &of(4).collect::<Vec<_>>(), &[BASE], SHORT));
     let largest = CHROME.last().map_or(0, |&(bytes, _)| bytes - 1);
     works.extend(corners.pinned(&[false, true].map(|stream| Shape::Mix { stream }), &[largest], SHORT));
-    // A hop sleeps by itself, so that spinning says little of it.
+    // A hop sleeps on its own condition variable, so spinning shows little.
     works.extend(corners.asleep(CATALOGUE, &[false, true].map(|direct| Shape::Hop { direct }), &[BASE], SHORT));
     works.extend(corners.of(&[1, 64].map(|count| Shape::Descriptors { count }), &[BASE], SHORT));
     works.extend(corners.asleep(CATALOGUE, &[0, 253].map(|count| Shape::Descriptors { count }), &[BASE], SHORT));
     works.extend(corners.pinned(&[Shape::Vectored { parts: 16, linear: false }], &[4096], SHORT));
     works.extend(corners.asleep(CATALOGUE, &[Shape::Vectored { parts: 16, linear: true }], &[4096], SHORT));
-    // Silence is the same for all who do not spin through it, but for how the way there wakes.
+    // All mechanisms that do not spin through idle time cost the same then, except for how the message wakes the
+    // receiver.
     for (after, steady) in [(1, 20), (10, 10), (100, 3)] {
         works.extend(corners.asleep(CATALOGUE, &[Shape::Wake { after }], &[BASE], Extent::Count { warm: 2, steady }));
     }
@@ -57,7 +64,7 @@ pub(super) fn full(cpus: Cpus) -> Vec<Work> {
     works
 }
 
-/// One message of this size there and back, in every way of waiting and every placement.
+/// Returns the works for one message of `size` bytes there and back, in every way of waiting and every placement.
 fn everywhere(cpus: Cpus, mechanisms: &[Mechanism], size: usize) -> Vec<Work> {
     let axes = Axes {
         mechanisms: mechanisms.to_vec(),
@@ -70,7 +77,8 @@ fn everywhere(cpus: Cpus, mechanisms: &[Mechanism], size: usize) -> Vec<Work> {
     axes.works()
 }
 
-/// A signal carries eight bytes, and so is in none of the other figures but those of that size, asleep on one processor.
+/// Returns the works for signals. A signal carries eight bytes, so its other figures are of that size only, asleep on
+/// one processor, together with two other mechanisms.
 fn signals(cpus: Cpus, corners: &Corners) -> Vec<Work> {
     let signals = [Mechanism::SIGNAL, Mechanism::SIGNALFD];
     let mut works = everywhere(cpus, &signals, 8);
@@ -81,7 +89,8 @@ fn signals(cpus: Cpus, corners: &Corners) -> Vec<Work> {
     works
 }
 
-/// Memory that is copied or moved by the megabyte, where how one waits is no matter.
+/// Returns the works for large messages (64 KiB to 256 MiB), which are copied or moved. The way of waiting hardly
+/// matters there.
 fn large(corners: &Corners) -> Vec<Work> {
     let mut works = Vec::new();
     let out_of_line = |cold, touched| Shape::OutOfLine { cold, touched };
@@ -91,7 +100,7 @@ fn large(corners: &Corners) -> Vec<Work> {
     works.extend(corners.asleep(CATALOGUE, &all, &[1 << 20], counted(50)));
     works.extend(corners.asleep(CATALOGUE, &[out_of_line(false, true)], &[64 << 10], counted(50)));
     works.extend(corners.asleep(CATALOGUE, &[out_of_line(false, true)], &[16 << 20], counted(8)));
-    // Of those that one would take for so much.
+    // At 256 MiB only the mechanisms that a program would choose for such a size.
     let largest = [Mechanism::STRAIT, Mechanism::STRAIT_SEALED, Mechanism::FUTEX, Mechanism::PIPE, Mechanism::STREAM];
     works.extend(corners.asleep(
         &largest,
@@ -104,18 +113,19 @@ fn large(corners: &Corners) -> Vec<Work> {
     works
 }
 
-/// The ways of waiting and placements that are taken where the base is left.
+/// The combinations of waiting and placement in which figures other than the base are measured.
 struct Corners(Cpus);
 
 impl Corners {
-    /// These shapes of every mechanism in all corners.
+    /// Returns the works for these shapes, with every mechanism, in all three corners.
     fn of(&self, shapes: &[Shape], sizes: &[usize], extent: Extent) -> Vec<Work> {
         let mut works = self.pinned(shapes, sizes, extent);
         works.extend(taken(CATALOGUE, shapes, sizes, Wait::Adaptive, Placement::Free, extent));
         works
     }
 
-    /// The same in those corners that every mechanism has its own in: spinning on two processors, and asleep on one.
+    /// Returns the works for these shapes, with every mechanism, in the two pinned corners: spinning on two
+    /// processors, and asleep on one.
     fn pinned(&self, shapes: &[Shape], sizes: &[usize], extent: Extent) -> Vec<Work> {
         let apart = self.0.two().unwrap_or(Placement::Free);
         let mut works = taken(CATALOGUE, shapes, sizes, Wait::Spin, apart, extent);
@@ -123,7 +133,7 @@ impl Corners {
         works
     }
 
-    /// Asleep on one processor; what cannot sleep spins on two.
+    /// Returns the works asleep on one processor; a mechanism that cannot sleep spins on two.
     fn asleep(&self, mechanisms: &[Mechanism], shapes: &[Shape], sizes: &[usize], extent: Extent) -> Vec<Work> {
         let sleeps = |&mechanism: &Mechanism| mechanism.waits().contains(&Wait::Block);
         let (asleep, awake): (Vec<Mechanism>, Vec<Mechanism>) = mechanisms.iter().partition(|one| sleeps(one));
