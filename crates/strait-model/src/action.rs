@@ -1,4 +1,4 @@
-//! What can happen in a state.
+//! The steps that can happen in a state.
 
 use crate::breakage::Breakage;
 use crate::configuration::Configuration;
@@ -9,38 +9,38 @@ use crate::state::{Process, State, Task};
 /// A step of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// The user publishes a message, or the writer follows a frozen ring to do so.
+    /// The user publishes a message through the end; or the end finds its ring frozen and follows to the new lane.
     Publish(Process, EndId),
-    /// The writer commits *next*.
+    /// The end commits the record *next*, and so goes on in a larger ring.
     Grow(Process, EndId),
-    /// The user receives, or the reader follows a mark, or learns that the other end is gone.
+    /// The user receives a message; or the end follows a mark, or learns that the other end is closed or dead.
     Receive(Process, EndId),
     /// The user sends the first end through the second.
     Send(Process, EndId, EndId),
-    /// The user closes.
+    /// The user closes the end.
     Close(Process, EndId),
-    /// The next step of sending or closing.
+    /// The process does the next step of sending or closing the end.
     Go(Process, EndId, Doing),
-    /// A socket was full, so descriptors could not be sent.
+    /// The move of the end finds a socket full, so descriptors cannot be sent.
     Full(Process, EndId),
-    /// Something left to do.
+    /// The process does one of its tasks.
     Task(Process, Task),
-    /// The next step of a fuse.
+    /// The process does the next step of a fuse.
     Fuse(Process),
-    /// A reader has nothing to read, or a writer no room: it looks who would wake it.
+    /// A half of the end has nothing to read, or no room, and looks which process would wake it.
     Decide(Process, EndId, Half),
-    /// It says that it will sleep.
+    /// A half of the end records its sleep in its sleep word.
     Announce(Process, EndId, Half),
-    /// It looks once more, and sleeps.
+    /// A half of the end looks once more, and sleeps if it still has nothing to do.
     Sleep(Process, EndId, Half),
-    /// The hang-up of its link wakes a sleeper.
+    /// The hang-up of the link on which a half of the end sleeps wakes it.
     HangUp(Process, EndId, Half),
     /// The process dies.
     Die(Process),
 }
 
 impl Action {
-    /// Whether only a user or bad luck makes it happen, so that nobody may rely on it.
+    /// Returns whether only a user or bad luck makes the step happen, so that no process may rely on it.
     pub fn is_optional(self) -> bool {
         matches!(
             self,
@@ -55,7 +55,7 @@ impl Action {
     }
 }
 
-/// Everything that can happen now.
+/// Adds to `actions` every step that can happen in `state`.
 pub(crate) fn actions(configuration: &Configuration, state: &State, actions: &mut Vec<Action>) {
     for (process, end) in state.ends() {
         let (id, ledger) = (end.id, &state.ledger[end.id.index()]);
@@ -124,7 +124,7 @@ pub(crate) fn actions(configuration: &Configuration, state: &State, actions: &mu
     }
 }
 
-/// Whether a move goes through this end, which its owner can meanwhile use, but not give away.
+/// Returns whether a move goes through this end. Meanwhile its owner can use the end, but not send or close it.
 fn borrowed(state: &State, process: Process, id: EndId) -> bool {
     state.owners[usize::from(process)]
         .ends
@@ -132,20 +132,20 @@ fn borrowed(state: &State, process: Process, id: EndId) -> bool {
         .any(|end| matches!(end.doing, Doing::Moving(Move { carrier, .. }) if carrier == id))
 }
 
-/// Whether a move of this end can begin: neither of its lanes is pending.
+/// Returns whether a move of this end can begin: neither of its lanes is pending.
 fn ready(state: &State, end: &End) -> bool {
     let side = end.id.side();
     !state.lane(end.tx).pending(side) && !state.lane(end.rx).pending(side)
 }
 
-/// The process that a message with an end would go to, if this end can send one.
+/// Returns the process that would receive an end sent through `end`; `None` if no end can be sent through it now.
 pub(crate) fn can_carry(configuration: &Configuration, state: &State, end: &End) -> Option<Process> {
     let lane = state.lane(end.tx);
     let pending = lane.pending(end.id.side());
     if end.tx_closed {
         None
     } else if pending && configuration.breakage == Breakage::CarryOverPending {
-        // The lane says who will have the other end.
+        // The lane names the process that will have the other end.
         Some(lane.at[lane.moved])
     } else if pending {
         None
@@ -154,7 +154,7 @@ pub(crate) fn can_carry(configuration: &Configuration, state: &State, end: &End)
     }
 }
 
-/// Whether receiving would do something: a message, a mark to follow, or *peer closed*.
+/// Returns whether a receive would do something: there is a message, a mark to follow, or *peer closed*.
 pub(crate) fn readable(state: &State, end: &End) -> bool {
     if end.reading == Reading::Closed {
         return false;
@@ -166,7 +166,8 @@ pub(crate) fn readable(state: &State, end: &End) -> bool {
     !ring.records.is_empty() || ring.seal.is_some() || state.alone(end.rx, end.id.side())
 }
 
-/// Whether publishing would do something else than wait: there is room, a seal to follow, or nobody to read it.
+/// Returns whether a publish would do something else than wait: there is room, a seal to follow, or no process that
+/// would read the message.
 pub(crate) fn writable(state: &State, end: &End) -> bool {
     let ring = &state.lane(end.tx).rings[end.id.side()];
     end.tx_closed || ring.records.is_empty() || ring.seal.is_some() || state.alone(end.tx, end.id.side())

@@ -1,43 +1,44 @@
-//! Ways to get the protocol wrong. The tests show that the model finds each.
+//! Deliberate errors in the protocol. The tests show that the model finds each.
 
-/// A mistake.
+/// A deliberate error in the protocol, which the model must find.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Breakage {
-    /// The protocol as it is meant.
+    /// The protocol has no error.
     #[default]
     None,
-    /// The in ring is drained and frozen before the out ring is marked.
+    /// The source drains and freezes the incoming ring before it marks the outgoing ring.
     FreezeBeforeMark,
     /// When both ends move at once, neither gives way.
     BothWin,
-    /// The hand-over is announced before the message that carries the end is committed.
+    /// The source hands the lane over before it commits the message that carries the end.
     HandOverBeforeCommit,
-    /// The other end takes a lane for dead without saying so in its word.
+    /// The other end takes a lane for dead without setting the transfer word to *abandoned*.
     AbandonWithoutWord,
-    /// An end that finds its out ring frozen goes on in the new lane with reading too.
+    /// An end that finds its outgoing ring frozen goes on in the new lane with reading too, before it found the mark.
     FollowWithoutMark,
-    /// Whoever finds the link to its peer down does not look at its out ring any more.
+    /// An end that finds the link to its peer down does not look for a seal on its outgoing ring any more.
     DeadBeforeSeal,
-    /// A message with an end is committed to a lane that is still pending.
+    /// A message with an end is committed in a lane that is still pending.
     CarryOverPending,
-    /// A move that is called off leaves its lane pending.
+    /// A move that is called off leaves its new lanes pending.
     StayPending,
-    /// An end in the backlog travels on with the lane that it came on.
+    /// An end in the backlog travels on with the lane on which it arrived.
     NestedAsTheyAre,
-    /// A writer takes the sleeping word of a reader that sleeps as pending.
+    /// A producer takes the sleep word of a consumer that sleeps relayed.
     TakeRelayed,
-    /// The source does not wake a reader that sleeps as pending.
+    /// The source does not wake a consumer that sleeps relayed.
     NoWakeOnHandOver,
-    /// The source wakes a reader that sleeps as pending, and forgets the writer that waits for room.
+    /// The source wakes a consumer that sleeps relayed, and does not wake the producer that waits for room.
     NoWakeOfWriter,
-    /// Freezing or closing a ring does not wake the writer that waits for room in it.
+    /// Freezing or closing a ring does not wake the producer that waits for room in it.
     NoWakeOnSeal,
-    /// The source takes the sleeping word after the hand-over, however the reader sleeps.
+    /// After the hand-over the source also takes the sleep word of a consumer that does not sleep relayed.
     TakePlainOnHandOver,
-    /// A reader that is about to sleep as pending looks at the ring once more, but not at the lane's word.
+    /// A consumer that is about to sleep relayed looks at the ring once more, but not at the transfer word.
     SleepWithoutTransfer,
-    /// The writer looks for the process to wake before it takes the sleeping word.
+    /// The producer looks for the process to wake before it takes the sleep word.
     WakeBeforeWord,
-    /// Who fuses tells one far end where it reads on before what the other one writes is frozen.
+    /// A process that fuses two channels sets the mark for one far end before it has frozen the ring that the other far
+    /// end writes.
     MarkBeforeFreeze,
 }

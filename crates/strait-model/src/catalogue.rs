@@ -1,6 +1,6 @@
-//! The configurations that are explored, each with what it is there for.
+//! The configurations that are explored, and what each must show.
 //!
-//! Processes have numbers; channel 0 is the one whose ends are watched, the others carry.
+//! Processes have numbers. Channel 0 is the channel whose ends are watched; the other channels carry its ends.
 
 use crate::configuration::{Configuration, User};
 use crate::met::Met;
@@ -17,7 +17,8 @@ fn writes(messages: u8) -> User {
     User::writes(messages)
 }
 
-/// Both ends are sent to process 2, so often each, with so many messages each way.
+/// Returns a configuration: both ends may be sent to process 2, `moves` times each, with `messages` messages in each
+/// direction.
 pub fn both_move(messages: u8, moves: u8) -> Configuration {
     Configuration::new(3)
         .channel((0, writes(messages).moves(moves, &[1, 2])), (1, writes(messages).moves(moves, &[1, 2])))
@@ -25,8 +26,8 @@ pub fn both_move(messages: u8, moves: u8) -> Configuration {
         .carrier(1, 2)
 }
 
-/// Process 0 sends end 0a over channel 1 to process 1, which sends its end of that very channel over channel 2 to
-/// process 2. End 0b is with process 3.
+/// Returns a configuration: process 0 sends end 0a over channel 1 to process 1. Process 1 sends its end of channel 1
+/// over channel 2 to process 2. End 0b is with process 3.
 pub fn carrier_moves() -> Configuration {
     Configuration::new(4)
         .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
@@ -34,7 +35,8 @@ pub fn carrier_moves() -> Configuration {
         .carrier(1, 2)
 }
 
-/// The same, and process 0 also writes to channel 1, so that it learns early that the other end is on its way.
+/// Returns a configuration: moves as in [`carrier_moves`]; process 0 also writes to channel 1, so it learns early that
+/// the other end of channel 1 moves.
 pub fn busy_carrier_moves() -> Configuration {
     Configuration::new(4)
         .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
@@ -42,7 +44,7 @@ pub fn busy_carrier_moves() -> Configuration {
         .carrier(1, 2)
 }
 
-/// The same as [`carrier_moves`], and 0b moves at any time to process 2.
+/// Returns a configuration: moves as in [`carrier_moves`]; end 0b also moves to process 2, at any time.
 pub fn carrier_and_peer_move() -> Configuration {
     Configuration::new(4)
         .channel((0, writes(1).moves(1, &[1])), (3, writes(1).moves(1, &[3])))
@@ -51,17 +53,18 @@ pub fn carrier_and_peer_move() -> Configuration {
         .carrier(3, 2)
 }
 
-/// End 0a goes to process 2; what the users of the two ends do besides is given.
+/// Returns a configuration: end 0a moves to process 2. `a` and `b` say what else the users of the two ends do.
 pub fn one_moves(a: User, b: User) -> Configuration {
     Configuration::new(3).channel((0, a.moves(1, &[1])), (1, b)).carrier(0, 2)
 }
 
-/// Process 0 fuses two channels, whose far ends are with processes 1 and 2.
+/// Returns a configuration: process 0 fuses two channels, whose far ends are with processes 1 and 2. `a` and `b` say
+/// what the users of the far ends do.
 pub fn two_fused(a: User, b: User) -> Configuration {
     Configuration::new(4).channel((1, a), (2, b)).carrier(1, 3).carrier(2, 3).fused_by(0)
 }
 
-/// Two channels become one.
+/// Returns the configurations in which two channels are fused into one.
 pub fn fuses() -> Vec<Case> {
     let (talks, sleeps) = (|| writes(1).closes(), || writes(1).sleeps());
     vec![
@@ -99,7 +102,7 @@ pub fn fuses() -> Vec<Case> {
     ]
 }
 
-/// The same with larger bounds.
+/// Returns the configurations with larger bounds in which two channels are fused into one.
 pub fn large_fuses() -> Vec<Case> {
     let sleeps = || writes(1).sleeps();
     vec![
@@ -118,7 +121,7 @@ pub fn large_fuses() -> Vec<Case> {
     ]
 }
 
-/// Moves without bad luck.
+/// Returns the configurations in which ends move, and no process dies and no socket is full.
 pub fn moves() -> Vec<Case> {
     vec![
         case(
@@ -182,7 +185,7 @@ pub fn moves() -> Vec<Case> {
     ]
 }
 
-/// Closing, full sockets, dying.
+/// Returns the configurations in which ends are closed, sockets are full, or processes die.
 pub fn troubles() -> Vec<Case> {
     let closing = |user: User| user.closes();
     vec![
@@ -238,7 +241,7 @@ pub fn troubles() -> Vec<Case> {
     ]
 }
 
-/// Readers and writers that sleep.
+/// Returns the configurations in which consumers and producers sleep.
 pub fn sleepers() -> Vec<Case> {
     vec![
         case(
@@ -293,7 +296,7 @@ pub fn sleepers() -> Vec<Case> {
     ]
 }
 
-/// What takes longer. Explored by hand.
+/// Returns the configurations with larger bounds, which take minutes. They are explored only on request.
 pub fn large() -> Vec<Case> {
     vec![
         case(

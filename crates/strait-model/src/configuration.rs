@@ -1,95 +1,96 @@
-//! What a run explores: who has which ends at first, and what may happen to them.
+//! The bounds of a run: which process has which ends at the start, and what may happen to the ends.
 
 use crate::breakage::Breakage;
 use crate::end::EndId;
 use crate::lane::Half;
 use crate::state::Process;
 
-/// What the users of an end may do with it, wherever it is.
+/// What the users of an end may do with it, wherever the end is.
 #[derive(Clone, Debug, Default)]
 pub struct User {
-    /// Messages that they may publish.
+    /// The number of messages that the users may publish.
     pub writes: u8,
-    /// How often they may send it.
+    /// The number of times that the users may send the end.
     pub moves: u8,
-    /// The channels through which they may send it.
+    /// The channels through which the users may send the end.
     pub over: Vec<u8>,
-    /// Whether they may close it.
+    /// Whether the users may close the end.
     pub closes: bool,
-    /// How often its ring may grow.
+    /// The number of times that the ring of the end may grow.
     pub grows: u8,
-    /// Whether its reader sleeps when there is nothing to read; otherwise it looks for ever.
+    /// Whether the reading side of the end sleeps when there is nothing to read; otherwise it looks again and again.
     pub sleeps: bool,
-    /// Whether its ring has room for one message only, and its writer sleeps until there is room.
+    /// Whether the ring of the end has room for one message only, and its writing side sleeps until there is room.
     pub waits: bool,
 }
 
-/// A channel.
+/// A channel at the start of a run.
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// The processes that have its ends at first.
+    /// The processes that have the two ends at the start.
     pub at: [Process; 2],
-    /// What may happen to each end.
+    /// What the users of each end may do.
     pub users: [User; 2],
 }
 
-/// A bounded world.
+/// The bounds of a run: processes, channels, and how often each thing may happen.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
-    /// How many processes there are.
+    /// The number of processes.
     pub processes: u8,
-    /// Its channels.
+    /// The channels at the start.
     pub channels: Vec<Channel>,
-    /// The process that fuses channel 0 of two whose far ends it holds.
+    /// The process that fuses two channels into channel 0, and holds both far ends at the start; `None` if no channels
+    /// are fused.
     pub fuser: Option<Process>,
     /// The processes that may die.
     pub mortal: Vec<Process>,
-    /// How many of them.
+    /// The number of these processes that may die.
     pub deaths: u8,
-    /// How often a socket may be full.
+    /// The number of times that a socket may be full.
     pub fulls: u8,
-    /// Whether rings are drained a record at a time.
+    /// Whether a drain takes one step for each record, in place of one step for the whole ring.
     pub one_by_one: bool,
-    /// What is wrong with the protocol.
+    /// The deliberate error in the protocol, if there is one.
     pub breakage: Breakage,
 }
 
 impl User {
-    /// Nothing but receiving.
+    /// Returns users that only receive.
     pub fn idle() -> Self {
         Self::default()
     }
 
-    /// Publishes so many messages.
+    /// Returns users that may publish this many messages.
     pub fn writes(writes: u8) -> Self {
         Self { writes, ..Self::default() }
     }
 
-    /// Sends the end so often, through these channels.
+    /// Lets the users send the end up to `moves` times, through the channels `over`.
     pub fn moves(mut self, moves: u8, over: &[u8]) -> Self {
         (self.moves, self.over) = (moves, over.to_vec());
         self
     }
 
-    /// May close it.
+    /// Lets the users close the end.
     pub fn closes(mut self) -> Self {
         self.closes = true;
         self
     }
 
-    /// Its ring may grow so often.
+    /// Lets the ring of the end grow this many times.
     pub fn grows(mut self, grows: u8) -> Self {
         self.grows = grows;
         self
     }
 
-    /// Its reader sleeps.
+    /// Makes the reading side of the end sleep when there is nothing to read.
     pub fn sleeps(mut self) -> Self {
         self.sleeps = true;
         self
     }
 
-    /// Its ring is small, and its writer sleeps until there is room.
+    /// Makes the ring of the end small (one message), and its writing side sleep until there is room.
     pub fn waits(mut self) -> Self {
         self.waits = true;
         self
@@ -97,53 +98,53 @@ impl User {
 }
 
 impl Configuration {
-    /// So many processes and no channel yet.
+    /// Returns a configuration with this many processes and no channels.
     pub fn new(processes: u8) -> Self {
         Self { processes, ..Self::default() }
     }
 
-    /// Adds a channel.
+    /// Adds a channel, with the process and the users of each end.
     pub fn channel(mut self, a: (Process, User), b: (Process, User)) -> Self {
         self.channels.push(Channel { at: [a.0, b.0], users: [a.1, b.1] });
         self
     }
 
-    /// Channel 0 is fused by this process of two, whose far ends are the two ends.
+    /// Lets `process` fuse two channels into channel 0. The ends of channel 0 are their far ends.
     pub fn fused_by(mut self, process: Process) -> Self {
         self.fuser = Some(process);
         self
     }
 
-    /// Adds a channel between two processes that carries ends and nothing else.
+    /// Adds a channel between two processes through which ends are sent, and nothing else.
     pub fn carrier(self, a: Process, b: Process) -> Self {
         self.channel((a, User::idle()), (b, User::idle()))
     }
 
-    /// So many of these processes may die, at any moment.
+    /// Lets this many of the `mortal` processes die, at any moment.
     pub fn deaths(mut self, deaths: u8, mortal: &[Process]) -> Self {
         (self.deaths, self.mortal) = (deaths, mortal.to_vec());
         self
     }
 
-    /// A socket may be full so often.
+    /// Lets a socket be full this many times.
     pub fn fulls(mut self, fulls: u8) -> Self {
         self.fulls = fulls;
         self
     }
 
-    /// Rings are drained a record at a time.
+    /// Makes each drain take one step for each record.
     pub fn one_by_one(mut self) -> Self {
         self.one_by_one = true;
         self
     }
 
-    /// With a mistake in the protocol.
+    /// Puts a deliberate error into the protocol.
     pub fn broken(mut self, breakage: Breakage) -> Self {
         self.breakage = breakage;
         self
     }
 
-    /// Whether a half of an end ever sleeps.
+    /// Returns whether a half of an end ever sleeps.
     pub fn sleeps(&self, end: EndId, half: Half) -> bool {
         match half {
             Half::Reader => self.user(end).sleeps,
@@ -151,13 +152,13 @@ impl Configuration {
         }
     }
 
-    /// Whether anybody ever sleeps.
+    /// Returns whether the given half of any end ever sleeps.
     pub fn sleeping(&self, half: Half) -> bool {
         let mut users = self.channels.iter().flat_map(|channel| &channel.users);
         users.any(|user| if half == Half::Reader { user.sleeps } else { user.waits })
     }
 
-    /// What may happen to an end.
+    /// Returns what the users of an end may do.
     pub fn user(&self, end: EndId) -> &User {
         &self.channels[usize::from(end.channel())].users[end.side()]
     }

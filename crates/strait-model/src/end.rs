@@ -5,152 +5,155 @@ use std::fmt;
 use crate::lane::{Half, LaneId, Word};
 use crate::state::Process;
 
-/// One end of a channel.
+/// Identifies one of the two ends of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndId(u8);
 
 impl EndId {
-    /// The end on `side` (0 or 1) of a channel.
+    /// Returns the id of the end on `side` (0 or 1) of a channel.
     pub const fn new(channel: u8, side: u8) -> Self {
         Self(channel * 2 + side)
     }
 
-    /// Which channel it is of.
+    /// Returns the number of the channel that has this end.
     pub fn channel(self) -> u8 {
         self.0 / 2
     }
 
-    /// The side: it writes the ring with this number and reads the other.
+    /// Returns the side of the end, 0 or 1. The end writes the ring with this number in each lane, and reads the other.
     pub fn side(self) -> usize {
         usize::from(self.0 % 2)
     }
 
-    /// The other end of the channel.
+    /// Returns the id of the other end of the channel.
     pub fn other(self) -> Self {
         Self(self.0 ^ 1)
     }
 
-    /// For tables with a row for each end.
+    /// Returns the row of this end in tables with one row for each end.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// `0a` and `0b` are the two ends of channel 0.
+/// Prints the end as the number of its channel and a letter: `0a` and `0b` are the ends of channel 0.
 impl fmt::Debug for EndId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.channel(), ["a", "b"][self.side()])
     }
 }
 
-/// A message. What it says is its number, counted from 0 for each end that writes.
+/// A message. Its payload is its number, counted from 0 for each end that writes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// How many messages its end had written before.
+    /// The number of the message: how many messages the sending end had written before.
     pub number: u8,
-    /// The end that travels with it, with everything that belongs to that end.
+    /// The end that travels in the message, with its backlog and the ends in it.
     pub carried: Option<Box<End>>,
 }
 
-/// What its owner knows of what an end can still read.
+/// What the owner of an end knows about what the end can still read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reading {
-    /// More may come.
+    /// More messages may arrive.
     Open,
-    /// Only the backlog is left.
+    /// Only the backlog can still be read.
     Ended,
-    /// The user has been told *peer closed*.
+    /// The user was told *peer closed*.
     Closed,
 }
 
-/// How an end's reader or writer sleeps.
+/// How far a half of an end (its reading or its writing side) is with falling asleep.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sleep {
-    /// Not at all.
+    /// The half is awake.
     Awake,
-    /// It has seen whether the lane is pending, and so how it will sleep, and on the link to which process.
+    /// The half has looked at the transfer word, and so decided how it will sleep, and on the link to which process.
     Decided(Word, Process),
-    /// It has said so in the ring and looks once more.
+    /// The half has recorded its sleep in the sleep word, and looks once more before it sleeps.
     Announced(Word, Process),
-    /// It sleeps on the link to that process.
+    /// The half sleeps on the link to the given process.
     Asleep(Process),
 }
 
-/// An end: what its owner knows, and takes along.
+/// An end: what its owner knows about it, and what travels with it when it moves.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct End {
-    /// Which.
+    /// The channel and the side of this end.
     pub id: EndId,
-    /// The lane it writes in.
+    /// The lane in which this end writes.
     pub tx: LaneId,
-    /// The lane it reads from; an older one than `tx`, or a newer, while it follows the other end.
+    /// The lane from which this end reads. While this end follows a move of the other end, `rx` may be older or newer
+    /// than `tx`.
     pub rx: LaneId,
-    /// What was drained from older lanes: read before the ring.
+    /// The messages that were drained from older lanes, the oldest first. They are read before those in the ring.
     pub backlog: Vec<Message>,
-    /// What there is to read.
+    /// What this end can still read.
     pub reading: Reading,
-    /// The other end is known to read nothing more.
+    /// Whether this end knows that the other end reads nothing more.
     pub tx_closed: bool,
-    /// The lane on which it arrived had been abandoned: the other end has seen *peer closed*.
+    /// Whether this end arrived on a lane that had been abandoned: the other end has seen *peer closed*.
     pub dead: bool,
-    /// It is in a message and nobody has claimed it.
+    /// Whether this end is in a message and no process has claimed it.
     pub in_flight: bool,
-    /// The operation that has it.
+    /// The operation in progress on this end.
     pub doing: Doing,
-    /// Each [`Half`] of it.
+    /// How each half of this end sleeps: its reading side, then its writing side.
     pub sleep: [Sleep; 2],
 }
 
-/// An operation of an end's owner that takes several steps.
+/// An operation on an end that takes its owner several steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Doing {
-    /// None.
+    /// No operation is in progress.
     Nothing,
-    /// The end is being sent.
+    /// The owner sends the end to another process.
     Moving(Move),
-    /// Its last record is to be written.
+    /// The owner closes the end; the next step seals the ring that the end writes.
     ClosingOut,
-    /// What it could read is to be dropped.
+    /// The owner closes the end; the next step drops what is unread and seals the ring that the end reads.
     ClosingIn,
 }
 
-/// A move in progress.
+/// A move in progress: an end is being sent to another process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Move {
-    /// The end that the message goes through.
+    /// The end through which the message with the moving end is sent.
     pub carrier: EndId,
-    /// The process that the source means to send it to.
+    /// The process to which the source means to send the end.
     pub to: Process,
-    /// Which end is being worked on: 0 the one that is sent, then those in its backlog, and those in theirs.
+    /// The end on which the move works now, as an index into [`End::items`]: 0 is the end that is sent, then come those
+    /// in its backlog, each before those in its own backlog.
     pub item: usize,
-    /// What is done next.
+    /// The next step of the move.
     pub phase: Phase,
 }
 
 /// The next step of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
-    /// An end in the backlog is claimed.
+    /// The source claims an end in the backlog.
     Claim,
-    /// The lane is made, and the mark set.
+    /// The source makes the new lane and sets the mark.
     Mark,
-    /// The ring is read to its end and frozen. With the new lane, and the lane where the mark stands.
+    /// The source reads the incoming ring to its end and freezes it. The values are the new lane, and the lane in which
+    /// the mark stands, if the mark was set.
     Drain(LaneId, Option<LaneId>),
-    /// Only in a broken protocol: the mark is set after the freeze.
+    /// Only with a deliberate error: the source sets the mark after it froze the incoming ring.
     LateMark(LaneId),
-    /// Only in a broken protocol: the hand-over is announced before it has happened.
+    /// Only with a deliberate error: the source hands the new lanes over before it commits the message.
     EarlyHandOver,
-    /// The message is committed.
+    /// The source commits the message.
     Commit,
-    /// The move cannot be done: each new lane is kept. Afterwards the end is closed, or not.
+    /// The source calls the move off, and sets each new lane to *cancelled*.
     CallOff {
-        /// Because the channel that should have carried it has no other end.
+        /// Whether the end is closed afterwards, because the channel that should have carried it has no other end.
         close: bool,
     },
 }
 
 impl End {
-    /// An end on its first lane.
+    /// Returns an end on its first lane, with nothing to read and no operation in progress.
     pub fn new(id: EndId, lane: LaneId) -> Self {
         Self {
             id,
@@ -166,7 +169,7 @@ impl End {
         }
     }
 
-    /// The lane on which a half of it works, and the side of the ring there.
+    /// Returns the lane in which a half of this end works, and the number of its ring there.
     pub fn place(&self, half: Half) -> (LaneId, usize) {
         match half {
             Half::Reader => (self.rx, 1 - self.id.side()),
@@ -174,7 +177,7 @@ impl End {
         }
     }
 
-    /// Itself and the ends in its backlog, each before those in its own.
+    /// Returns this end and all ends in its backlog, each before the ends in its own backlog.
     pub fn items(&self) -> Vec<&Self> {
         let mut items = vec![self];
         for message in &self.backlog {
@@ -183,7 +186,7 @@ impl End {
         items
     }
 
-    /// One of its [`End::items`].
+    /// Returns the end at index `at` of [`End::items`], to be changed; `None` if there are fewer.
     pub fn item_mut(&mut self, at: usize) -> Option<&mut Self> {
         fn find<'a>(end: &'a mut End, left: &mut usize) -> Option<&'a mut End> {
             if *left == 0 {

@@ -1,4 +1,4 @@
-//! Lanes and their rings: what two processes share.
+//! Lanes and their rings: the memory that two processes share.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,12 +7,13 @@ use std::hash::{Hash, Hasher};
 use crate::end::Message;
 use crate::state::Process;
 
-/// A lane, for whoever knows of it.
+/// Identifies a lane of a [`State`](crate::state::State).
 #[derive(Clone, Copy)]
 pub struct LaneId {
-    /// Its place in the state, which [`State::tidy`](crate::state::State::tidy) may change.
+    /// The index of the lane in [`State::lanes`](crate::state::State::lanes);
+    /// [`State::tidy`](crate::state::State::tidy) may change it.
     pub place: u8,
-    /// What it is called in counter-examples; makes no difference between states.
+    /// The number of the lane in counter-examples. States that differ only in such numbers are equal.
     pub name: u8,
 }
 
@@ -48,99 +49,103 @@ impl fmt::Debug for LaneId {
     }
 }
 
-/// A record of a ring.
+/// A record in a ring.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Record {
-    /// A message.
+    /// A message of the user.
     Message(Message),
-    /// The ring goes on in larger cells.
+    /// The record *next*: the producer goes on in a larger ring.
     Next,
 }
 
-/// What ends a ring: set once, by compare-and-swap on its first empty header.
+/// The seal: the record that ends a ring. It is set once, by compare-and-swap on the first empty header of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Seal {
-    /// By the writer, whose end moved: the reader goes on in that lane.
+    /// The mark. The producer set it because its end moved: the consumer goes on in the given lane.
     Moved(LaneId),
-    /// By the reader, whose end moved: the writer goes on in that lane.
+    /// The consumer set it because its end moved: the producer goes on in the given lane.
     Frozen(LaneId),
-    /// By the writer, who closed.
+    /// The producer set it because its end was closed.
     ClosedByWriter,
-    /// By the reader, who closed.
+    /// The consumer set it because its end was closed.
     ClosedByReader,
 }
 
-/// The two who can sleep on a ring, each with a word of its own.
+/// The side of a ring that can sleep: its consumer or its producer. Each has a sleep word of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Half {
-    /// The reader, for messages: the *sleeping* word.
+    /// The consumer of the ring, which sleeps until there is something to read.
     Reader,
-    /// The writer, for room: the *waiting* word.
+    /// The producer of the ring, which sleeps until there is room.
     Writer,
 }
 
-/// Such a word.
+/// A sleep word: whether and how one half of an end sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Word {
-    /// It is awake.
+    /// The half is awake.
     #[default]
     Nobody,
-    /// It sleeps on the link to the process that it takes for the other's.
+    /// The half sleeps on the link to the process that it takes for its peer.
     Plain,
-    /// The lane is pending for it: it sleeps on the link to the source, who has to wake it.
+    /// The half sleeps relayed: the lane is pending, so it sleeps on the link to the source, and the source has to wake
+    /// it.
     Via,
 }
 
-/// One direction of a lane, from what was not read yet.
+/// One direction of a lane, without the records that were read already.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Ring {
-    /// What was published and not taken.
+    /// The records that were published and not read yet, the oldest first.
     pub records: Vec<Record>,
-    /// What stands behind the last record, if the ring has ended.
+    /// The seal behind the last record, if the ring has ended.
     pub seal: Option<Seal>,
-    /// The word of each [`Half`].
+    /// The sleep words of the ring: that of its consumer, then that of its producer.
     pub words: [Word; 2],
 }
 
-/// The word of a lane that says how far its hand-over is.
+/// The transfer state of a lane, which its transfer word holds: how far the move of the end is for which the lane was
+/// made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransferState {
-    /// The source still has the end: it can be handed over, claimed, cancelled or abandoned.
+    /// The source still has the end. The state can become handed over, claimed, cancelled or abandoned.
     Pending,
-    /// The message that carries the end is committed.
+    /// The source has committed the message that carries the end.
     HandedOver,
-    /// The end's new process has taken it out of its message.
+    /// The new process of the end has taken the end out of its message.
     Claimed,
-    /// The source died before; the other end has given the lane up.
+    /// The source died before the hand-over, and the other end has given the lane up.
     Abandoned,
-    /// The move was called off: the lane is an ordinary one between the other end and the source.
+    /// The source called the move off: the lane is an ordinary one between the other end and the source.
     Cancelled,
 }
 
-/// A lane: two rings and the word.
+/// A lane: two rings and the transfer word.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Lane {
-    /// Which it is.
+    /// The index and the name of this lane.
     pub id: LaneId,
-    /// Ring *s* is written by side *s*.
+    /// The two rings. The end on side *s* writes ring *s* and reads the other.
     pub rings: [Ring; 2],
-    /// How far the hand-over is.
+    /// The transfer state: how far the move is for which the lane was made.
     pub transfer: TransferState,
-    /// Who made the lane.
+    /// The process that made the lane: the source of the move.
     pub source: Process,
-    /// The side whose end moved; 2, where none did and two ends are to get each other.
+    /// The side (0 or 1) whose end moves into the lane. 2 in the lane that joins the far ends of two fused channels,
+    /// where neither end moves.
     pub moved: usize,
-    /// The process at each side once the end was handed over.
+    /// The process at each side once the end is handed over.
     pub at: [Process; 2],
 }
 
 impl Lane {
-    /// Whether the end on `side` has to treat it as pending.
+    /// Returns whether the lane is pending for the end on `side`: a move is in progress, and the end on `side` is not
+    /// the one that moves.
     pub fn pending(&self, side: usize) -> bool {
         self.transfer == TransferState::Pending && side != self.moved
     }
 
-    /// The process that the end on `side` takes for its peer; none if the lane was given up.
+    /// Returns the process that the end on `side` takes for its peer; `None` if the lane was abandoned.
     pub fn peer(&self, side: usize) -> Option<Process> {
         if side == self.moved {
             return Some(self.at[1 - side]);

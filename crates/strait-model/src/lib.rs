@@ -1,114 +1,133 @@
-//! A model of how channel ends move between processes: every order of steps, with processes that die between any two.
+//! A model of how channel ends move between processes. It explores every order of steps, with processes that die
+//! between any two steps.
 //!
-//! The model is a program of its own, not the code that ships. It says what each process may do next, and the model
-//! checker [`stateright`] goes through every state that can come about within bounds (a
-//! [configuration](configuration::Configuration)). In each it looks at the [`properties`]. If one does not hold, the
-//! shortest way there is shown. The ring that ships is checked on its own, with weak memory, in `strait`'s
-//! `ring/tests/model.rs`; here every step is atomic and seen by all at once.
+//! The model is a program of its own, not the code that ships. It says what each process may do next. The model checker
+//! [`stateright`] visits every state that can come about within bounds (a
+//! [configuration](configuration::Configuration)). In each state it checks the [`properties`]. If a property does not
+//! hold, the checker shows a shortest sequence of steps that leads to a violation. The ring that ships is checked on
+//! its own, with weak memory, in `strait`'s `ring/tests/model.rs`; here every step is atomic, and every process sees
+//! its effect at once.
 //!
-//! The module [`links`] is a second model, of rules that are planned: which links two processes have, and when they close.
+//! The module [`links`] is a second model, of rules that are planned: which links two processes have, and when the
+//! links close.
 //!
 //! # The protocol
 //!
-//! A **lane** is two rings, one each way, and a word, the *transfer word*. A ring ends with at most one **seal**, set by
-//! compare-and-swap on its first empty header. Publishing is the same compare-and-swap, so nothing is published behind
-//! a seal.
+//! A **lane** is two rings, one each way, and a word, the *transfer word*. Of each ring, one end is the *writer* (the
+//! producer) and the other the *reader* (the consumer). A ring ends with at most one **seal**, which is set by
+//! compare-and-swap on the ring's first empty header. Publishing is a compare-and-swap on the same header, so nothing
+//! is published behind a seal.
 //!
-//! | seal | by | says |
+//! | seal | set by | meaning |
 //! |---|---|---|
-//! | *moved(N)*, the mark | its writer | the writer's end has moved: read on in lane N |
-//! | *frozen(N)* | its reader | the reader's end has moved: write on in lane N |
-//! | *closed* | either | that end is closed |
+//! | *moved(N)*, the mark | the writer | the writer's end has moved: the reader goes on in lane N |
+//! | *frozen(N)* | the reader | the reader's end has moved: the writer goes on in lane N |
+//! | *closed* | either | the end that set the seal is closed |
 //!
-//! | transfer word | set by | says |
+//! | transfer word | set by | meaning |
 //! |---|---|---|
-//! | pending | whoever makes the lane | the move is in progress: the lane is **pending** for the other end |
+//! | pending | the process that makes the lane | the move is in progress: the lane is **pending** for the other end |
 //! | handed over | the source | the message that carries the end is committed |
-//! | claimed | the end's new process | it has taken the end out of its message |
+//! | claimed | the end's new process | that process has taken the end out of its message |
 //! | cancelled | the source | the move was called off: the lane joins the other end and the source |
-//! | abandoned | the other end | the source died first: both ends see *peer closed* |
+//! | abandoned | the other end | the source died before the hand-over: both ends see *peer closed* |
 //!
-//! It changes once from *pending*, and once more from *handed over* to *claimed*; always by compare-and-swap. For the
-//! other end, its peer is the source (*pending*, *cancelled*), or the end's new process (*handed over*, *claimed*), and their
-//! link is the one whose hang-up counts.
+//! The transfer word changes once from *pending*, and once more from *handed over* to *claimed*; always by
+//! compare-and-swap. The other end takes the source for its peer while the word is *pending* or *cancelled*, and the
+//! end's new process once the word is *handed over* or *claimed*. The link to that peer is the one whose hang-up
+//! counts.
 //!
-//! Process A sends end *a* through its end *x* of another channel, whose other end is in process C:
+//! Process A sends end *a* through its end *x* of another channel, whose other end is in process C. The other end of
+//! *a* is *b*:
 //!
-//! 1. **Make.** Neither lane of *a* may be pending, nor the one that *x* writes in; or the send would block. Lane N is
-//!    made for the process of *b*, the other end, and C, and both are told of it.
-//! 2. **Mark.** *Moved(N)* into the ring that *a* writes. If that was frozen, *b* has moved: follow, and begin again.
-//! 3. **Drain.** Everything unread goes into *a*'s backlog. At the first empty header: *frozen(N)*. If *b*'s mark comes
-//!    instead: on an older lane than that of *a*'s mark, follow it; on the same lane, both move at once, and the end on
-//!    side 0 has won and is done. The other takes the winner's lane, keeps its backlog and begins again.
-//! 4. **Ends in the backlog** are claimed and go through 1 to 3 themselves, for C: their lanes lead to A.
-//! 5. **Commit** the message in *x*, with *a* and its backlog. If *x* is frozen or closed, or a socket is full, or an
-//!    end in the backlog cannot be moved now: each lane made so far is *cancelled*, and the send would block (or, if *x* has
-//!    no other end any more, *a* is closed).
-//! 6. **Hand over**: each new lane is *handed over*, and *b*, if it sleeps as pending, woken.
+//! 1. **Make.** If a lane of *a* is pending, or the lane in which *x* writes, the send would block. Otherwise A makes
+//!    lane N for the process of *b* and for C, and tells both processes of N.
+//! 2. **Mark.** A puts *moved(N)* into the ring that *a* writes. If that ring was frozen, *b* has moved: A follows to
+//!    the lane that the seal names, and begins again.
+//! 3. **Drain.** A reads every unread message into *a*'s backlog. At the first empty header A sets *frozen(N)*. If A
+//!    finds *b*'s mark instead on an older lane than that of *a*'s mark, A follows the mark. If both marks are on one
+//!    lane, both ends move at once: the end on side 0 has won, and its drain is complete. The other end takes the
+//!    winner's lane, keeps its backlog and begins again.
+//! 4. **Ends in the backlog** are claimed and go through steps 1 to 3 themselves, for C, because their lanes lead to A.
+//! 5. **Commit**: A publishes the message in *x*, with *a* and its backlog. The commit fails if *x* is frozen or
+//!    closed, a socket is full, or an end in the backlog cannot be moved now. Then A sets each lane made so far to
+//!    *cancelled*, and the send would block. If *x* has no other end any more, *a* is closed instead.
+//! 6. **Hand over**: A sets each new lane to *handed over*, and wakes *b* if *b* sleeps relayed (below).
 //!
 //! *b* reads on in N when it comes to the mark, and writes on in N when it finds its ring frozen, whichever is first.
-//! It may publish there at once, but it can neither be sent nor carry an end while N is pending. C, when it receives
-//! *a* (or drops it), sets *claimed*, or finds *abandoned*: then the backlog can be read, and *peer closed* follows.
-//! That a link is down is looked at only behind the last record, and behind the seal of the ring that one writes.
+//! *b* may publish in N at once, but while N is pending *b* can neither be sent nor carry an end. When C receives *a*
+//! (or drops it), C sets *claimed*, or finds *abandoned*. In the second case the backlog can be read, and *peer closed*
+//! follows. An end looks whether a link is down only when it has read the last record, and when it has found no seal on
+//! the ring that it writes.
 //!
-//! Who **sleeps** says so in a word of the ring: *plain*, and sleeps on the link to its peer; or *via*, if the lane is
-//! pending, and sleeps on the link to the source. Then it looks once more at the ring and at the transfer word. Whoever has
-//! published takes the word if it is *plain*, only then looks at the transfer word to see who the peer is, and wakes it. *Relayed*
-//! it leaves: the source takes it, by compare-and-swap, after *handed over* or *cancelled*, in both rings; or its death wakes the
-//! sleeper. A writer that waits for room has a word of its own, and freezing or closing a ring wakes it too.
+//! An end that **sleeps** says so in the sleep word of the ring. The word is *plain* if the end sleeps on the link to
+//! its peer. It is *relayed* ([`Word::Via`](lane::Word::Via)) if the lane is pending, and the end sleeps on the link to
+//! the source. Then the end looks once more at the ring and at the transfer word. A process that has published takes
+//! the sleep word if it is *plain*. Only then does it look at the transfer word to see which process is the peer, and
+//! wakes that process. A *relayed* sleep word stays: the source takes it by compare-and-swap after *handed over* or
+//! *cancelled*, in both rings; or the death of the source wakes the sleeper. A writer that waits for room has a sleep
+//! word of its own; freezing or closing a ring wakes the writer too.
 //!
 //! # Two channels are fused
 //!
-//! Process F has the near ends of A–b and c–D. It holds both far ends by moving b and c within itself and not handing over,
-//! which are moves as above; the model begins there. Then it takes what A wrote and freezes its ring, the same with D, each
-//! towards lane N; commits for each what the other one wrote, and marks behind that where it reads on, in N; and hands
-//! N over. N is pending for both, and both sides of it are woken then.
+//! Process F has the near ends of two channels, A–b and c–D: its own ends b and c. F begins a move of b and of c within
+//! itself, and does not hand over; so both far ends, A and D, are held. These are moves as above, and the model begins
+//! after them. F then does these steps:
 //!
-//! An end that is found to be closed or dead before A is frozen needs no N: the other gets what it wrote, and is closed. One that
-//! is found so later is stood in for, in N.
+//! 1. F takes what A wrote, and freezes that ring towards a new lane N; then it does so with D.
+//! 2. F commits for A what D wrote. Behind it F puts a mark, so that A reads on in N; then it does so for D with what A
+//!    wrote.
+//! 3. F hands N over. N was pending for both far ends, so F wakes both sides of N.
+//!
+//! If F finds one far end closed or dead before A is frozen, no lane N is needed: the other far end gets what the first
+//! one wrote, and its channel is closed. If F finds D closed after that, F stands in for D in N: it closes that side of
+//! N.
 //!
 //! # Where it is
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`lane`], [`end`], [`state`] | what there is |
-//! | [`action`] | what can happen next; which of it somebody may rely on |
-//! | `steps` | what it does: writing, receiving, moving, fusing, closing, sleeping |
+//! | [`lane`], [`end`], [`state`] | the objects |
+//! | [`action`] | the steps that can happen next, and which of them no process may rely on |
+//! | `steps` | the effect of each step: writing, receiving, moving, fusing, closing, sleeping |
 //! | [`properties`] | what must hold |
-//! | [`breakage`] | mistakes, which the tests show to be found |
+//! | [`breakage`] | deliberate errors; the tests show that the model finds each |
 //! | [`catalogue`] | the configurations below |
-//! | [`met`] | what came about in a run, so that no configuration passes because nothing happened in it |
-//! | `tidy` | makes states the same that differ only in the numbers of lanes |
+//! | [`met`] | the situations that came about in a run, so that no configuration passes because nothing happened in it |
+//! | `tidy` | makes states equal that differ only in the numbers of lanes |
 //!
-//! A step of the model is one atomic operation on shared memory, with everything that its process does for itself
-//! before. So *make* and *mark* are one step (nobody looks for a lane before a mark names it), and so are *drain* and
-//! *freeze* (what is read is seen by nobody else); one configuration drains record by record to show that it makes no
-//! difference. The sockets are not there: what step 1 sends arrives before the mark that names it, as it does when it
-//! is sent first.
+//! A step of the model is one atomic operation on shared memory, together with everything that its process does
+//! privately before. So *make* and *mark* are one step, because no process looks for a lane before a mark names it.
+//! *Drain* and *freeze* are one step too, because no other process sees what was read. One configuration drains record
+//! by record to show that it makes no difference. The model has no sockets: what step 1 sends arrives before the mark
+//! that names the lane, as it does in the library, where it is sent first.
 //!
 //! # What must hold
 //!
 //! In every state:
-//! - messages arrive in order, each once;
-//! - *peer closed* comes after everything that was written;
-//! - an end is in one place, and on lanes that its process was told of;
-//! - a lane is pending only while its source is at work on it or dead. A move can always take its next step, so nobody
-//!   ever waits for an idle process, and only the move of an end, or through an end, waits for another's move at all.
+//! - Messages arrive in order, each once.
+//! - *Peer closed* comes after everything that was written.
+//! - An end is in one place, and on lanes of which its process was told.
+//! - A lane is pending only while its source is at work on it or dead. A move can always take its next step, so no end
+//!   waits for an idle process. Only the move of an end, or through an end, waits for another move.
 //!
 //! In every state where nothing more happens unless a user wants something (at rest):
-//! - everything that was written has been received, unless its reader is gone;
-//! - *peer closed* has been seen where the other end is closed, died, or was in a message that nobody will receive; and
-//!   nowhere else;
-//! - (an end whose source died between the commit and the hand-over may arrive dead: its backlog is read, then *peer closed*
-//!   is seen at both ends, and what the other end had written behind the backlog is gone;)
-//! - (of two channels whose fuser died before the hand-over, both far ends see *peer closed*, and what it had drained is gone;)
-//! - no operation is in progress, and nobody sleeps with something to read, or with room.
+//! - Everything that was written has been received, unless its reader is closed or dead.
+//! - *Peer closed* has been seen where the other end is closed, died, or was in a message that no process will receive;
+//!   and nowhere else.
+//! - No operation is in progress, and no end sleeps with something to read, or with room.
+//!
+//! Two deaths are exceptions to the first rule at rest:
+//! - If the source of an end dies between the commit and the hand-over, the end may arrive dead: its backlog is read,
+//!   then both ends see *peer closed*. What the other end had written behind the backlog is lost.
+//! - If the process that fuses two channels dies before the hand-over, both far ends see *peer closed*. What that
+//!   process had drained is lost.
 //!
 //! # Reading a counter-example
 //!
-//! It alternates between what is new in the state and the step (`=>`) that follows. Processes are numbers, lanes are
-//! `L0`, `L1`, …, and `0a` and `0b` are the ends of channel 0. This is the middle of one, from `cargo test -p
-//! strait-model neither -- --nocapture`, where the tie of two moves is not broken:
+//! A counter-example alternates between what is new in the state and the step (`=>`) that follows. Processes are
+//! numbers, lanes are `L0`, `L1`, …, and `0a` and `0b` are the ends of channel 0. The lines below are the middle of a
+//! counter-example from `cargo test -p strait-model neither -- --nocapture`, in which neither of two moves gives way:
 //!
 //! ```text
 //! => Send(1, 0b, 2a)                                      process 1 sends 0b through 2a: it makes L4 and marks
@@ -123,20 +142,20 @@
 //! # What is left out
 //!
 //! - Weak memory, and the insides of a ring: see `ring/tests/model.rs` in `strait`.
-//! - Hostile processes. All of these keep to the protocol until they die.
-//! - Links being made: two processes have one as soon as a lane joins them, and it is down when either is dead. That a
-//!   source dies after it has told one process of a link and not the other is not modelled; its lane was named by no
-//!   mark.
-//! - A lane that was made and came to nothing (a lost race, a move called off) is forgotten here; the process that was
-//!   told of it has to be told that.
-//! - Descriptors other than ends, sizes, credit; room is one message or without bounds.
-//! - A user who goes on trying for ever to send an end whose unread messages hold the other end of the carrier: each
-//!   try is called off.
+//! - Hostile processes. All processes keep to the protocol until they die.
+//! - The making of links: two processes have a link as soon as a lane joins them, and the link is down when either
+//!   process is dead. A source that dies after it has told only one of two processes of a link is not modelled; no mark
+//!   had named its lane then.
+//! - The end of unused lanes: the model forgets a lane that was made and is not needed (a lost race, a move called off).
+//!   The library has to tell the process that was told of the lane.
+//! - Descriptors other than ends, sizes, and credit. A ring has room for one message, or without bounds.
+//! - Endless attempts: a user may try again and again to send an end whose unread messages hold the other end of the
+//!   carrier, and each attempt is called off.
 //!
 //! # The configurations
 //!
-//! All are right. The first table is explored by `cargo test`, in half a minute; the second by `cargo test -p
-//! strait-model -- --ignored`, in four.
+//! Every property holds in all of them. `cargo test` explores those of the first table, in half a minute; `cargo test -p
+//! strait-model -- --ignored` explores those of the second, in four minutes. *Fused* channels are joined into one.
 //!
 //! | configuration | states |
 //! |---|--:|

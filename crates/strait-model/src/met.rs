@@ -1,49 +1,50 @@
-//! What came about in a run: a configuration that never meets what it is there for proves nothing.
+//! The situations that came about in a run. A configuration that never reaches the situations it is made for proves
+//! nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Situations that a configuration is there for. What was met is noted, so that a test can tell that it was no idle
-/// run.
+/// A situation that some configuration must reach. A run notes those that came about, so a test can see that the
+/// configuration shows what it is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Met {
-    /// A publish found its ring frozen.
+    /// An end published a message and found its ring frozen.
     PublishFrozen,
-    /// A close found its ring frozen.
+    /// An end was being closed and found its outgoing ring frozen.
     CloseFrozen,
-    /// *Next* found its ring frozen.
+    /// An end was to go on in a larger ring (*next*) and found its ring frozen.
     NextFrozen,
-    /// A freeze came behind *next*.
+    /// A drain read the record *next*, and so went on in the larger ring.
     NextDrained,
-    /// Both ends moved at once, and this one had to give way.
+    /// Both ends moved at once, and this end had to give way.
     Lost,
-    /// A mark found its ring frozen.
+    /// A move was to set its mark and found the ring frozen.
     MarkFrozen,
-    /// A mark or a message found that the reader has closed.
+    /// A mark or a message found the ring closed by its consumer.
     ReaderClosed,
-    /// A lane was given up.
+    /// An end set a lane to *abandoned*, since the source had died.
     Abandoned,
-    /// An end was claimed before its source said that it was handed over.
+    /// A process claimed an end before the source had set the lane to *handed over*.
     ClaimedFirst,
-    /// An end was claimed that the other end had given up.
+    /// A process claimed an end whose lane the other end had abandoned.
     ClaimedDead,
-    /// A move was called off.
+    /// A source called a move off.
     CalledOff,
-    /// A carrying message found its ring frozen.
+    /// The message that carries an end found its ring frozen.
     CommitFrozen,
-    /// An end in a backlog was moved on.
+    /// An end in the backlog of a moving end was moved with it.
     Nested,
-    /// An end in a backlog could not be moved on now.
+    /// An end in the backlog could not be moved, because one of its lanes was pending.
     NestedRefused,
-    /// A reader slept as pending.
+    /// A half of an end slept relayed: on the link to the source.
     SleptVia,
-    /// A writer found a reader that sleeps as pending.
+    /// A process found the sleep word of a half that sleeps relayed, and left it to the source.
     LeftVia,
-    /// A writer woke a reader.
+    /// A consumer was woken.
     Woken,
-    /// A reader woke a writer that waited for room, or froze its ring.
+    /// A producer that waited for room was woken, by room or by a seal.
     WokenForRoom,
-    /// A source woke a reader that slept as pending.
+    /// A source took the sleep word of a half that slept relayed, and woke it.
     WokenVia,
 }
 
@@ -69,7 +70,7 @@ const EVERY: [Met; 19] = [
     Met::WokenVia,
 ];
 
-/// Every [`Met`] of a run.
+/// The situations ([`Met`]) that came about in a run.
 #[derive(Debug, Default)]
 pub struct Seen(AtomicU32);
 
@@ -78,7 +79,7 @@ impl Seen {
         self.0.fetch_or(1 << what as u32, Relaxed);
     }
 
-    /// Everything that was met.
+    /// Returns the situations that came about so far.
     pub fn all(&self) -> Vec<Met> {
         let bits = self.0.load(Relaxed);
         EVERY.into_iter().filter(|&what| bits & (1 << what as u32) != 0).collect()

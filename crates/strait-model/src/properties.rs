@@ -1,4 +1,4 @@
-//! What must hold.
+//! The properties that must hold.
 
 use stateright::{Model, Property};
 
@@ -10,32 +10,33 @@ use crate::met::Seen;
 use crate::state::{Fuse, Process, State, Task, Wrong};
 use crate::steps;
 
-/// The protocol in one configuration, as the model checker wants it.
+/// The protocol in one configuration, as the model checker takes it.
 #[derive(Debug)]
 pub struct Protocol {
-    /// The bounds.
+    /// The bounds of the run.
     pub configuration: Configuration,
-    /// What came about so far.
+    /// The situations that came about so far.
     pub seen: Seen,
 }
 
-/// Messages arrive in order, each once.
+/// `IN_ORDER`: the messages of an end arrive in order, each once.
 pub const IN_ORDER: &str = "messages arrive in order, each once";
-/// *Peer closed* is seen after everything that was written.
+/// `CLOSED_LAST`: an end sees *peer closed* after everything that the other end wrote.
 pub const CLOSED_LAST: &str = "peer closed comes after everything that was written";
-/// Each end is in one place.
+/// `ONE_OWNER`: each end is in one place, with a process or in a message.
 pub const ONE_OWNER: &str = "an end is in one place";
-/// A process uses only lanes that it was told of.
+/// `OWN_LANES`: a process uses only lanes of which it was told.
 pub const OWN_LANES: &str = "an end is on a lane that its process has";
-/// Nobody waits for an idle process.
+/// `NO_IDLE_SOURCE`: no end waits for the move of an idle process.
 pub const NO_IDLE_SOURCE: &str = "a lane is pending only while its source is at work";
-/// Where nothing more happens of itself, everything has arrived.
+/// `ALL_ARRIVED`: where nothing more happens unless a user acts, every message has been received.
 pub const ALL_ARRIVED: &str = "at rest, everything has arrived";
-/// Where nothing more happens of itself, *peer closed* was seen where the other end is gone, and nowhere else.
+/// `CLOSED_SEEN`: where nothing more happens unless a user acts, an end has seen *peer closed* if and only if the other
+/// end is closed or dead.
 pub const CLOSED_SEEN: &str = "at rest, peer closed was seen if and only if the other end is gone";
-/// No operation is in progress at rest.
+/// `ALL_IDLE`: where nothing more happens unless a user acts, no operation is in progress.
 pub const ALL_IDLE: &str = "at rest, everybody is idle";
-/// Nobody sleeps beside something to do.
+/// `NO_SLEEPER`: where nothing more happens unless a user acts, no end sleeps that has something to read, or room.
 pub const NO_SLEEPER: &str = "at rest, nobody sleeps with something to read, or with room";
 
 impl Model for Protocol {
@@ -78,7 +79,7 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    /// Whether nothing happens any more unless a user wants something, a process dies, or a socket is full.
+    /// Returns whether nothing more happens unless a user acts, a process dies, or a socket is full.
     fn at_rest(&self, state: &State) -> bool {
         let mut actions = Vec::new();
         self.actions(state, &mut actions);
@@ -118,7 +119,7 @@ fn own_lanes(state: &State) -> bool {
     })
 }
 
-/// Whether a process is in the middle of handing over this lane.
+/// Returns whether a process is at work on the move for which this lane was made.
 fn at_work(state: &State, process: Process, lane: LaneId) -> bool {
     let owner = &state.owners[usize::from(process)];
     let fuses = |fuse: &Fuse| fuse.held.contains(&lane) || fuse.lane == Some(lane);
@@ -142,7 +143,7 @@ fn no_idle_source(state: &State) -> bool {
     })
 }
 
-/// The process that owns an end, at rest: ends that are in messages then are in messages that nobody will receive.
+/// Returns an end that some process owns. At rest, an end in a message is in one that no process will receive.
 fn owner(state: &State, id: EndId) -> Option<&End> {
     state.ends().map(|(_, end)| end).find(|end| end.id == id)
 }

@@ -1,151 +1,154 @@
-//! A state of the whole: every process with what it owns, every lane, and what the model keeps count of.
+//! A state of the model: every process with what it owns, every lane, and what the model counts.
 
 use crate::end::{End, EndId, Message};
 use crate::lane::{Half, Lane, LaneId, TransferState};
 
-/// A process.
+/// The number of a process.
 pub type Process = u8;
 
-/// What a process still has to do that no end is needed for.
+/// Work that a process still has to do and for which it needs no end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Task {
-    /// Say that the end of this lane was handed over.
+    /// Set the transfer word of this lane to *handed over*.
     HandOver(LaneId),
-    /// After that: wake the other end's reader or writer if it sleeps as pending.
+    /// After the hand-over or the cancelling of this lane: wake the given half of the other end, if it sleeps relayed.
     TakeRelayed(LaneId, Half),
-    /// After publishing in a ring or reading from it: take the word of the other [`Half`]. The ring is that of the
-    /// given side. The process to wake stands here only in a broken protocol, which looked for it before.
+    /// After publishing into a ring or reading from it: take the sleep word of the given [`Half`]. The lane and the
+    /// number of the ring are given. The process to wake is given only with the deliberate error that looks for it too
+    /// early.
     TakeWord(LaneId, usize, Half, Option<Process>),
-    /// The word said that it sleeps: wake it over the link to its process.
+    /// Wake the half whose sleep word was taken, over the link to its process. The values are those of
+    /// [`Task::TakeWord`].
     Wake(LaneId, usize, Half, Option<Process>),
 }
 
-/// A process: whether it lives, what it owns, what it has to do.
+/// A process: whether it lives, what it owns, and what it has to do.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
-    /// Whether it lives.
+    /// Whether the process lives.
     pub alive: bool,
-    /// Its ends.
+    /// The ends that the process owns, without those in messages and backlogs.
     pub ends: Vec<End>,
-    /// What it has to do, apart from what its ends do.
+    /// The work that the process has to do, besides the operations on its ends.
     pub tasks: Vec<Task>,
-    /// Two channels that it fuses.
+    /// The two channels that the process is fusing, if there are such.
     pub fuse: Option<Fuse>,
 }
 
 impl Owner {
-    /// One that has nothing.
+    /// Returns a process that owns nothing.
     pub fn new(alive: bool) -> Self {
         Self { alive, ends: Vec::new(), tasks: Vec::new(), fuse: None }
     }
 }
 
-/// Two channels that are being fused, of which both far ends are held: 0a and 0b. The near ends have no name, as their users
-/// do nothing.
+/// Two channels that a process fuses. It holds both far ends, 0a and 0b. The near ends have no name, as their users do
+/// nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fuse {
     /// The lane in which each far end is held.
     pub held: [LaneId; 2],
-    /// The lane in which they will have each other.
+    /// The lane that will join the far ends, once it is made.
     pub lane: Option<LaneId>,
-    /// What is brought to each.
+    /// The messages that are committed for each far end: those that the other far end wrote.
     pub prepended: [Vec<Message>; 2],
-    /// Whether each was told of the lane.
+    /// Whether each far end has a mark that names the joining lane.
     pub told: [bool; 2],
-    /// What is done next.
+    /// The next step of the fuse.
     pub step: FuseStep,
 }
 
-/// The next step of a fuse.
+/// The next step of a fuse. A number is the side, 0 or 1, of a far end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FuseStep {
-    /// What this far end wrote is taken, and its ring frozen.
+    /// Take what this far end wrote, and freeze its ring.
     Freeze(usize),
-    /// What the other one wrote is committed for this one.
+    /// Commit for this far end what the other far end wrote.
     Bring(usize),
-    /// This one is told where it reads on.
+    /// Set the mark that tells this far end in which lane it reads on.
     Mark(usize),
-    /// They have each other.
+    /// Hand the joining lane over to both far ends.
     HandOver,
-    /// The lane in which this one was held is an ordinary one.
+    /// Make the lane in which this far end was held an ordinary lane.
     Cancel(usize),
-    /// This one is all there is: what the other one wrote is committed for it.
+    /// Commit for this far end what the other far end wrote; the other one is closed or dead.
     BringAlone(usize),
-    /// After that its channel is closed.
+    /// Close the channel of this far end, after [`FuseStep::BringAlone`].
     Close(usize),
 }
 
-/// What the model knows of an end and no process does.
+/// What the model counts about an end, and no process knows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ledger {
-    /// Messages that it published.
+    /// The number of messages that the end published.
     pub written: u8,
-    /// Messages that it received.
+    /// The number of messages that the end received.
     pub received: u8,
-    /// Whether it was closed by its owner.
+    /// Whether the owner of the end closed it.
     pub closed: bool,
-    /// Messages that it may still publish of its own accord.
+    /// The number of messages that the user of the end may still publish.
     pub writes: u8,
-    /// Moves that it may still begin.
+    /// The number of moves of the end that may still begin.
     pub moves: u8,
-    /// Whether it may be closed.
+    /// Whether the user may close the end.
     pub may_close: bool,
-    /// How often its ring may grow.
+    /// The number of times that the ring of the end may still grow.
     pub grows: u8,
 }
 
-/// A state of the whole.
+/// A state of the model: all processes, all lanes, and what may still happen.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
-    /// Every lane that somebody knows.
+    /// Every lane that some process can reach.
     pub lanes: Vec<Lane>,
-    /// Every process.
+    /// Every process, by its number.
     pub owners: Vec<Owner>,
-    /// A row for each end.
+    /// What the model counts, with one row for each end.
     pub ledger: Vec<Ledger>,
-    /// Processes that may still die.
+    /// The number of processes that may still die.
     pub deaths: u8,
-    /// How often a socket may still be full.
+    /// The number of times that a socket may still be full.
     pub fulls: u8,
-    /// Who was fusing two channels died before their far ends had each other.
+    /// Whether the process that fused two channels died before their far ends were joined.
     pub cut: bool,
-    /// What went wrong in the last step.
+    /// The fault that the last step showed, if there was one.
     pub wrong: Option<Wrong>,
 }
 
-/// What can be seen to be wrong at the moment it happens.
+/// A fault that shows in the step that causes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
-    /// An end received another message than the next.
+    /// This end received another message than the next one.
     Order(EndId),
-    /// An end saw *peer closed* before all that the other end had written.
+    /// This end saw *peer closed* before it had received all that the other end had written.
     ClosedEarly(EndId),
-    /// A process claimed an end that another has.
+    /// A process claimed this end, which another process has.
     OwnedTwice(EndId),
 }
 
 impl State {
-    /// The end, if it is with a process and not in a message.
+    /// Returns an end that `process` owns; `None` if the end is in a message or with another process.
     pub fn owned(&self, process: Process, id: EndId) -> Option<&End> {
         self.owners[usize::from(process)].ends.iter().find(|end| end.id == id)
     }
 
-    /// The same for changing it.
+    /// Returns an end that `process` owns, to be changed. Panics if `process` does not own the end.
     pub fn owned_mut(&mut self, process: Process, id: EndId) -> &mut End {
         self.owners[usize::from(process)].ends.iter_mut().find(|end| end.id == id).expect("the process has the end")
     }
 
-    /// A lane.
+    /// Returns the lane with this id.
     pub fn lane(&self, id: LaneId) -> &Lane {
         &self.lanes[usize::from(id.place)]
     }
 
-    /// The same for changing it.
+    /// Returns the lane with this id, to be changed.
     pub fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
         &mut self.lanes[usize::from(id.place)]
     }
 
-    /// Adds a lane, whose end on the `moved` side is the source's.
+    /// Adds a lane that `source` made for the move of the end on the side `moved` (2: neither end moves), and returns
+    /// its id. `at` is the process at each side once the end is handed over.
     pub fn add_lane(&mut self, transfer: TransferState, source: Process, moved: usize, at: [Process; 2]) -> LaneId {
         let name = self.lanes.iter().map(|lane| lane.id.name + 1).max().unwrap_or(0);
         let id = LaneId { place: self.lanes.len() as u8, name };
@@ -153,31 +156,32 @@ impl State {
         id
     }
 
-    /// Whether a process lives.
+    /// Returns whether a process lives.
     pub fn alive(&self, process: Process) -> bool {
         self.owners[usize::from(process)].alive
     }
 
-    /// Whether the end on `side` of a lane has no live peer there: nothing more will come, except what is there.
+    /// Returns whether the end on `side` of a lane has no live peer there. Then nothing more arrives in the lane than
+    /// what is there.
     pub fn alone(&self, lane: LaneId, side: usize) -> bool {
         self.lane(lane).peer(side).is_none_or(|peer| !self.alive(peer))
     }
 
-    /// Gives an end to a process.
+    /// Makes `process` the owner of an end.
     pub fn give(&mut self, process: Process, end: End) {
         let ends = &mut self.owners[usize::from(process)].ends;
         ends.push(end);
         ends.sort_by_key(|end| end.id);
     }
 
-    /// Takes an end from a process.
+    /// Takes an end from the process that owns it, and returns the end. Panics if `process` does not own it.
     pub fn take(&mut self, process: Process, id: EndId) -> End {
         let ends = &mut self.owners[usize::from(process)].ends;
         let at = ends.iter().position(|end| end.id == id).expect("the process has the end");
         ends.remove(at)
     }
 
-    /// Every live process and each of its ends.
+    /// Returns every end that a process owns, with the number of the process. Ends in messages are left out.
     pub fn ends(&self) -> impl Iterator<Item = (Process, &End)> {
         (0u8..).zip(&self.owners).flat_map(|(process, owner)| owner.ends.iter().map(move |end| (process, end)))
     }

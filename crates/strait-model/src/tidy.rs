@@ -1,11 +1,12 @@
-//! States that differ only in the numbers of their lanes, or in lanes that nobody can reach, are made the same.
+//! Makes states equal that differ only in the numbers of their lanes, or in lanes that no process can reach.
 
 use crate::end::{Doing, End, Message, Phase};
 use crate::lane::{Lane, LaneId, Record, Seal};
 use crate::state::{State, Task};
 
 impl State {
-    /// Numbers the lanes in the order in which one comes upon them, and forgets the others.
+    /// Numbers the lanes in the order in which a walk through the processes finds them, and removes the lanes that no
+    /// process can reach.
     pub fn tidy(&mut self) {
         let mut old = std::mem::take(&mut self.lanes);
         let mut found = Numbers { new: vec![None; old.len()], order: Vec::new() };

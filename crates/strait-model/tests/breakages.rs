@@ -1,4 +1,4 @@
-//! The model finds each mistake: a model that cannot fail proves nothing.
+//! The model finds each deliberate error: a model that cannot fail proves nothing.
 
 use strait_model::breakage::Breakage;
 use strait_model::catalogue::{both_move, busy_carrier_moves, carrier_moves, one_moves, two_fused};
@@ -6,7 +6,8 @@ use strait_model::configuration::{Configuration, User};
 use strait_model::explore::explore;
 use strait_model::properties::{ALL_ARRIVED, CLOSED_SEEN, NO_IDLE_SOURCE, NO_SLEEPER, OWN_LANES};
 
-/// Explores a broken protocol, and shows the shortest way to where this property does not hold.
+/// Explores the protocol with a deliberate error, and prints a shortest counter-example to `property`. Panics if the
+/// property holds.
 #[track_caller]
 fn finds(breakage: Breakage, property: &str, configuration: Configuration) {
     let report = explore(configuration.broken(breakage));

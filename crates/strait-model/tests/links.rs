@@ -1,5 +1,5 @@
-//! Every configuration of the rules for links is explored to its end, and is right. With `--nocapture` the table of the
-//! documentation is printed.
+//! Explores every configuration of the rules for links to its end, and checks that every property holds. With
+//! `--nocapture` the tests print the table of the documentation.
 
 use strait_model::links::catalogue;
 use strait_model::links::explore::explore;

@@ -1,4 +1,4 @@
-//! The model of links finds each mistake: a model that cannot fail proves nothing.
+//! The model of links finds each deliberate error: a model that cannot fail proves nothing.
 
 use strait_model::links::breakage::Breakage::{self, *};
 use strait_model::links::catalogue::{
@@ -12,7 +12,8 @@ use strait_model::links::properties::{
 };
 use strait_model::links::state::{A, B, V};
 
-/// Explores broken rules, and shows the shortest way to where this property does not hold.
+/// Explores the rules with a deliberate error, and prints a shortest counter-example to `property`. Panics if the
+/// property holds.
 #[track_caller]
 fn finds(breakage: Breakage, property: &'static str, configuration: Configuration) {
     let report = explore_until(configuration.broken(breakage), property);

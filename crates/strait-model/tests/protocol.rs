@@ -1,5 +1,5 @@
-//! Every configuration is explored to its end, and is right. With `--nocapture` the table of the documentation is
-//! printed.
+//! Explores every configuration to its end, and checks that every property holds. With `--nocapture` the tests print
+//! the table of the crate's documentation.
 
 use strait_model::catalogue;
 use strait_model::explore::explore;

@@ -4,46 +4,48 @@ use super::breakage::Breakage;
 use super::configuration::{Attack, Configuration};
 use super::state::{A, End, Entry, Lane, LaneId, Link, Origin, Packet, Place, Process, SocketId, State, bit};
 
-/// One step of one process.
+/// A step of one process. A socket is given with the side (0 or 1) of one of its halves; a lane with the side of one of
+/// its ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// A process receives the next packet of a half.
+    /// The process that holds this half of a socket receives the next packet from it.
     Take(SocketId, u8),
-    /// A process sees that the other half is gone.
+    /// The process that holds this half of a socket sees that the other half is closed.
     HangUp(SocketId, u8),
-    /// A process needs a link no more and says so.
+    /// The process that holds this half needs the link no more and sends IDLE.
     Ask(SocketId, u8),
-    /// A process asks an introducer not to name a link any more.
+    /// The process that holds this half sends FORGET: it asks the introducer not to name the link any more.
     Forget(SocketId, u8),
-    /// An introducer goes on with the first of its tasks, at this place.
+    /// An introducer does one of its tasks; the number is the index in [`State::tasks`].
     Go(u8),
     /// A process ends its end of a lane whose source died before the commit.
     Abandon(LaneId, u8),
-    /// An introducer moves an end: a line of the configuration, over these of its links.
+    /// An introducer moves an end. The values are the line of [`Configuration`] that permits it, and the introducer's
+    /// links to the two processes.
     Introduce(u8, [SocketId; 2]),
-    /// A process opens a lane on a direct link.
+    /// The process that holds this half of a direct link opens a lane on the link.
     Open(SocketId, u8),
-    /// A process sends a packet over a lane.
+    /// The process at this end of a lane sends a packet for the lane.
     Send(LaneId, u8),
-    /// A process closes its end.
+    /// The process at this end of a lane closes the end.
     Close(LaneId, u8),
-    /// A process connects: a line of the configuration.
+    /// A process connects to another; the number is the line of the configuration that permits it.
     Connect(u8),
-    /// The hostile process tries something, on a socket if that needs one.
+    /// The hostile process does the attack on this line of the configuration, on a socket if the attack needs one.
     Attack(u8, Option<SocketId>),
-    /// A process dies.
+    /// The process dies.
     Die(Process),
 }
 
 impl Action {
-    /// Whether the step happens only if a user or the hostile process wants it.
+    /// Returns whether the step happens only if a user or the hostile process wants it, or a process dies.
     pub fn is_optional(self) -> bool {
         use Action::{Attack, Close, Connect, Die, Introduce, Open, Send};
         matches!(self, Introduce(..) | Open(..) | Send(..) | Close(..) | Connect(_) | Attack(..) | Die(_))
     }
 }
 
-/// Everything that can happen in a state.
+/// Adds to `found` every step that can happen in `state`.
 pub fn actions(configuration: &Configuration, state: &State, found: &mut Vec<Action>) {
     for (socket, side, half) in state.halves() {
         let Place::At(process) = half.place else { continue };
@@ -69,13 +71,14 @@ pub fn actions(configuration: &Configuration, state: &State, found: &mut Vec<Act
     of_configuration(configuration, state, found);
 }
 
-/// A process does its tasks in order.
+/// Returns whether the task at index `at` is the first of its process: a process does its tasks in order.
 fn first_of_its_process(state: &State, at: u8) -> bool {
     let process = state.tasks[usize::from(at)].process();
     state.tasks.iter().position(|task| task.process() == process) == Some(usize::from(at))
 }
 
-/// Whether a process may receive this packet now. It first reads the packets on other sockets that explain this one.
+/// Returns whether a process may receive this packet now. It first reads the packets on other sockets that explain this
+/// packet.
 fn may_take(
     configuration: &Configuration,
     state: &State,
@@ -85,7 +88,7 @@ fn may_take(
 ) -> bool {
     use Breakage::{AcceptorReadsLate, ConnectorReadsLate, UnknownAtOnce};
     match packet {
-        // Whatever told this process of the lane was sent before.
+        // The packet that tells this process of the lane was sent before.
         Packet::Data(lane) if !configuration.has(UnknownAtOnce) => {
             let lane = &state.lanes[usize::from(lane)];
             let known = lane.ends[side_in(lane, process)] != End::Coming;
@@ -98,7 +101,8 @@ fn may_take(
             let links = state.links_of(process, state.sockets[usize::from(socket)].maker);
             links.into_iter().all(|(link, _)| drained(state, link, process))
         }
-        // The packets that the acceptor sent earlier on that link come first, and its answer to an older connect.
+        // The process first reads what the acceptor sent earlier on that link, and the acceptor's answer to an older
+        // connect.
         Packet::Reuse(lane, over) if !configuration.has(ConnectorReadsLate) => {
             state.side_of(over, process).is_none_or(|side| {
                 let half = &state.sockets[usize::from(over)].halves[usize::from(side)];
@@ -115,7 +119,7 @@ fn drained(state: &State, socket: SocketId, process: Process) -> bool {
         .is_none_or(|side| state.sockets[usize::from(socket)].halves[usize::from(side)].queue.is_empty())
 }
 
-/// The end of a lane that is in a process.
+/// Returns the side of the end of a lane that is in a process: 0 or 1.
 pub fn side_in(lane: &Lane, process: Process) -> usize {
     usize::from(lane.processes[0] != process)
 }
@@ -167,7 +171,7 @@ fn of_lane(configuration: &Configuration, state: &State, id: LaneId, lane: &Lane
     }
 }
 
-/// Whether a process has read everything from those that died.
+/// Returns whether a process has read everything that dead processes had sent to it.
 fn all_read(state: &State, process: Process) -> bool {
     state
         .halves()
@@ -219,7 +223,8 @@ fn of_configuration(configuration: &Configuration, state: &State, found: &mut Ve
     }
 }
 
-/// Whether the introducer has made such a pair over other links, over which it is to name that pair.
+/// Returns whether the introducer has made a pair for these processes and makers over other links. The introducer has
+/// to name that pair over those links.
 fn elsewhere(
     configuration: &Configuration,
     state: &State,

@@ -1,59 +1,59 @@
-//! Ways to get the rules wrong. The tests show that the model finds each.
+//! Deliberate errors in the rules. The tests show that the model finds each.
 
-/// A mistake.
+/// A deliberate error in the rules, which the model must find.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Breakage {
-    /// The rules as they are meant.
+    /// The rules have no error.
     #[default]
     None,
-    /// A peer is the process that it says it is.
+    /// A process takes its peer for the process that the peer says it is.
     ClaimedName,
     /// A receiver believes the introducer about the process at the other half.
     ExpectedUnchecked,
-    /// A receiver binds a lane to the oldest link to that process and ignores its makers.
+    /// A receiver binds a lane to its oldest link to the other process, and ignores the makers of that link.
     MakersIgnored,
-    /// An introducer names a pair that it made over other links.
+    /// An introducer names a pair again that it made over links with other makers.
     KeyWithoutMakers,
     /// An introducer names a pair over other links than those over which it sent the halves.
     NamedOverAnyLink,
-    /// An introduction in progress holds no link.
+    /// An introduction in progress keeps no link open.
     IntroductionHoldsNothing,
-    /// The first packet alone says to whom a link leads and that it is direct.
+    /// The first packet alone decides which process is the peer, and that the link is direct.
     FirstPacketAlone,
-    /// A link is direct if one side thinks so.
+    /// A link counts as direct if one side says so.
     DirectByOneSide,
-    /// IDLE is agreed to whatever was sent meanwhile.
+    /// A process agrees to IDLE without comparing the number of counted packets.
     IdleWithoutCount,
-    /// A side goes on sending between its IDLE and the answer.
+    /// A side sends counted packets between its IDLE and the answer.
     SendWhileAsked,
-    /// No side owes an IDLE after a refusal.
+    /// The side that refuses an IDLE owes no IDLE of its own.
     RefuserOwesNothing,
-    /// After IDLEs with other numbers have crossed, each side waits for the other's next IDLE.
+    /// After two IDLEs with unequal numbers have crossed, each side waits for the next IDLE of the other.
     CrossedOweNothing,
     /// A side takes a link to be idle although a lane is bound to it.
     LanesNotCounted,
-    /// FORGET needs no answer: the receiver drops the name at once.
+    /// FORGET needs no answer: the side that sends it drops the name of the link at once.
     ForgetUnanswered,
-    /// The introducer forgets whatever it has announced meanwhile.
+    /// The introducer accepts FORGET even if it has named the link again meanwhile.
     ForgetWithoutCount,
-    /// FORGET and RELEASED count on whichever link they come.
+    /// FORGET and RELEASED are accepted on any link, not only on the one to which they belong.
     ForgetOnAnyLink,
-    /// The introducer lets go when one of the two asks.
+    /// The introducer removes its entry when only one of the two sides has sent FORGET.
     ForgetByOneSide,
-    /// A connect whose answer is still to come holds no link.
+    /// A connect that waits for its answer keeps no link open.
     ConnectHoldsNothing,
-    /// The acceptor chooses a link before it has read the packets that its peer sent over it.
+    /// The acceptor chooses a link before it has read the packets that its peer sent over that link.
     AcceptorReadsLate,
-    /// The connector looks for the link that *reuse* names before it has read the acceptor's earlier packets.
+    /// The connector looks for the link that REUSE names before it has read the acceptor's earlier packets.
     ConnectorReadsLate,
-    /// The acceptor makes a new link while its IDLE is not answered.
+    /// The acceptor makes a new link while its IDLE on the existing link is unanswered.
     AskedAnswersNew,
-    /// The connector, too, chooses the link.
+    /// The connector, too, chooses a link for the new lane; only the acceptor may.
     BothChoose,
-    /// The introducer is believed about *yourself*.
+    /// A process believes the introducer that says *yourself* (both ends of the lane are in that process).
     YourselfBelieved,
-    /// A packet for an unknown lane is the peer's breach.
+    /// A process takes a packet for an unknown lane as a breach by the peer.
     UnknownIsBreach,
-    /// A packet for an unknown lane is answered before the introducer's packets were read.
+    /// A process answers a packet for an unknown lane before it has read the introducer's packets.
     UnknownAtOnce,
 }

@@ -12,78 +12,79 @@ fn case(name: &'static str, states: usize, met: &[Met], configuration: Configura
     Case { name, configuration, met: met.to_vec(), states }
 }
 
-/// B has links to V and H, and introduces them so often.
+/// Returns a configuration: B has links to V and H, and introduces the two processes this many times.
 pub fn introduced(times: u8) -> Configuration {
     Configuration::default().link(B, V).link(B, H).introduces(B, V, H, times)
 }
 
-/// V and H have a direct link on which so many lanes are opened.
+/// Returns a configuration: V and H have a direct link on which this many lanes are opened.
 pub fn opened(lanes: u8) -> Configuration {
     Configuration::default().idle_link(V, H).opens(lanes)
 }
 
-/// V and H may connect to each other, so often each.
+/// Returns a configuration: V may connect to H `from_v` times, and H to V `from_h` times.
 pub fn connected(from_v: u8, from_h: u8) -> Configuration {
     Configuration::default().connects(V, H, from_v).connects(H, V, from_h)
 }
 
-/// A and B have links to V and H, and each introduces them once.
+/// Returns a configuration: A and B have links to V and H, and each introduces V and H once.
 pub fn two_introducers() -> Configuration {
     introduced(1).link(A, V).link(A, H).introduces(A, V, H, 1)
 }
 
-/// B has a direct link to V, and a link to V that A made; its link to H is direct.
+/// Returns a configuration: B has a direct link to V, a second link to V that A made, and a direct link to H.
 pub fn two_ways() -> Configuration {
     introduced(2).made_by_a(B, V)
 }
 
-/// H has two links to V and one to B, and introduces the two twice.
+/// Returns a configuration: H has two links to V and one to B, and introduces V and B twice.
 pub fn two_links() -> Configuration {
     Configuration::default().link(V, H).link(V, H).link(H, B).introduces(H, V, B, 2)
 }
 
-/// H has a link to V for nothing else than to introduce V and B twice.
+/// Returns a configuration: H uses its link to V for nothing else than to introduce V and B twice.
 pub fn idle_introducer() -> Configuration {
     Configuration::default().idle_link(V, H).link(H, B).introduces(H, V, B, 2)
 }
 
-/// A has links to V and H.
+/// Returns a configuration: A has links to V and H.
 pub fn beside_a() -> Configuration {
     Configuration::default().link(A, V).link(A, H)
 }
 
-/// A lets H say the first word on a connection to V, and H connects as well.
+/// Returns a configuration: A connects to V and lets H send the first packet; H connects to V as well.
 pub fn handed_on() -> Configuration {
     beside_a().connects(H, V, 1).attack(Attack::HandOn)
 }
 
-/// A takes a connection of H from V's listener, and V connects to H as well.
+/// Returns a configuration: A takes a connection of H from V's listener; V connects to H as well.
 pub fn listener_copied() -> Configuration {
     beside_a().connects(V, H, 1).attack(Attack::ListenerCopy)
 }
 
-/// B introduces V and H; H moves the end that it got on to B, over the link that B made.
+/// Returns a configuration: B introduces V and H. H moves the end that it received on to B, and so introduces V and B
+/// over the link that B made.
 pub fn introduced_in_turn() -> Configuration {
     introduced(1).introduces(H, V, B, 1)
 }
 
-/// A has a link to B and claims to be H.
+/// Returns a configuration: A has a link to B, on which A claims to be H; B introduces V and H.
 pub fn claimed() -> Configuration {
     introduced(1).claims(B, H)
 }
 
-/// A forges FORGET for a pair of B.
+/// Returns a configuration: A sends a forged FORGET for a socket pair of B.
 pub fn forged() -> Configuration {
     introduced(2).link(A, B).attack(Attack::Say(B, Packet::Forget(3, 1))).attack(Attack::Say(B, Packet::Forget(3, 2)))
 }
 
-/// A says RELEASED of a pair of B, to both.
+/// Returns a configuration: A sends a forged RELEASED for a socket pair of B, to V and to H.
 pub fn forged_release() -> Configuration {
     let say = |to| Attack::Say(to, Packet::Released(4));
     introduced(2).link(A, V).link(A, H).attack(say(V)).attack(say(H))
 }
 
-/// The configurations of `cargo test`.
+/// Returns the configurations of `cargo test`.
 pub fn small() -> Vec<Case> {
     vec![
         case(
@@ -152,7 +153,7 @@ pub fn small() -> Vec<Case> {
     ]
 }
 
-/// Larger bounds for lanes and introductions.
+/// Returns the configurations with larger bounds for lanes and introductions.
 pub fn large() -> Vec<Case> {
     let all = [V, H, B];
     vec![
@@ -164,7 +165,7 @@ pub fn large() -> Vec<Case> {
     ]
 }
 
-/// Larger bounds for connects.
+/// Returns the configurations with larger bounds for connects.
 pub fn large_connects() -> Vec<Case> {
     vec![
         case("connects, twice both ways", 1832142, &[], connected(2, 2)),
@@ -173,7 +174,7 @@ pub fn large_connects() -> Vec<Case> {
     ]
 }
 
-/// Larger bounds for attacks.
+/// Returns the configurations with larger bounds for attacks.
 pub fn large_attacks() -> Vec<Case> {
     let (shutdown, swap) = (Attack::Shutdown, Attack::Swap);
     vec![

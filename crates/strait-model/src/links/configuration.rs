@@ -3,7 +3,7 @@
 use super::breakage::Breakage;
 use super::state::{A, HOSTILE, Left, Link, Origin, Packet, Place, Process, Set, Socket, State, bit};
 
-/// A link that is there at first.
+/// A link that exists at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Given {
     between: [Process; 2],
@@ -13,7 +13,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Adds it to the first state.
+    /// Adds the link to the first state.
     pub fn add(&self, state: &mut State) {
         let [left, right] = self.between;
         let socket = Socket::new(left, self.makers & HOSTILE, [Place::At(left), Place::At(right)]);
@@ -30,30 +30,30 @@ impl Given {
     }
 }
 
-/// An attack of the hostile process; it happens once at most.
+/// An attack of the hostile process A. Each attack of a configuration happens once at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attack {
-    /// Shuts down a socket of which it has a copy.
+    /// A shuts down a socket of which it has a copy.
     Shutdown,
-    /// Puts a packet into a socket of which it has a copy, to one side.
+    /// A puts this packet into a socket of which it has a copy, for the half on this side.
     Inject(u8, Packet),
-    /// Sends a packet over its own link to a process.
+    /// A sends this packet over its own link to the process.
     Say(Process, Packet),
-    /// Introduces V to "H" and keeps the other half.
+    /// A introduces V to "H" and keeps the other half.
     NameElsewhere,
-    /// Announces a lane to V alone.
+    /// A introduces V and H, and then announces a further lane to V alone.
     Frame,
-    /// Sends V one end of a lane, and says that the other is in V as well.
+    /// A sends V one end of a lane, and says that the other end is in V as well.
     FalseYourself,
-    /// Connects to V and lets H say the first word.
+    /// A connects to V and lets H send the first packet.
     HandOn,
-    /// Takes a connection of H from V's listener, keeps a copy, and sends it to V.
+    /// A takes a connection of H from V's listener, keeps a copy, and sends the connection to V.
     ListenerCopy,
-    /// Replaces a half that passes over a link of which A has a copy by a half of A's own.
+    /// A replaces a half that passes over a link of which A has a copy by a half of A's own.
     Swap,
 }
 
-/// The bounds.
+/// The bounds of a run: the links at the start, and how often each thing may happen.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
     pub(crate) links: Vec<Given>,
@@ -73,61 +73,62 @@ impl Configuration {
         self
     }
 
-    /// Two processes have a direct link that something outside the model uses.
+    /// Adds a direct link between two processes, which something outside the model keeps in use.
     pub fn link(self, left: Process, right: Process) -> Self {
         self.given([left, right], 0, true)
     }
 
-    /// Two processes have a direct link that they use for nothing yet.
+    /// Adds a direct link between two processes, which nothing uses yet.
     pub fn idle_link(self, left: Process, right: Process) -> Self {
         self.given([left, right], 0, false)
     }
 
-    /// The hostile process has introduced two processes, which use that link for something outside the model.
+    /// Adds a link between two processes that the hostile process has introduced. Something outside the model keeps the
+    /// link in use.
     pub fn made_by_a(self, left: Process, right: Process) -> Self {
         self.given([left, right], bit(A), true)
     }
 
-    /// The hostile process has a link to another, and claims to be a third.
+    /// Adds a link of the hostile process to `other`, on which it claims to be the process `name`.
     pub fn claims(mut self, other: Process, name: Process) -> Self {
         self.links.push(Given { between: [other, A], makers: 0, pinned: true, claims: Some(name) });
         self
     }
 
-    /// A process may introduce two others, with a new lane each time.
+    /// Lets a process introduce two others this many times, with a new lane each time.
     pub fn introduces(mut self, introducer: Process, left: Process, right: Process, times: u8) -> Self {
         self.introductions.push((introducer, [left, right], times));
         self
     }
 
-    /// A process may connect to another.
+    /// Lets a process connect to another this many times.
     pub fn connects(mut self, from: Process, to: Process, times: u8) -> Self {
         self.connects.push(([from, to], times));
         self
     }
 
-    /// The hostile process may try this.
+    /// Lets the hostile process do this attack once.
     pub fn attack(mut self, attack: Attack) -> Self {
         self.attacks.push(attack);
         self
     }
 
-    /// Lanes may be opened over direct links, so many in all.
+    /// Lets this many lanes in all be opened on direct links.
     pub fn opens(self, opens: u8) -> Self {
         Configuration { opens, ..self }
     }
 
-    /// Packets may be sent over lanes, so many in all.
+    /// Lets this many packets in all be sent for lanes.
     pub fn sends(self, sends: u8) -> Self {
         Configuration { sends, ..self }
     }
 
-    /// So many of these processes may die.
+    /// Lets this many of the processes `of` die.
     pub fn deaths(self, deaths: u8, of: &[Process]) -> Self {
         Configuration { deaths, mortal: of.iter().fold(0, |set, &process| set | bit(process)), ..self }
     }
 
-    /// The rules with a mistake.
+    /// Puts a deliberate error into the rules.
     pub fn broken(self, breakage: Breakage) -> Self {
         Configuration { breakage, ..self }
     }

@@ -2,35 +2,35 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Situations that a configuration is there for.
+/// A situation that some configuration must reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Met {
-    /// A move was given up, since its source had died before the commit.
+    /// A process ended its end of a lane, because the source had died before the commit.
     Abandoned,
-    /// An IDLE was agreed to.
+    /// A side that had sent IDLE received AGREE.
     Agreed,
-    /// An IDLE was refused.
+    /// A side that had sent IDLE received REFUSE.
     Refused,
-    /// Equal IDLEs crossed.
+    /// Two IDLEs crossed, and both numbers matched.
     CrossedEqual,
-    /// IDLEs crossed, and a packet as well.
+    /// Two IDLEs crossed, and a number did not match, because a counted packet was on its way.
     CrossedUnequal,
-    /// A FORGET crossed an announcement.
+    /// A FORGET crossed an announcement of a lane, so the introducer ignored it.
     ForgetCrossed,
-    /// An introducer let go of a pair.
+    /// An introducer removed its entry for a pair, and sent RELEASED.
     Released,
-    /// An introducer named a pair again.
+    /// An introducer named a pair again, for a further lane.
     NamedAgain,
-    /// A lane was put on a link that was there.
+    /// An acceptor put a lane on a link that the two processes had.
     Reused,
-    /// A process was asked for a lane that it does not know.
+    /// A process learned that its peer does not know a lane.
     NoLane,
-    /// The evidence about a socket did not agree.
+    /// The evidence about a socket did not agree, so the link became foreign.
     Foreign,
-    /// The first packet came from another process than the introducer named.
+    /// The first packet came from another process than the introducer had named.
     Mismatch,
-    /// One end in a mailbox ended, since the other end did not come.
+    /// One end in a mailbox was ended, since the other end had not arrived.
     HalfMailbox,
 }
 
@@ -50,7 +50,7 @@ const EVERY: [Met; 13] = [
     Met::HalfMailbox,
 ];
 
-/// Every [`Met`] of a run.
+/// The situations ([`Met`]) that came about in a run.
 #[derive(Debug, Default)]
 pub struct Seen(AtomicU32);
 
@@ -59,7 +59,7 @@ impl Seen {
         self.0.fetch_or(1 << what as u32, Relaxed);
     }
 
-    /// Everything that was met.
+    /// Returns the situations that came about so far.
     pub fn all(&self) -> Vec<Met> {
         let bits = self.0.load(Relaxed);
         EVERY.into_iter().filter(|&what| bits & (1 << what as u32) != 0).collect()

@@ -2,17 +2,19 @@
 //! and its end.
 //!
 //! The rules stand in `docs/links.md`, with the reason for each. The library does not follow them yet. The model is a
-//! program of its own; it shares only the model checker with the model of moving ends.
+//! program of its own; it shares only the model checker with the model of moving ends. IDLE, FORGET and RELEASED are
+//! packets of these rules.
 //!
 //! # Objects
 //!
 //! - Four **processes**: V and H, an honest introducer B, and a hostile process A. The number of a process stands for
 //!   the identity that the kernel reports.
 //! - **Sockets**, with two halves. A half is with a process, in a packet, or closed. For each socket the model also
-//!   notes the hostile processes that hold a copy, which no process can know.
+//!   notes the hostile processes that hold a copy, which no honest process can know.
 //! - A **link** is what one process knows of its half: its origin (direct, introduced, foreign), the peer, the makers,
 //!   the lanes bound to it, whether an introducer may still name it, and the state of IDLE.
-//! - **Lanes**, each with the processes that may harm it (*blame*): its two ends' processes, its mover, its makers.
+//! - **Lanes**, each with the processes that may harm it (*blame*): the processes of its two ends, the source of the
+//!   move for which it was made, and its makers.
 //! - **Entries** of an introducer's table, each for one socket pair that it made.
 //!
 //! A step is one packet received, or one decision of a process. The packets on one socket keep their order; every other
@@ -27,20 +29,20 @@
 //! | [`action`] | the steps that can happen next |
 //! | `steps` | the effect of each step |
 //! | [`properties`] | the properties |
-//! | [`breakage`] | mistakes, which the tests show to be found |
+//! | [`breakage`] | deliberate errors; the tests show that the model finds each |
 //! | [`configuration`], [`catalogue`] | bounds, and the configurations below |
 //! | [`met`] | the situations that came about in a run |
 //! | [`explore`] | the search |
 //!
 //! # Left out
 //!
-//! - The messages and the move of an end: a move is here a new lane, told to both processes, then a commit; the ends of
-//!   the old lane are closed by their processes. The model of moving ends has the rest.
+//! - Messages, and the steps of a move: a move is here a new lane, of which both processes are told, and then a commit.
+//!   The ends of the old lane are closed by their processes. The model of moving ends has the rest.
 //! - Full sockets, limits and charges.
-//! - A connect that gives up before its answer came; policies and tokens of a listener.
+//! - A connect that gives up before its answer arrived; policies and tokens of a listener.
 //! - Exec images and copies of the library within one process, which the random name tells apart.
-//! - More than one hostile process, and hostile processes at the two ends of a lane (such a lane may be harmed anyway).
-//! - `trust_introducers`.
+//! - More than one hostile process, and hostile processes at the two ends of a lane (that lane may be harmed anyway).
+//! - The planned option `trust_introducers`.
 //!
 //! # The configurations
 //!

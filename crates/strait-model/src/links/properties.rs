@@ -8,37 +8,38 @@ use super::met::Seen;
 use super::state::{A, End, Half, Link, Origin, Place, Process, SocketId, State, Wrong};
 use super::steps;
 
-/// The rules in one configuration, as the model checker wants them.
+/// The rules in one configuration, as the model checker takes them.
 #[derive(Debug)]
 pub struct Rules {
-    /// The bounds.
+    /// The bounds of the run.
     pub configuration: Configuration,
     /// The situations that came about so far.
     pub seen: Seen,
 }
 
-/// A lane runs over no link of which another hostile process has a copy, and ends only by a death or a hostile process.
+/// `HARM`: a lane runs over no link of which a hostile process has a copy, unless that process may harm the lane
+/// anyway. A lane ends only by a death or a hostile process.
 pub const HARM: &str = "a lane is harmed only by its peer, its movers and its makers";
-/// Ends, halves and names go to the processes that they are for.
+/// `IDENTITY`: ends, halves and names go to the processes that they are for.
 pub const IDENTITY: &str = "a peer is the process for which it is taken";
-/// An honest process is never blamed for another.
+/// `ACCUSED`: an honest process is never blamed for what another process did.
 pub const ACCUSED: &str = "no honest process is taken for a bad peer";
-/// Links are closed by both sides, with nothing in them.
+/// `CLOSED`: a link is closed by both sides, with no unread counted packet and no lane bound to it.
 pub const CLOSED: &str = "a link is closed only when neither side needs it";
-/// A side that waits for the answer to its IDLE sends no counted packet.
+/// `QUIET`: a side that waits for the answer to its IDLE sends no counted packet.
 pub const QUIET: &str = "no packet is sent between an IDLE and its answer";
-/// The two ends of a lane are on the two sides of one socket.
+/// `SAME_LINK`: the two ends of a lane are on the two sides of one socket.
 pub const SAME_LINK: &str = "both ends of a lane are on one link";
-/// Every packet of a lane is received.
+/// `DELIVERED`: at rest, every packet of a lane was received.
 pub const DELIVERED: &str = "at rest, nothing that was accepted is lost";
-/// Each open link is needed by one of its sides.
+/// `NO_SURPLUS`: at rest, each open link is needed by one of its sides.
 pub const NO_SURPLUS: &str = "at rest, two processes that need a link no more have closed it";
-/// No side waits for an answer, or leaves a packet unread.
+/// `ANSWERED`: at rest, no side waits for an answer, and no packet is unread.
 pub const ANSWERED: &str = "at rest, every IDLE was answered and every packet was read";
-/// The number of links does not grow with the number of lanes.
+/// `COUNT`: at rest, the number of links does not grow with the number of lanes.
 pub const COUNT: &str =
     "at rest, there is one introduced link for each introducer and set of makers, and two direct links at most";
-/// An end does not wait for an end that cannot come.
+/// `ENDS_TOLD`: at rest, no end waits for an end that cannot arrive.
 pub const ENDS_TOLD: &str = "at rest, no end waits for an end that cannot come";
 
 impl Model for Rules {
@@ -85,7 +86,7 @@ impl Model for Rules {
 }
 
 impl Rules {
-    /// Whether nothing happens any more unless a user or the hostile process wants something.
+    /// Returns whether nothing more happens unless a user or the hostile process acts, or a process dies.
     fn at_rest(&self, state: &State) -> bool {
         let mut actions = Vec::new();
         self.actions(state, &mut actions);
@@ -93,7 +94,7 @@ impl Rules {
     }
 }
 
-/// Whether a lane runs over a link of which a process has a copy that may not harm the lane.
+/// Returns whether a lane runs over a link of which a process has a copy that may not harm the lane.
 fn captured(state: &State) -> bool {
     state.lanes.iter().any(|lane| {
         lane.ends.iter().any(|end| match end {
@@ -122,7 +123,8 @@ fn delivered(state: &State) -> bool {
     })
 }
 
-/// Every link of an honest process that no hostile process can keep open, with its socket's number.
+/// Returns every link of an honest process that no hostile process can keep open, with the id of its socket and the
+/// process.
 fn links(state: &State) -> impl Iterator<Item = (SocketId, Process, &Link)> {
     state.halves().filter_map(|(socket, _, half)| match (half.place, &half.link) {
         (Place::At(process), Some(link)) if process != A && state.sockets[usize::from(socket)].copies == 0 => {

@@ -2,32 +2,33 @@
 
 use super::configuration::Configuration;
 
-/// A process: its number stands for its verified identity.
+/// The number of a process, which stands for its verified identity.
 pub type Process = u8;
-/// A set of processes or of lanes, one bit each.
+/// A set of processes or of lanes, with one bit for each.
 pub type Set = u8;
-/// A socket: a place in [`State::sockets`].
+/// The id of a socket: its index in [`State::sockets`].
 pub type SocketId = u8;
-/// A lane: a place in [`State::lanes`].
+/// The id of a lane: its index in [`State::lanes`].
 pub type LaneId = u8;
 
-/// A process with a link to each of the others.
+/// `V`: a process with a link to each of the others.
 pub const V: Process = 0;
-/// V's peer.
+/// `H`: the process at the other end of V's lanes.
 pub const H: Process = 1;
-/// An honest introducer.
+/// `B`: an honest introducer.
 pub const B: Process = 2;
-/// A hostile process.
+/// `A`: a hostile process.
 pub const A: Process = 3;
-/// The processes that do not keep to the protocol.
+/// `HOSTILE`: the set of processes that do not keep to the protocol.
 pub const HOSTILE: Set = 1 << A;
 
-/// The set of one.
+/// Returns the set that has only this member.
 pub fn bit(number: u8) -> Set {
     1 << number
 }
 
-/// A packet. The kernel keeps the order on one socket.
+/// A packet on a socket. The kernel keeps the order of packets on one socket. IDLE carries the number of *counted*
+/// packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Packet {
     /// The first packet of a side.
@@ -36,52 +37,53 @@ pub enum Packet {
         from: Process,
         /// The process that the sender says it is.
         claims: Process,
-        /// The sender made this socket by connect, accept or spawn.
+        /// Whether the sender says that its half is direct: made by connect, accept or spawn.
         direct: bool,
     },
-    /// A lane on this link. Counted.
+    /// The sender opens a lane on this link. Counted.
     Open(LaneId),
-    /// A message's attachments or a wake-up. Counted.
+    /// A message's attachments or a wake-up for a lane. Counted.
     Data(LaneId),
-    /// The sender knows no such lane.
+    /// The sender knows no lane with this id.
     NoLane(LaneId),
-    /// The sender needs the link no more; it has received this many counted packets.
+    /// IDLE: the sender needs the link no more, and has received this many counted packets.
     Idle(u8),
-    /// The link is closed.
+    /// AGREE, an answer to IDLE: the link is closed.
     Agree,
-    /// The link stays open.
+    /// REFUSE, an answer to IDLE: the link stays open.
     Refuse,
     /// One half of a new socket pair, and the first lane over it. Counted.
     Half {
-        /// The socket, which is also its number.
+        /// The socket pair; its id is also the number of the link.
         socket: SocketId,
-        /// The half.
+        /// The side (0 or 1) of the half.
         side: u8,
-        /// The lane.
+        /// The first lane over the socket pair.
         lane: LaneId,
         /// The process at the other half, as the introducer verified it.
         expected: Process,
-        /// The processes that could have kept a copy, as the introducer knows them.
+        /// The processes that could have kept a copy of the socket, as the introducer knows them.
         makers: Set,
     },
-    /// A further lane over an introduced link. Counted.
+    /// The introducer names a further lane over an introduced link. Counted.
     Lane(SocketId, LaneId),
-    /// Do not name this link any more, if you have named it so often.
+    /// FORGET: the sender asks the introducer not to name this link any more, if the introducer has named it this
+    /// often.
     Forget(SocketId, u8),
-    /// The introducer names this link no more.
+    /// RELEASED: the introducer names this link no more.
     Released(SocketId),
-    /// This end of the lane is here, and the other end is in the same process. Counted.
+    /// The introducer sends this end (0 or 1) of a lane, and says that the other end is in the same process. Counted.
     Yourself(LaneId, u8),
     /// A connect request.
     Connect,
-    /// Accepted: the lane runs over this link, which both have.
+    /// REUSE, an answer to a connect request: the lane runs over this link, which both processes have.
     Reuse(LaneId, SocketId),
-    /// Accepted: the lane runs over this new socket.
+    /// NEW, an answer to a connect request: the lane runs over the socket of the connect.
     New(LaneId),
 }
 
 impl Packet {
-    /// Whether the packet counts in IDLE.
+    /// Returns whether IDLE counts the packet.
     pub fn counted(self) -> bool {
         matches!(
             self,
@@ -90,54 +92,54 @@ impl Packet {
     }
 }
 
-/// How a link came about, as one side knows it.
+/// The provenance of a link, as one side knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// Made by the two processes themselves.
+    /// The two processes made the link themselves.
     Direct,
     /// The two halves came over other links.
     Introduced,
-    /// The evidence does not agree: shared with nothing.
+    /// The evidence about the link does not agree: the link is shared with nothing.
     Foreign,
 }
 
-/// A link as one of its processes sees it.
+/// A link as one of its two processes sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Link {
-    /// How it came about.
+    /// The provenance of the link.
     pub origin: Origin,
     /// The process that connected or accepted, as the kernel reports it for the socket.
     pub credentials: Option<Process>,
-    /// The process that the introducer named.
+    /// The process that the introducer named as the peer.
     pub expected: Option<Process>,
-    /// The process that sent the first packet.
+    /// The process that sent the first packet; `None` until that packet was received.
     pub peer: Option<Process>,
-    /// The makers, as this process knows them.
+    /// The makers of the link, as this process knows them: the processes that could have kept a copy of the socket.
     pub makers: Set,
-    /// The introducer's link, by which it came.
+    /// The link to the introducer over which this link arrived.
     pub by: Option<SocketId>,
-    /// Whether the introducer may still name it.
+    /// Whether the introducer may still name this link.
     pub named: bool,
-    /// How often the introducer named it.
+    /// The number of times that the introducer named this link to this process.
     pub announced: u8,
-    /// With which number FORGET was sent last.
+    /// The number in the last FORGET that this process sent for the link.
     pub forgot: Option<u8>,
-    /// The lanes bound to it here.
+    /// The lanes that are bound to the link in this process.
     pub lanes: Set,
-    /// Counted packets sent.
+    /// The number of counted packets that this process sent over the link.
     pub sent: u8,
-    /// Counted packets received.
+    /// The number of counted packets that this process received over the link.
     pub received: u8,
-    /// IDLE was sent with this number and is not answered.
+    /// The number in the IDLE that this process sent and that is not answered yet.
     pub asked: Option<u8>,
-    /// Whether this side is to send the next IDLE.
+    /// Whether this process may send IDLE. It may not after its IDLE was refused, until it refuses an IDLE itself.
     pub may_ask: bool,
-    /// Used by something outside the model, and never idle.
+    /// Whether something outside the model uses the link, so that it is never idle.
     pub pinned: bool,
 }
 
 impl Link {
-    /// A link that nothing is known of.
+    /// Returns a link of which only the provenance is known.
     pub fn new(origin: Origin) -> Link {
         Link {
             origin,
@@ -162,38 +164,38 @@ impl Link {
 /// The place of one half of a socket pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// With a process.
+    /// The process that holds the half.
     At(Process),
-    /// In a packet.
+    /// The half is in a packet.
     Travelling,
-    /// Closed by its process, or lost with its packet.
+    /// The half was closed by its process, or lost with its packet.
     Closed,
 }
 
 /// One half of a socket pair.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Half {
-    /// The place of the half.
+    /// Where this half is.
     pub place: Place,
-    /// The packets that can be received there.
+    /// The packets that can be received from this half, the oldest first.
     pub queue: Vec<Packet>,
-    /// The link as its process sees it.
+    /// The link, as the process that holds this half sees it.
     pub link: Option<Link>,
 }
 
 /// A socket pair.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Socket {
-    /// The hostile processes that hold a copy.
+    /// The hostile processes that hold a copy of the socket.
     pub copies: Set,
-    /// The process that made it, or that connected.
+    /// The process that made the pair, or that connected.
     pub maker: Process,
-    /// The halves.
+    /// The two halves of the socket.
     pub halves: [Half; 2],
 }
 
 impl Socket {
-    /// A socket with its halves at these places.
+    /// Returns a socket with its two halves at these places, and no packets.
     pub fn new(maker: Process, copies: Set, places: [Place; 2]) -> Socket {
         Socket { copies, maker, halves: places.map(|place| Half { place, queue: Vec::new(), link: None }) }
     }
@@ -202,65 +204,65 @@ impl Socket {
 /// The place of one end of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
-    /// Its process was not told of it yet.
+    /// The process of the end was not told of the end yet.
     Coming,
-    /// Bound to a link.
+    /// The end is bound to this link.
     At(SocketId),
-    /// In a mailbox; the end came over this link.
+    /// The end is in a mailbox, for a lane with both ends in one process. It arrived over this link.
     Mailbox(SocketId),
-    /// Closed or ended.
+    /// The end was closed by its process, or ended.
     Closed,
 }
 
-/// A lane.
+/// A lane between two processes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lane {
-    /// The processes that it joins.
+    /// The processes of the two ends of the lane.
     pub processes: [Process; 2],
-    /// The processes that may harm it: its own two, its movers, its makers.
+    /// The processes that may harm the lane: those of its two ends, its source, and its makers.
     pub blame: Set,
-    /// The process that moved an end into it.
+    /// The process that moved an end into the lane, or opened it.
     pub source: Process,
-    /// Whether the move is committed, so that the lane may be used.
+    /// Whether the move was committed, so that the lane may be used.
     pub committed: bool,
-    /// Its ends.
+    /// The places of the two ends.
     pub ends: [End; 2],
-    /// Packets sent by each end.
+    /// The number of packets that each end sent.
     pub sent: [u8; 2],
-    /// Packets received by each end.
+    /// The number of packets that each end received.
     pub received: [u8; 2],
 }
 
-/// A pair that an introducer made.
+/// An entry in the table of an introducer, for one socket pair that it made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
     /// The introducer.
     pub introducer: Process,
-    /// The pair.
+    /// The socket pair that the introducer made.
     pub socket: SocketId,
-    /// The two identities that it verified.
+    /// The two processes that the introducer introduced, as it verified them.
     pub processes: [Process; 2],
     /// The makers of the pair.
     pub makers: Set,
-    /// The introducer's links to the two.
+    /// The introducer's links to the two processes.
     pub links: [SocketId; 2],
-    /// How often it named the link to each.
+    /// The number of times that the introducer named the pair to each of the two processes.
     pub announced: u8,
-    /// Whether each asked to forget it since.
+    /// Whether each of the two processes has sent FORGET since the pair was named last.
     pub forgot: [bool; 2],
 }
 
 /// A remaining step of an introduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Task {
-    /// Tell the second process.
+    /// The introducer sends the packet for the second process over this link.
     Second(Process, SocketId, Packet),
-    /// Commit the move.
+    /// The introducer commits the move, so that the lane may be used.
     Commit(Process, LaneId),
 }
 
 impl Task {
-    /// The process that does it.
+    /// Returns the process that has to do the step.
     pub fn process(self) -> Process {
         match self {
             Task::Second(process, ..) | Task::Commit(process, _) => process,
@@ -271,58 +273,58 @@ impl Task {
 /// A fault that shows in the step that causes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
-    /// A lane ended, although no process that may harm it died or is hostile.
+    /// This lane ended, although no process that may harm it died or is hostile.
     Harmed(LaneId),
-    /// A link was closed with something in it, or with a lane bound to it.
+    /// This link was closed with an unread counted packet, or with a lane bound to it.
     ClosedInUse(SocketId),
-    /// An end or a half came to a process that it was not for.
+    /// An end of this lane, or the half for it, came to a process that it was not for.
     Stolen(LaneId),
-    /// A process takes its peer for another process.
+    /// A process takes its peer on this socket for another process.
     Misnamed(SocketId),
-    /// An honest process was taken for a bad peer.
+    /// This process is honest, and was taken for a bad peer.
     Accused(Process),
-    /// A packet was sent between an IDLE and its answer.
+    /// A counted packet was sent over this link between an IDLE and its answer.
     NotQuiet(SocketId),
 }
 
-/// The numbers of optional steps that are left.
+/// The number of optional steps that may still happen.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Left {
-    /// Introductions: how often each line of the configuration may still be done.
+    /// The number of introductions that each line of the configuration still permits.
     pub introductions: Vec<u8>,
-    /// Connects, likewise.
+    /// The number of connects that each line of the configuration still permits.
     pub connects: Vec<u8>,
-    /// Lanes opened on a direct link.
+    /// The number of lanes that may still be opened on direct links.
     pub opens: u8,
-    /// Packets sent over lanes.
+    /// The number of packets that may still be sent for lanes.
     pub sends: u8,
-    /// Deaths.
+    /// The number of processes that may still die.
     pub deaths: u8,
-    /// Attacks: a bit for each line of the configuration.
+    /// The attacks that may still happen: one bit for each line of the configuration.
     pub attacks: Set,
 }
 
-/// A state of the whole.
+/// A state of the model: processes, sockets, lanes, tables, and what may still happen.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     /// The processes that live.
     pub alive: Set,
-    /// Every socket.
+    /// Every socket, by its id.
     pub sockets: Vec<Socket>,
-    /// Every lane.
+    /// Every lane, by its id.
     pub lanes: Vec<Lane>,
-    /// The introducers' tables.
+    /// The entries of all introducers' tables.
     pub entries: Vec<Entry>,
-    /// Introductions in progress.
+    /// The remaining steps of the introductions in progress.
     pub tasks: Vec<Task>,
-    /// The optional steps that are left.
+    /// The number of optional steps that may still happen.
     pub left: Left,
-    /// The fault of the last step.
+    /// The fault that the last step showed, if there was one.
     pub wrong: Option<Wrong>,
 }
 
 impl State {
-    /// The first state of a configuration.
+    /// Returns the first state of a configuration.
     pub fn start(configuration: &Configuration) -> State {
         let mut state = State {
             alive: 0b1111,
@@ -339,32 +341,33 @@ impl State {
         state
     }
 
-    /// Whether a process lives.
+    /// Returns whether a process lives.
     pub fn alive(&self, process: Process) -> bool {
         self.alive & bit(process) != 0
     }
 
-    /// One half of a socket.
+    /// Returns one half of a socket, to be changed.
     pub fn half(&mut self, socket: SocketId, side: u8) -> &mut Half {
         &mut self.sockets[usize::from(socket)].halves[usize::from(side)]
     }
 
-    /// The link at one half of a socket, if there is one.
+    /// Returns the link at one half of a socket; `None` if no process has made that half a link.
     pub fn link(&self, socket: SocketId, side: u8) -> Option<&Link> {
         self.sockets[usize::from(socket)].halves[usize::from(side)].link.as_ref()
     }
 
-    /// The link at one half of a socket, for changing it.
+    /// Returns the link at one half of a socket, to be changed; `None` if no process has made that half a link.
     pub fn link_mut(&mut self, socket: SocketId, side: u8) -> Option<&mut Link> {
         self.half(socket, side).link.as_mut()
     }
 
-    /// A lane.
+    /// Returns the lane with this id, to be changed.
     pub fn lane(&mut self, lane: LaneId) -> &mut Lane {
         &mut self.lanes[usize::from(lane)]
     }
 
-    /// The process that holds one half, if one does. The number may be one that a hostile process made up.
+    /// Returns the process that holds one half of a socket; `None` if no process does, or a hostile process made up the
+    /// id.
     pub fn holder(&self, socket: SocketId, side: u8) -> Option<Process> {
         match self.sockets.get(usize::from(socket))?.halves[usize::from(side)].place {
             Place::At(process) => Some(process),
@@ -372,25 +375,25 @@ impl State {
         }
     }
 
-    /// The side of a socket that a process holds.
+    /// Returns the side of a socket that a process holds; `None` if it holds neither.
     pub fn side_of(&self, socket: SocketId, process: Process) -> Option<u8> {
         (0..2).find(|&side| self.holder(socket, side) == Some(process))
     }
 
-    /// Whether a side needs the link.
+    /// Returns whether the process on this side of a link needs the link.
     pub fn in_use(&self, socket: SocketId, side: u8) -> bool {
         self.link(socket, side).is_some_and(|link| link.pinned || link.named || link.lanes != 0)
             || self.connecting(socket, side)
             || self.introducing(socket, side)
     }
 
-    /// Whether the process has an introduction in progress.
+    /// Returns whether the process that holds this half has an introduction in progress.
     pub fn introducing(&self, socket: SocketId, side: u8) -> bool {
         let process = self.holder(socket, side);
         self.tasks.iter().any(|task| Some(task.process()) == process)
     }
 
-    /// Whether the process waits for the answer of an acceptor that may name this link.
+    /// Returns whether the process that holds this half waits for the answer of an acceptor that may name this link.
     pub fn connecting(&self, socket: SocketId, side: u8) -> bool {
         let process = self.holder(socket, side);
         let direct = |link: &&Link| link.origin == Origin::Direct;
@@ -398,20 +401,20 @@ impl State {
         process.is_some_and(|process| self.connects(process).any(|other| self.holder(other, 1) == Some(peer)))
     }
 
-    /// The sockets on which a process waits for an acceptor's answer.
+    /// Returns the sockets on which a process waits for the answer of an acceptor.
     pub fn connects(&self, process: Process) -> impl Iterator<Item = SocketId> {
         self.halves()
             .filter(move |(_, side, half)| *side == 0 && half.place == Place::At(process) && half.link.is_none())
             .map(|(socket, ..)| socket)
     }
 
-    /// Adds a socket.
+    /// Adds a socket and returns its id.
     pub fn add_socket(&mut self, socket: Socket) -> SocketId {
         self.sockets.push(socket);
         self.sockets.len() as u8 - 1
     }
 
-    /// Adds a lane whose ends are not there yet.
+    /// Adds a lane that `source` made, and returns its id. The processes of its ends are not told of it yet.
     pub fn add_lane(&mut self, source: Process, processes: [Process; 2], makers: Set, committed: bool) -> LaneId {
         let blame = makers | bit(source) | bit(processes[0]) | bit(processes[1]);
         let (ends, counts) = ([End::Coming; 2], [0; 2]);
@@ -419,14 +422,14 @@ impl State {
         self.lanes.len() as u8 - 1
     }
 
-    /// Every half with its numbers.
+    /// Returns every half of a socket, with the id of the socket and the side of the half.
     pub fn halves(&self) -> impl Iterator<Item = (SocketId, u8, &Half)> {
         (0u8..)
             .zip(&self.sockets)
             .flat_map(|(id, socket)| (0u8..).zip(&socket.halves).map(move |(side, half)| (id, side, half)))
     }
 
-    /// The links of a process to a peer, the oldest first.
+    /// Returns the links of a process to a peer, the oldest first: the id of each socket and the side of the half.
     pub fn links_of(&self, process: Process, peer: Process) -> Vec<(SocketId, u8)> {
         self.halves()
             .filter(|(_, _, half)| half.place == Place::At(process))
@@ -435,7 +438,7 @@ impl State {
             .collect()
     }
 
-    /// Whether the other half is gone, and this side can see it.
+    /// Returns whether the other half of a socket is closed and the process on this side can see it.
     pub fn hung_up(&self, socket: SocketId, side: u8) -> bool {
         let Socket { copies, halves, .. } = &self.sockets[usize::from(socket)];
         let dead = |link: &Link| link.peer.is_some_and(|peer| !self.alive(peer));

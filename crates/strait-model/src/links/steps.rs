@@ -9,7 +9,7 @@ use super::state::{
     Wrong, bit,
 };
 
-/// The state after a step.
+/// Returns the state after a step.
 pub(super) fn act(configuration: &Configuration, seen: &Seen, state: &State, action: Action) -> State {
     let mut step = Step { is: configuration, seen, now: state.clone() };
     step.act(action);
@@ -53,7 +53,7 @@ impl Step<'_> {
         self.is.has(breakage)
     }
 
-    /// Puts a packet into a socket, for the other half.
+    /// Puts a packet into a socket, for the other half. If the other half is closed, the packet is lost.
     fn put(&mut self, socket: SocketId, side: u8, packet: Packet) {
         if let Some(link) = self.now.link_mut(socket, side) {
             let quiet = link.asked.is_some();
@@ -148,7 +148,7 @@ impl Step<'_> {
         }
     }
 
-    /// A process has one half of an introduced link.
+    /// Makes an introduced link of the half that a process received, and sends the first packet over it.
     fn half_arrives(
         &mut self,
         by: SocketId,
@@ -169,7 +169,7 @@ impl Step<'_> {
         self.put(socket, side, Packet::Handshake { from: process, claims: process, direct: false });
     }
 
-    /// The introducer has named a link for a lane.
+    /// Binds a lane to the link that the introducer named for it.
     fn announced(&mut self, process: Process, socket: SocketId, lane: LaneId) {
         let at = side_in(self.now.lane(lane), process) as u8;
         let expected = self.now.lane(lane).processes[usize::from(1 - at)];
@@ -202,7 +202,7 @@ impl Step<'_> {
         }
     }
 
-    /// An end is closed by its process.
+    /// Closes an end on behalf of its process.
     fn close(&mut self, lane: LaneId, at: u8) {
         self.unbind(lane, at);
         self.end(lane, at);
@@ -213,7 +213,7 @@ impl Step<'_> {
         self.now.lane(lane).ends[usize::from(at)] = End::Closed;
     }
 
-    /// An end is ended by something else than its process.
+    /// Ends an end that its process did not close. Notes a fault if no process that may harm the lane can be the cause.
     fn lose(&mut self, lane: LaneId, at: u8) {
         self.end(lane, at);
         let alive = self.now.alive;
@@ -303,7 +303,7 @@ impl Step<'_> {
         link.may_ask = owes;
     }
 
-    /// The side that refuses owes the next IDLE.
+    /// Sends REFUSE. The side that refuses owes the next IDLE.
     fn refuse(&mut self, socket: SocketId, side: u8) {
         let owes = !self.has(Breakage::RefuserOwesNothing);
         let link = self.now.link_mut(socket, side).expect("it was asked");
@@ -311,7 +311,8 @@ impl Step<'_> {
         self.put(socket, side, Packet::Refuse);
     }
 
-    /// Closes a half that is not needed any more.
+    /// Closes a half that is not needed any more. Notes a fault if a lane is bound to it, or a counted packet is
+    /// unread.
     fn close_half(&mut self, socket: SocketId, side: u8) {
         let half = &self.now.sockets[usize::from(socket)].halves[usize::from(side)];
         let bound = half.link.as_ref().map_or(0, |link| link.lanes);
@@ -323,7 +324,7 @@ impl Step<'_> {
         self.abort(socket, side);
     }
 
-    /// Closes a half, whatever runs over it.
+    /// Closes a half and ends the lanes that run over it.
     fn abort(&mut self, socket: SocketId, side: u8) {
         let process = self.now.holder(socket, side);
         let half = self.now.half(socket, side);
@@ -354,7 +355,8 @@ impl Step<'_> {
         }
     }
 
-    /// The links that were named over a closed link are named no more, and the introducer removes its entries.
+    /// Handles the close of the link `socket`: the links that were named over it are named no more. The introducer
+    /// removes the entries of that link.
     fn link_is_gone(&mut self, process: Process, socket: SocketId) {
         for (other, its_side, _) in self.now.clone().halves().filter(|(.., half)| half.place == Place::At(process)) {
             if let Some(link) = self.now.link_mut(other, its_side).filter(|link| link.by == Some(socket)) {
@@ -368,7 +370,8 @@ impl Step<'_> {
         gone.iter().for_each(|entry| self.release(entry));
     }
 
-    /// An end whose other end was said to be here too, and is not, ends with the link that brought it.
+    /// Ends each end that arrived over a closed link and whose other end, said to be in this process too, has not
+    /// arrived.
     fn end_mailboxes(&mut self, socket: SocketId, process: Process) {
         if self.has(Breakage::YourselfBelieved) {
             return;
@@ -449,7 +452,7 @@ impl Step<'_> {
         [0, 1].map(|side| Packet::Half { socket, side, lane, expected: processes[usize::from(1 - side)], makers })
     }
 
-    /// Sends a packet over a link of an introducer.
+    /// Sends a packet over a link of an introducer; if that link is closed, closes the half in the packet.
     fn tell(&mut self, process: Process, socket: SocketId, packet: Packet) {
         match (self.now.side_of(socket, process), packet) {
             (Some(side), _) => self.put(socket, side, packet),
@@ -495,7 +498,7 @@ impl Step<'_> {
         }
     }
 
-    /// The introducer says that it names a link no more.
+    /// Sends RELEASED to both processes of an entry: the introducer names the link no more.
     fn release(&mut self, entry: &Entry) {
         for link in entry.links {
             self.tell(entry.introducer, link, Packet::Released(entry.socket));
@@ -520,7 +523,8 @@ impl Step<'_> {
         self.put(socket, 0, Packet::Connect);
     }
 
-    /// A direct link to a peer that a new lane may use; of two, the one whose connector has the smaller identity.
+    /// Returns a direct link to a peer that a new lane may use. Of two links it returns the one whose connector has the
+    /// smaller identity.
     fn direct_link(&self, process: Process, peer: Process) -> Option<(SocketId, u8)> {
         let links = self.now.links_of(process, peer).into_iter().filter(|&(socket, side)| {
             let link = self.now.link(socket, side).expect("it is a link");
@@ -590,7 +594,7 @@ impl Step<'_> {
         self.close_unsent();
     }
 
-    /// Closes the halves that are in no packet and no task.
+    /// Closes the halves that no packet and no task holds any more.
     fn close_unsent(&mut self) {
         let mut packets: Vec<Packet> = self.now.halves().flat_map(|(.., half)| half.queue.clone()).collect();
         packets.extend(self.now.tasks.iter().filter_map(|task| match task {
@@ -649,7 +653,7 @@ impl Step<'_> {
         }
     }
 
-    /// The hostile process sends a packet over its link to a process.
+    /// Attack: A sends a packet over its link to a process.
     fn say(&mut self, to: Process, packet: Packet) {
         let over = self.now.halves().map(|(socket, side, _)| (socket, side)).find(|&(socket, side)| {
             self.now.holder(socket, side) == Some(to) && self.now.holder(socket, 1 - side) == Some(A)
@@ -661,7 +665,7 @@ impl Step<'_> {
         }
     }
 
-    /// A introduces V to "H", and stays at the other half itself.
+    /// Attack: A introduces V to "H", and keeps the other half itself.
     fn name_elsewhere(&mut self) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::Travelling, Place::At(A)]));
         let lane = self.now.add_lane(A, [V, H], 0, true);
@@ -669,7 +673,7 @@ impl Step<'_> {
         self.put(socket, 1, Packet::Handshake { from: A, claims: H, direct: false });
     }
 
-    /// A introduces V and H and announces a lane to V alone.
+    /// Attack: A introduces V and H, and announces a further lane to V alone.
     fn frame(&mut self) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::Travelling; 2]));
         let lanes = [0, 1].map(|_| self.now.add_lane(A, [V, H], 0, true));
@@ -678,7 +682,7 @@ impl Step<'_> {
         self.say(V, Packet::Lane(socket, lanes[1]));
     }
 
-    /// A has connected to `listener`, and introduces `greets` to it over that connection.
+    /// Attack: A has connected to `listener`, and lets `greets` send the first packet over that connection.
     fn hand_on(&mut self, greets: Process, listener: Process) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::Travelling, Place::At(listener)]));
         let lane = self.now.add_lane(A, [greets, listener], 0, true);
@@ -687,7 +691,8 @@ impl Step<'_> {
         self.put(socket, 1, Packet::Handshake { from: listener, claims: listener, direct: true });
     }
 
-    /// H has connected to V's name; A, which has a copy of the listening socket, took the connection and sends it to V.
+    /// Attack: H has connected to V's name. A, which has a copy of the listening socket, took the connection and sends
+    /// it to V.
     fn listener_copy(&mut self) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::At(H), Place::Travelling]));
         let lane = self.now.add_lane(A, [H, V], 0, true);
@@ -696,7 +701,7 @@ impl Step<'_> {
         self.say(V, Packet::Half { socket, side: 1, lane, expected: H, makers: bit(A) });
     }
 
-    /// A takes a half out of a link of which it has a copy, and puts one of its own there.
+    /// Attack: A takes a half out of a link of which it has a copy, and puts a half of its own there.
     fn swap(&mut self, over: SocketId) {
         let own = self.now.add_socket(Socket::new(A, bit(A), [Place::At(A), Place::Travelling]));
         for to in 0..2 {
@@ -715,7 +720,7 @@ impl Step<'_> {
         self.abort(own, 1);
     }
 
-    /// Makes sockets whose two halves are closed alike, so that states differ less.
+    /// Makes all sockets equal whose two halves are closed, so that there are fewer different states.
     fn forget_closed(&mut self) {
         for socket in &mut self.now.sockets {
             if socket.halves.iter().all(|half| half.place == Place::Closed) {

@@ -1,4 +1,5 @@
-//! Closing: the last record, then the in ring to its end. Ends in messages that are dropped are claimed and closed.
+//! Closing an end: seal the outgoing ring, then read the incoming ring to its end. Ends in messages that are dropped
+//! are claimed and closed.
 
 use super::World;
 use super::receiving::Taken;
@@ -9,7 +10,8 @@ use crate::met::Met;
 use crate::state::Process;
 
 impl World<'_> {
-    /// *Closed* behind what was written.
+    /// Seals the outgoing ring of an end as closed, behind what was written; or follows to a new lane if the ring is
+    /// frozen.
     pub(super) fn close_out(&mut self, process: Process, id: EndId) {
         let end = self.state.owned(process, id).expect("it closes");
         let (tx, known) = (end.tx, end.tx_closed);
@@ -20,7 +22,7 @@ impl World<'_> {
         self.state.owned_mut(process, id).doing = Doing::ClosingIn;
     }
 
-    /// What is unread is dropped, then *closed* in the first empty header.
+    /// Drops what the end has not read, then seals its incoming ring as closed, at the first empty header.
     pub(super) fn close_in(&mut self, process: Process, id: EndId) {
         loop {
             let (end, done) = self.take_next(process, id, 0);

@@ -1,4 +1,4 @@
-//! Fusing two channels whose far ends are held: freeze, bring, mark, hand over. What holds them are two moves, which are
+//! Fusing two channels whose far ends are held: freeze, commit, mark, hand over. The moves that hold the far ends are
 //! steps of their own.
 
 use super::World;
@@ -7,7 +7,8 @@ use crate::lane::{Half, LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Fuse, FuseStep, Process, State, Task};
 
-/// The two lanes in which the ends of channel 0, which are at these processes, are held.
+/// Makes the two lanes in which `fuser` holds the ends of channel 0, and returns their ids. `at` is the process of each
+/// end.
 pub(super) fn hold(state: &mut State, fuser: Process, at: [Process; 2]) -> [LaneId; 2] {
     let held = [
         state.add_lane(TransferState::Pending, fuser, 1, [at[0], fuser]),
@@ -19,7 +20,7 @@ pub(super) fn hold(state: &mut State, fuser: Process, at: [Process; 2]) -> [Lane
 }
 
 impl World<'_> {
-    /// The next step of a fuse.
+    /// Does the next step of the fuse of a process.
     pub(super) fn fuse(&mut self, process: Process) {
         let mut fuse = self.state.owners[usize::from(process)].fuse.take().expect("it fuses");
         let next = match fuse.step {
@@ -57,9 +58,10 @@ impl World<'_> {
         self.state.owners[usize::from(process)].fuse = next.map(|step| Fuse { step, ..fuse });
     }
 
-    /// Takes what a held end wrote, and freezes its ring; or finds that it is gone.
+    /// Takes what a held end wrote and freezes its ring, or finds that a held end is closed or dead. Returns the next
+    /// step.
     fn freeze_held(&mut self, process: Process, fuse: &mut Fuse, side: usize) -> Option<FuseStep> {
-        // Before there is no way back both are looked at.
+        // As long as the fuse can still be called off, both held ends are looked at.
         if side == 0 {
             for side in 0..2 {
                 self.take_held(fuse, side);
@@ -86,13 +88,13 @@ impl World<'_> {
             self.made_room_at(process, lane, side);
         }
         if self.broken(Breakage::MarkBeforeFreeze) && side == 0 {
-            // What the other one published since is brought by nobody.
+            // What the other end published since is committed for neither end.
             return Some(FuseStep::Bring(0));
         }
         Some(if side == 0 { FuseStep::Freeze(1) } else { FuseStep::Bring(0) })
     }
 
-    /// Whether the second one had closed before its ring was frozen.
+    /// Returns whether the far end on side 1 had closed before its ring was frozen.
     fn far_is_gone(&self, fuse: &Fuse) -> bool {
         matches!(self.state.lane(fuse.held[1]).rings[1].seal, Some(Seal::ClosedByWriter))
     }
@@ -106,7 +108,8 @@ impl World<'_> {
         }
     }
 
-    /// Commits what is brought to a held end, all at once. False if it reads no more.
+    /// Commits for the held end on `side` what the other held end wrote, all at once. Returns `false` if that end reads
+    /// no more.
     fn bring(&mut self, process: Process, fuse: &mut Fuse, side: usize) -> bool {
         let (lane, prepended) = (fuse.held[side], std::mem::take(&mut fuse.prepended[side]));
         let ring = &mut self.state.lane_mut(lane).rings[1 - side];
@@ -122,7 +125,7 @@ impl World<'_> {
         true
     }
 
-    /// Ends a ring that this process writes. False if its reader has done so.
+    /// Seals a ring that this process writes. Returns `false` if the consumer has sealed it already.
     fn seal_held(&mut self, process: Process, lane: LaneId, side: usize, seal: Seal) -> bool {
         let ring = &mut self.state.lane_mut(lane).rings[side];
         if ring.seal.is_some() {
@@ -133,7 +136,7 @@ impl World<'_> {
         true
     }
 
-    /// What this side of a lane writes is dropped, and it is told so.
+    /// Drops what the end on `side` of a lane wrote, and seals its ring as closed by the consumer.
     fn close_reading(&mut self, process: Process, lane: LaneId, side: usize) {
         let ring = &mut self.state.lane_mut(lane).rings[side];
         ring.records.clear();
@@ -146,7 +149,7 @@ impl World<'_> {
     fn hand_over_to_both(&mut self, process: Process, fuse: &Fuse) {
         let lane = fuse.lane.expect("it was made");
         let transfer = if self.far_is_gone(fuse) {
-            // This process stands for it there.
+            // This process stands in for the closed far end in the lane.
             self.seal_held(process, lane, 1, Seal::ClosedByWriter);
             self.close_reading(process, lane, 0);
             TransferState::Cancelled

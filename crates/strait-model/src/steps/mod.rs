@@ -1,4 +1,4 @@
-//! What each step does. One step is what one process does to memory that others see, with what it does for itself
+//! The effect of each step. A step is what one process does to memory that others see, with what it does privately
 //! before.
 
 mod closing;
@@ -16,7 +16,7 @@ use crate::lane::{LaneId, TransferState};
 use crate::met::{Met, Seen};
 use crate::state::{Fuse, FuseStep, Ledger, Owner, Process, State, Task};
 
-/// The state in which a configuration begins.
+/// Returns the state in which a configuration begins.
 pub(crate) fn start(configuration: &Configuration) -> State {
     let mut state = State {
         lanes: Vec::new(),
@@ -47,7 +47,7 @@ pub(crate) fn start(configuration: &Configuration) -> State {
     state
 }
 
-/// Does one action.
+/// Returns the state after `action`.
 pub(crate) fn act(configuration: &Configuration, seen: &Seen, state: &State, action: Action) -> State {
     let mut state = state.clone();
     state.wrong = None;
@@ -110,7 +110,7 @@ impl World<'_> {
         self.state.owners[usize::from(process)].tasks.push(task);
     }
 
-    /// The other end sees the source dead before it handed the lane over.
+    /// Sets a lane to *abandoned* if it is pending for the end on `side` and its source is dead.
     pub(super) fn abandon(&mut self, lane: LaneId, side: usize) {
         let dead = !self.state.alive(self.state.lane(lane).source);
         let lane = self.state.lane_mut(lane);

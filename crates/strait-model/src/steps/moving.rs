@@ -1,4 +1,4 @@
-//! Sending an end: make, mark, drain and freeze, each end in the backlog likewise, commit, hand over; or call off.
+//! Sending an end: make, mark, drain and freeze, do so with each end in the backlog, commit, hand over; or call off.
 
 use super::World;
 use super::receiving::Taken;
@@ -11,7 +11,7 @@ use crate::met::Met;
 use crate::state::{Process, Task};
 
 impl World<'_> {
-    /// The send begins. Its first step cannot be told from the mark.
+    /// Begins to send an end through `carrier`, and marks its ring: the beginning and the mark are one step.
     pub(super) fn send(&mut self, process: Process, id: EndId, carrier: EndId) {
         self.take_back(process, id);
         let end = self.state.owned(process, carrier).expect("it carries");
@@ -22,7 +22,7 @@ impl World<'_> {
         self.mark(process, id, movement);
     }
 
-    /// The next step of a move in progress.
+    /// Does the next step of a move in progress.
     pub(super) fn go_on(&mut self, process: Process, id: EndId, movement: Move) {
         match movement.phase {
             Phase::Claim => {
@@ -44,12 +44,13 @@ impl World<'_> {
         }
     }
 
-    /// Makes a lane for the other end's process and the one that the end is going to, and sets the mark. One step,
-    /// since nobody looks at a lane before the mark names it, and a lane that is not pending never becomes so.
+    /// Makes a lane between the process of the other end and the process to which the end moves, and sets the mark.
+    /// These are one step: no process looks at a lane before the mark names it, and a lane that is not pending never
+    /// becomes pending.
     fn mark(&mut self, process: Process, id: EndId, movement: Move) {
         let end = self.item_mut(process, id, movement.item);
         let (item, tx, rx, side) = (end.id, end.tx, end.rx, end.id.side());
-        // Of an end in the backlog nobody else will learn that its source died.
+        // No other process will notice that the source of an end in the backlog died.
         if movement.item > 0 {
             self.abandon(tx, side);
             self.abandon(rx, side);
@@ -85,7 +86,8 @@ impl World<'_> {
         self.set(process, id, Move { phase: Phase::Drain(new, marked), ..movement });
     }
 
-    /// The other end moved first: for the end that is sent, as if nothing had happened.
+    /// Begins the move of an end again, because its other end moved first. For the end that is sent, the send itself is
+    /// undone, and may be tried again.
     fn begin_again(&mut self, process: Process, id: EndId, movement: Move) {
         if movement.item == 0 {
             self.state.owned_mut(process, id).doing = Doing::Nothing;
@@ -95,8 +97,9 @@ impl World<'_> {
         }
     }
 
-    /// Reads the in ring to its end and freezes it. One step unless the configuration wants it record by record: nobody
-    /// else sees what was taken, and whoever publishes between two of these steps might have done so before the first.
+    /// Reads the incoming ring to its end and freezes it. This is one step unless the configuration drains record by
+    /// record: no other process sees what was taken, and a process that publishes between two of these steps might have
+    /// published before the first.
     fn drain(&mut self, process: Process, id: EndId, movement: Move, new: LaneId, marked: Option<LaneId>) {
         loop {
             let (taken, done) = self.take_next(process, id, movement.item);
@@ -133,7 +136,8 @@ impl World<'_> {
         }
     }
 
-    /// The in ring was read to its end: nothing is left on the old lanes.
+    /// Puts the moving end on the new lane once its incoming ring was read to the end: nothing is left on its old
+    /// lanes.
     fn drained(&mut self, process: Process, id: EndId, movement: Move, new: LaneId) {
         let late = self.broken(Breakage::FreezeBeforeMark);
         let item = self.item_mut(process, id, movement.item);
@@ -145,7 +149,7 @@ impl World<'_> {
         self.next_item(process, id, movement);
     }
 
-    /// Only in a broken protocol.
+    /// Sets the mark after the freeze; used only with a deliberate error.
     fn late_mark(&mut self, process: Process, id: EndId, movement: Move, new: LaneId) {
         let end = self.item_mut(process, id, movement.item);
         let (item, tx) = (end.id, end.tx);
@@ -160,7 +164,7 @@ impl World<'_> {
         }
     }
 
-    /// This end is ready to go. On to the next in its backlog, or to the commit.
+    /// Goes on to the next end in the backlog, or to the commit, once an end is on its new lane.
     fn next_item(&mut self, process: Process, id: EndId, movement: Move) {
         let item = movement.item + 1;
         let nested = self.state.owned_mut(process, id).item_mut(item).map(|end| end.in_flight);
@@ -176,7 +180,7 @@ impl World<'_> {
         self.set(process, id, Move { item, phase, ..movement });
     }
 
-    /// The message with the end, or the news that its carrier has ended.
+    /// Commits the message with the end; or calls the move off if the carrier was closed or frozen.
     fn commit(&mut self, process: Process, id: EndId, movement: Move) {
         let carrier = self.state.owned(process, movement.carrier).expect("it is borrowed");
         let (tx, side) = (carrier.tx, movement.carrier.side());
@@ -217,7 +221,7 @@ impl World<'_> {
         }
     }
 
-    /// Says that the end was handed over, unless that is known.
+    /// Sets a lane to *handed over*, unless the end was claimed or the lane was abandoned already.
     pub(super) fn hand_over(&mut self, process: Process, lane: LaneId) {
         let word = &mut self.state.lane_mut(lane).transfer;
         if *word == TransferState::Pending {
@@ -228,8 +232,8 @@ impl World<'_> {
         }
     }
 
-    /// One lane of the move becomes an ordinary one between the other end and this process; after the last, the end is
-    /// usable again, or is closed.
+    /// Cancels one lane of the move, so that it is an ordinary lane between the other end and this process. After the
+    /// last lane the end is usable again, or is closed if `close` is set.
     pub(super) fn call_off(&mut self, process: Process, id: EndId, close: bool) {
         self.seen.note(Met::CalledOff);
         let lanes = if self.broken(Breakage::StayPending) { Vec::new() } else { self.new_lanes(process, id) };
@@ -247,7 +251,8 @@ impl World<'_> {
         };
     }
 
-    /// The fate of a lane is in its word: the other end, if it sleeps as pending, has to look.
+    /// Lets the process look whether the other end sleeps relayed, once the transfer word of a lane has its final
+    /// state.
     pub(super) fn decided(&mut self, process: Process, lane: LaneId) {
         for half in [Half::Reader, Half::Writer] {
             let forgotten = half == Half::Writer && self.broken(Breakage::NoWakeOfWriter);
@@ -257,7 +262,7 @@ impl World<'_> {
         }
     }
 
-    /// The lanes of this move that nobody was told the fate of.
+    /// Returns the lanes that this move made and that are still pending.
     fn new_lanes(&self, process: Process, id: EndId) -> Vec<LaneId> {
         let end = self.state.owned(process, id).expect("it moves");
         let mut lanes: Vec<_> = end.items().iter().map(|end| (end.tx, end.id.side())).collect();

@@ -1,4 +1,4 @@
-//! Receiving, claiming what arrives, and learning that the other end is gone.
+//! Receiving messages, claiming the ends in them, and learning that the other end is closed or dead.
 
 use super::World;
 use crate::breakage::Breakage;
@@ -7,19 +7,20 @@ use crate::lane::{LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Process, Wrong};
 
-/// What stood next in a ring.
+/// What was read next from a ring.
 pub(super) enum Taken {
     Message(Message),
     Next,
     Mark(LaneId),
-    /// Nothing yet.
+    /// Nothing: the ring is empty and open.
     Nothing,
-    /// The other end has closed, or nobody is going to write here.
+    /// The end of the ring: the other end has closed, or no process will write here.
     End,
 }
 
 impl World<'_> {
-    /// The backlog, then the ring, then what its seal says, then whether anybody is left.
+    /// Receives for an end: first from its backlog, then from the ring; then follows the seal, then looks whether the
+    /// peer lives.
     pub(super) fn receive(&mut self, process: Process, id: EndId) {
         let side = id.side();
         let end = self.state.owned_mut(process, id);
@@ -55,7 +56,7 @@ impl World<'_> {
         }
     }
 
-    /// A message reaches the user, and an end in it its new process.
+    /// Gives a message to the user, and the end in it to the receiving process.
     fn deliver(&mut self, process: Process, id: EndId, message: Message) {
         let ledger = &mut self.state.ledger[id.index()];
         if message.number != ledger.received {
@@ -68,19 +69,19 @@ impl World<'_> {
         }
     }
 
-    /// The user is told.
+    /// Tells the user *peer closed*, and checks that everything was received before.
     fn peer_closed(&mut self, process: Process, id: EndId) {
         let [mine, other] = [id, id.other()].map(|id| self.state.ledger[id.index()]);
         let cut = self.state.cut;
         let end = self.state.owned_mut(process, id);
         end.reading = Reading::Closed;
-        // Of a dead end only the backlog can be read, and its other end has lost it.
+        // A dead end can read only its backlog, and its other end is lost.
         if !end.dead && !cut && mine.received != other.written {
             self.state.wrong = Some(Wrong::ClosedEarly(id));
         }
     }
 
-    /// Takes an end out of a message.
+    /// Claims an end that was taken out of a message, and returns it; returns it as dead if its lane was abandoned.
     pub(super) fn claim(&mut self, mut end: End) -> End {
         if !std::mem::take(&mut end.in_flight) {
             return end;
@@ -101,7 +102,8 @@ impl World<'_> {
         end
     }
 
-    /// What stands next in the in ring of an end (its `item`), taken out of it. While closing, the backlog comes first.
+    /// Takes what comes next for an end (the `item`-th of [`End::items`]), and returns it. While the end is being
+    /// closed, its backlog comes first. The returned `bool` is true if nothing is left to read.
     pub(super) fn take_next(&mut self, process: Process, id: EndId, item: usize) -> (Taken, bool) {
         let end = self.state.owned_mut(process, id).item_mut(item).expect("it is read");
         if end.doing == Doing::ClosingIn && !end.backlog.is_empty() {

@@ -9,7 +9,7 @@ use crate::met::Met;
 use crate::state::{Process, Task};
 
 impl World<'_> {
-    /// Does what was left to do.
+    /// Does one task of a process and removes it from the list.
     pub(super) fn task(&mut self, process: Process, task: Task) {
         let tasks = &mut self.state.owners[usize::from(process)].tasks;
         let at = tasks.iter().position(|other| *other == task).expect("it is to be done");
@@ -17,8 +17,8 @@ impl World<'_> {
         match task {
             Task::HandOver(lane) => self.hand_over(process, lane),
             Task::TakeRelayed(lane, half) => {
-                // Both words are of the other end: it reads the ring of the end that moved, and writes its own.
-                // Where neither moved, each is the other end of the other.
+                // Both sleep words belong to the other end: it reads the ring that the moved end writes, and writes its
+                // own ring. If neither end moved, each end is the other end of the other.
                 let moved = self.state.lane(lane).moved;
                 for moved in (0..2).filter(|side| moved == 2 || moved == *side) {
                     let side = if half == Half::Reader { moved } else { 1 - moved };
@@ -45,7 +45,8 @@ impl World<'_> {
                 }
             }
             Task::Wake(lane, side, half, to) => {
-                // Who wakes a reader is on the ring's side, who wakes a writer on the other.
+                // The process that wakes a consumer is on the side of the ring; the process that wakes a producer is on
+                // the other side.
                 let mine = if half == Half::Reader { side } else { 1 - side };
                 if let Some(to) = to.or_else(|| self.state.lane(lane).peer(mine)) {
                     self.wake(process, lane, side, half, to);
@@ -54,7 +55,8 @@ impl World<'_> {
         }
     }
 
-    /// A packet over the link between two processes. It wakes who sleeps on that ring if that is where it listens.
+    /// Sends a wake-up over the link between two processes. It wakes the half that sleeps on this ring in `to`, if that
+    /// half sleeps on the link to `from`.
     fn wake(&mut self, from: Process, lane: LaneId, side: usize, half: Half, to: Process) {
         for end in &mut self.state.owners[usize::from(to)].ends {
             let (place, sleep) = (end.place(half), &mut end.sleep[half as usize]);
@@ -67,20 +69,20 @@ impl World<'_> {
         }
     }
 
-    /// How half of an end would sleep now, and on the link to which process.
+    /// Returns how a half of an end would sleep now, and on the link to which process.
     fn listens(&self, end: &End, half: Half) -> (Word, Process) {
         let (lane, side) = (self.state.lane(end.place(half).0), end.id.side());
         let peer = lane.peer(side).expect("an end that sees its lane given up does not sleep");
         (if lane.pending(side) { Word::Via } else { Word::Plain }, peer)
     }
 
-    /// It has nothing to do and looks how it would sleep.
+    /// Decides how a half of an end with nothing to do will sleep.
     pub(super) fn decide(&mut self, process: Process, id: EndId, half: Half) {
         let (how, link) = self.listens(self.state.owned(process, id).expect("it sleeps"), half);
         self.state.owned_mut(process, id).sleep[half as usize] = Sleep::Decided(how, link);
     }
 
-    /// It says so in its word.
+    /// Records the sleep of a half of an end in its sleep word.
     pub(super) fn announce(&mut self, process: Process, id: EndId, half: Half) {
         let end = self.state.owned_mut(process, id);
         let Sleep::Decided(how, link) = end.sleep[half as usize] else { unreachable!("it has decided") };
@@ -89,7 +91,7 @@ impl World<'_> {
         self.state.lane_mut(lane).rings[side].words[half as usize] = how;
     }
 
-    /// It looks once more, at the ring and at the lane's word, and sleeps.
+    /// Looks once more at the ring and at the transfer word, and puts the half to sleep if nothing has changed.
     pub(super) fn sleep(&mut self, process: Process, id: EndId, half: Half) {
         let end = self.state.owned(process, id).expect("it sleeps");
         let Sleep::Announced(how, link) = end.sleep[half as usize] else { unreachable!("it has announced itself") };
@@ -106,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// It is awake, and takes its word back.
+    /// Makes a half of an end awake, and clears its sleep word.
     pub(super) fn wake_up(&mut self, process: Process, id: EndId, half: Half) {
         let end = self.state.owned_mut(process, id);
         let before = std::mem::replace(&mut end.sleep[half as usize], Sleep::Awake);
@@ -116,7 +118,7 @@ impl World<'_> {
         }
     }
 
-    /// The user has something else to do with the end than to sleep.
+    /// Makes both halves of an end awake, because the user does something else with the end.
     pub(super) fn take_back(&mut self, process: Process, id: EndId) {
         self.wake_up(process, id, Half::Reader);
         self.wake_up(process, id, Half::Writer);
