@@ -10,13 +10,13 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 /// A configuration `C` of a model and its expected result; `M` are the situations that can come about in the model.
 #[derive(Debug)]
 pub struct Case<C, M> {
-    /// A name of a few words.
+    /// The name of the case: a few words.
     pub name: &'static str,
-    /// The bounds.
+    /// The bounds of the search.
     pub configuration: C,
-    /// The situations that must come about in it.
+    /// The situations that must come about in the search.
     pub met: Vec<M>,
-    /// The number of different states; the table in the documentation is made of these.
+    /// The expected number of different states. The tables of the documentation are made of these numbers.
     pub states: usize,
 }
 
@@ -32,7 +32,8 @@ pub struct Report<M> {
 }
 
 impl<M: Debug + PartialEq> Report<M> {
-    /// Fails, with the path, if a property does not hold or one of these situations never came about.
+    /// Panics, with the path, if a property does not hold; also if a situation in `met` never came about, or the search
+    /// reached too many states.
     #[track_caller]
     pub fn assert_right(&self, name: &str, met: &[M]) {
         assert!(self.states < LIMIT, "{name}: too many states");
@@ -48,8 +49,8 @@ impl<M: Debug + PartialEq> Report<M> {
 /// The number of states at which a search stops; every configuration has fewer.
 const LIMIT: usize = 8_000_000;
 
-/// Searches the states of a model `until` the properties named there are violated, or all states. `met` returns the
-/// situations that came about.
+/// Searches the states of a model: `until` the properties that it names are violated, or else all states. `met` returns
+/// the situations that came about.
 pub(crate) fn search<R, M>(model: R, until: HasDiscoveries, met: impl Fn(&R) -> Vec<M>) -> Report<M>
 where
     R: Model + Send + Sync + 'static,
@@ -63,10 +64,11 @@ where
     Report { states: checker.unique_state_count(), wrong, met: met(checker.model()) }
 }
 
-/// Explores each case to its end and checks its result. Prints the rows of the documentation's table.
+/// Explores each case to its end and checks its result. Prints the rows of the table in the documentation.
 ///
 /// # Panics
-/// If a property does not hold in a case, a situation did not come about, or the number of states is another one.
+/// If a property does not hold in a case, a situation did not come about, or the number of states is not the expected
+/// one.
 #[track_caller]
 pub fn check<C, M: Debug + PartialEq>(cases: Vec<Case<C, M>>, explore: impl Fn(C) -> Report<M>) {
     let mut other = Vec::new();

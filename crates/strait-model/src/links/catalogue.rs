@@ -1,4 +1,4 @@
-//! The configurations that are explored.
+//! The configurations that are explored, and what each must show.
 
 use super::configuration::{Attack, Configuration};
 use super::met::Met;

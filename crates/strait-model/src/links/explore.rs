@@ -7,12 +7,12 @@ use super::met::{Met, Seen};
 use super::properties::Rules;
 use crate::search::{Report, search};
 
-/// Explores every state of a configuration, or as many as it takes to find something wrong.
+/// Explores every state of a configuration, or as many as it takes to find a counter-example.
 pub fn explore(configuration: Configuration) -> Report<Met> {
     run(configuration, HasDiscoveries::AnyFailures)
 }
 
-/// Explores the states of a configuration until this property does not hold.
+/// Explores the states of a configuration until `property` does not hold.
 pub fn explore_until(configuration: Configuration, property: &'static str) -> Report<Met> {
     run(configuration, HasDiscoveries::AnyOf([property].into()))
 }
