@@ -1,7 +1,8 @@
-//! What the figures have in common and in what they differ: the manner, the size, the waiting and the placement.
+//! What the figures have in common and in what they differ: manner, size, wait strategy and placement. A *manner* is a
+//! shape of work with its parameters.
 //!
-//! Shapes are taken apart by their names and parameters as results spell them, so that a new shape needs nothing here to
-//! be shown; [`Manner::title`] only knows better words for some.
+//! The manner is read from the names and parameters of a shape as the results spell them, so a new shape is shown
+//! without a change here. [`Manner::title`] has better words for some shapes.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +15,17 @@ use strait_lab::{Mechanism, Wait, Work};
 
 use crate::looks;
 
-/// One file of results, and how it is called.
+/// One results file and its name.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The name of the file.
     pub name: String,
-    /// What is in it.
+    /// The contents of the file.
     pub results: Results,
 }
 
-/// How a side waits and where it runs. Figures of different ones never stand in one column or on one plot.
+/// How the sides of a measurement wait, and on which processors they run. Figures with different conditions are never
+/// in one column or on one plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) wait: Wait,
@@ -35,7 +37,7 @@ impl Condition {
         Self { wait: work.wait, placement: work.placement.name() }
     }
 
-    /// Spinning before blocking, unpinned first.
+    /// Returns a sort key for conditions: spinning before blocking, unpinned first.
     pub(crate) fn rank(self) -> (u8, u8) {
         let wait = match self.wait {
             Wait::Spin => 0,
@@ -59,9 +61,9 @@ impl Condition {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manner {
     pub(crate) kind: String,
-    /// Parameters that are numbers, by name.
+    /// The parameters that are numbers, by name.
     pub(crate) numbers: BTreeMap<String, u64>,
-    /// All others, in words.
+    /// All other parameters, by name, with their values as text.
     pub(crate) others: BTreeMap<String, String>,
 }
 
@@ -73,7 +75,7 @@ impl Manner {
             match (name.as_str(), value) {
                 ("kind", Value::String(kind)) => manner.kind = kind,
                 (_, Value::Null) => {}
-                // A whole message that comes back is the rule.
+                // A reply as large as the message is the default, and not shown.
                 ("reply", Value::Number(reply)) if reply.as_u64() == Some(work.size as u64) => {}
                 ("reply", Value::Number(reply)) => {
                     manner.others.insert("reply".to_owned(), bytes(reply.as_u64().unwrap_or(0) as usize));
@@ -92,14 +94,14 @@ impl Manner {
         manner
     }
 
-    /// The same without one of its numbers: what an axis runs over.
+    /// Returns the manner without the parameter `number`, for plots that have that parameter on an axis.
     pub(crate) fn without(&self, number: &str) -> Self {
         let mut manner = self.clone();
         manner.numbers.remove(number);
         manner
     }
 
-    /// What it is called over a plot.
+    /// Returns the title of this manner above a plot.
     pub(crate) fn title(&self) -> String {
         let kind = match self.kind.as_str() {
             "ping-pong" => "Round trips, one at a time",
@@ -148,7 +150,7 @@ impl Manner {
         if details.is_empty() { kind.to_owned() } else { format!("{kind} ({})", details.join(", ")) }
     }
 
-    /// What its times are the times of.
+    /// Returns what the measured times are times of, for an axis.
     pub(crate) fn quantity(&self) -> &'static str {
         match self.kind.as_str() {
             "ping-pong" | "hop" => "round trip",
@@ -160,10 +162,10 @@ impl Manner {
     }
 }
 
-/// A figure with what is needed to place it.
+/// A figure with what is needed to put it into tables and plots.
 #[derive(Clone, Debug)]
 pub(crate) struct Case<'a> {
-    /// The index of its file.
+    /// The index of the results file that has the figure.
     pub(crate) source: usize,
     pub(crate) figure: &'a Figure,
     pub(crate) manner: Manner,
@@ -195,19 +197,22 @@ impl<'a> Case<'a> {
         matches!(self.figure.state, State::Disturbed(_))
     }
 
-    /// Whether it was taken under the same conditions in the same run, so that only the mechanism is another.
+    /// Returns whether the two figures come from the same run and the same conditions, so that they differ only in the
+    /// mechanism.
     pub(crate) fn is_compared_with(&self, other: &Self) -> bool {
         self.source == other.source && self.figure.work.is_compared_with(&other.figure.work)
     }
 
-    /// The distribution of the repetition in the middle: fractions of all messages, and the times within which they were.
+    /// Returns the distribution of the middle repetition: pairs of a fraction of all messages and the time within which
+    /// that fraction was done.
     ///
-    /// Where the file keeps a finer one than the summary, that one.
+    /// The curve comes from the finer distribution of the file if the file keeps one, otherwise from the summary.
+    /// `quantiles` are the fractions of the finer one.
     pub(crate) fn curve(&self, quantiles: &[f64]) -> Vec<(f64, f64)> {
         let Some(report) = self.figure.middle() else { return Vec::new() };
         let fine = numbers(&serde_json::to_value(report).unwrap_or_default()["curve"]);
         if !fine.is_empty() && fine.len() == quantiles.len() {
-            // The lower half is flat, and its last hundredth of no use.
+            // The lower half of the curve is flat, and its last hundredth is of no use.
             let pairs = quantiles.iter().copied().zip(fine);
             return pairs.filter(|&(at, _)| at >= 0.5 || at == 0.0 || at == 0.1 || at == 0.25).collect();
         }
@@ -216,7 +221,7 @@ impl<'a> Case<'a> {
         [0.0, 0.5, 0.9, 0.98, 0.99, 0.999, 0.9999].into_iter().zip(values).collect()
     }
 
-    /// What else was counted for each message, and what else was found, by name.
+    /// Returns what else was counted for each message, and what else the shape found, by name.
     pub(crate) fn counts(&self) -> Vec<(String, f64)> {
         let mut out = Vec::new();
         let figure = serde_json::to_value(self.figure.summary).unwrap_or_default();
@@ -225,20 +230,22 @@ impl<'a> Case<'a> {
             let Some(Value::Object(object)) = object else { continue };
             let counted =
                 object.into_iter().filter_map(|(name, value)| Some((name.replace('_', " "), value.as_f64()?)));
-            // What would be shown as nothing is left out.
+            // A value that would be shown as 0 is left out.
             out.extend(counted.filter(|(_, value)| value.abs() >= 0.005));
         }
         out
     }
 
-    /// What a shape found besides, by name: the median of the repetitions.
+    /// Returns a further result of the shape by its name: the median of the repetitions. `None` if no repetition has
+    /// it, or it is not positive.
     pub(crate) fn found(&self, name: &str) -> Option<f64> {
         let all: Vec<f64> =
             self.figure.repetitions.iter().filter_map(|report| report.found.get(name).copied()).collect();
         median(&all).filter(|value| value.is_finite() && *value > 0.0)
     }
 
-    /// One value of it with where its true median lies.
+    /// Returns one metric of the figure, with the interval of its true median. `None` if the figure has no positive
+    /// value for the metric.
     pub(crate) fn value(&self, what: Metric) -> Option<Value1> {
         let summary = self.figure.summary?;
         let values: Vec<f64> = self.figure.repetitions.iter().map(|report| what.of(report)).collect();
@@ -251,34 +258,34 @@ impl<'a> Case<'a> {
     }
 }
 
-/// The numbers of an array; nothing if it is none.
+/// Returns the numbers of a JSON array; an empty list if `value` is no array.
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().map_or(Vec::new(), |all| all.iter().filter_map(Value::as_f64).collect())
 }
 
-/// The fractions at which the curves of a file are kept, if it keeps any.
+/// Returns the fractions at which the curves of a file are kept; empty if the file keeps no curves.
 pub(crate) fn quantiles(source: &Source) -> Vec<f64> {
     let without = Results { figures: Vec::new(), ..source.results.clone() };
     numbers(&serde_json::to_value(without).unwrap_or_default()["quantiles"])
 }
 
-/// A value over several repetitions.
+/// A value measured over several repetitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value1 {
     pub(crate) value: f64,
-    /// Where its true median lies with the probability `sure`.
+    /// The interval in which the true median is with the probability `sure`.
     pub(crate) interval: [f64; 2],
     pub(crate) sure: f64,
 }
 
-/// What can be read off a figure, in nanoseconds.
+/// A metric that can be read from a figure, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
     Median,
     P98,
     P99,
     Cpu,
-    /// From one message to the next: what a rate is the inverse of.
+    /// The time from one message to the next: the inverse of the rate.
     Pace,
 }
 
@@ -304,7 +311,7 @@ impl Metric {
     }
 }
 
-/// The different values of a key, in the order of the figures.
+/// Returns the different values, in the order in which they first appear.
 pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut out: Vec<T> = Vec::new();
     for value in values {
@@ -315,14 +322,14 @@ pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec
     out
 }
 
-/// The conditions of these cases, in their order.
+/// Returns the conditions of these cases, in the order of their rank.
 pub(crate) fn conditions<'a>(cases: impl IntoIterator<Item = &'a Case<'a>>) -> Vec<Condition> {
     let mut all = distinct(cases.into_iter().map(|case| case.condition));
     all.sort_by_key(|condition| condition.rank());
     all
 }
 
-/// The mechanisms of these cases, Strait first.
+/// Returns the mechanisms of these cases, Strait first.
 pub(crate) fn mechanisms<'a>(cases: impl IntoIterator<Item = &'a Case<'a>>) -> Vec<Mechanism> {
     let mut all = distinct(cases.into_iter().map(Case::mechanism));
     all.sort_by_key(|&mechanism| looks::order(mechanism));

@@ -1,7 +1,8 @@
-//! The four documents that Strait is measured against: their published figures, and beside them today's.
+//! The four documents that Strait is measured against: their published figures, beside the measured ones.
 //!
-//! The figures are in `data/`, with their sources. What a document measured may not exist here (Mach ports on Linux); then
-//! what is nearest stands in its place, and its column says what it is. A place without a figure says so.
+//! The published figures are in `data/`, with their sources. If what a document measured does not exist here (Mach
+//! ports on Linux), the nearest mechanism takes its place, and the column says which it is. A cell without a figure
+//! says so.
 
 use serde::de::DeserializeOwned;
 use strait_lab::mechanism::CATALOGUE;
@@ -13,31 +14,31 @@ use crate::cases::{Case, Condition, Metric, conditions, distinct};
 use crate::page::{Cell, Document, Part, Table};
 use crate::repeat;
 
-/// One of our figures in a document's table.
+/// The result of looking for a measured figure for a document's table.
 #[derive(Clone, Debug)]
 enum Found {
-    /// Its value, whether it is disturbed.
+    /// The figure was found: its value, and whether it is disturbed.
     Value(f64, bool),
-    /// It could not be taken, and why.
+    /// The figure could not be measured, for this reason.
     Not(String),
-    /// The results do not have it.
+    /// The results do not have the figure.
     Nothing,
 }
 
-/// Looks for figures in the results, always of one condition.
+/// Looks for figures in the results, all of one condition.
 #[derive(Clone, Copy, Debug)]
 struct Finder<'a> {
     cases: &'a [Case<'a>],
     condition: Condition,
 }
 
-/// What is looked for, whatever the mechanism.
+/// The figure that is looked for, apart from its mechanism.
 #[derive(Clone, Copy, Debug)]
 struct Wanted<'a> {
     kind: &'a str,
     size: usize,
     metric: Metric,
-    /// Parameters that the manner must have, by name.
+    /// The parameters that are numbers and that the manner must have, by name.
     numbers: &'a [(&'a str, u64)],
     others: &'a [(&'a str, &'a str)],
 }
@@ -52,13 +53,13 @@ impl<'a> Wanted<'a> {
             && case.size() == self.size
             && self.numbers.iter().all(|(name, value)| case.manner.numbers.get(*name) == Some(value))
             && self.others.iter().all(|(name, value)| case.manner.others.get(*name).is_some_and(|is| is == value))
-            // A short answer is another work than a whole one.
+            // Work with a short reply is other work than with a reply as large as the message.
             && case.manner.others.contains_key("reply") == self.others.iter().any(|(name, _)| *name == "reply")
     }
 }
 
 impl Finder<'_> {
-    /// The first of these mechanisms that was measured.
+    /// Returns the figure of the first of these mechanisms that was measured; otherwise why it was not.
     fn find(&self, mechanisms: &[&str], wanted: Wanted<'_>) -> Found {
         let all = mechanisms.iter().filter_map(|name| {
             let is = |case: &&Case<'_>| {
@@ -97,7 +98,7 @@ impl Found {
     }
 }
 
-/// How many times as fast Strait is as the other, of two times.
+/// Returns a cell that says how many times as fast Strait is: the other's time divided by Strait's.
 fn times_faster(theirs: &Found, ours: &Found) -> Cell {
     match (theirs.value(), ours.value()) {
         (Some(theirs), Some(ours)) => Cell::plain(format!("{} ×", digits(theirs / ours))),
@@ -110,17 +111,18 @@ fn rows<T: DeserializeOwned>(data: &str) -> Vec<T> {
     reader.deserialize().collect::<Result<_, _>>().expect("the published figures are part of the program")
 }
 
-/// A rate that belongs to a time in nanoseconds.
+/// Returns as text the rate of work that takes this many nanoseconds each.
 fn as_rate(nanoseconds: f64) -> String {
     rate(1e9 / nanoseconds)
 }
 
-/// All four.
+/// Returns the four documents with their tables.
 pub(crate) fn all(cases: &[Case<'_>]) -> Vec<Document> {
     vec![posix(cases), mach(cases), mojo(cases), zircon(cases)]
 }
 
-/// The tables of all conditions under which anything was found, those in `always` in any case. The first one is open.
+/// Returns the tables of all conditions under which a figure was found; if none was found, only that of the first
+/// condition in `always`. The first condition in `always` that is shown comes first, and its table is open.
 fn parts(
     cases: &[Case<'_>],
     always: &[Condition],
@@ -143,7 +145,7 @@ fn parts(
         .collect();
     let first =
         always.iter().find_map(|condition| shown.iter().position(|(other, ..)| other == condition)).unwrap_or(0);
-    // The document's own way of waiting comes first.
+    // The wait strategy that the document used comes first.
     shown[..=first].rotate_right(1);
     shown
         .into_iter()
@@ -152,7 +154,8 @@ fn parts(
         .collect()
 }
 
-/// The command for what is not there: the suite, or a table of the mechanisms that this program has.
+/// Returns the command that measures the missing figures: the suite, or a table of those mechanisms that this program
+/// has.
 fn command(suite: &str, mechanisms: &[&str], rest: &str) -> String {
     if repeat::suite(suite).is_some() {
         return format!("strait bench {suite} -o {suite}.json");
@@ -162,7 +165,8 @@ fn command(suite: &str, mechanisms: &[&str], rest: &str) -> String {
     format!("strait bench table --mechanisms {} {rest} -o {suite}.json", known.join(","))
 }
 
-/// What of these alternatives this program can measure: the first, or what is nearest to it.
+/// Returns the title of the first of these mechanisms that this program has; the names are ordered from the exact
+/// mechanism to less near ones.
 fn titled(names: &[&str]) -> String {
     let known = names.iter().find_map(|name| name.parse::<Mechanism>().ok());
     known.map_or_else(|| "not in this program".to_owned(), |mechanism| mechanism.title().to_owned())
@@ -240,7 +244,7 @@ fn mach(cases: &[Case<'_>]) -> Document {
         for (laptop, desktop) in of("laptop").zip(of("desktop")) {
             let size = laptop.bytes;
             let round = |kind| Wanted { others: &[("reply", "8 B")], ..Wanted::new(kind, size, Metric::P98) };
-            // What the sender wrote before the run and the receiver only maps: nothing but the way is timed.
+            // The sender wrote the data before the run, and the receiver only maps it: only the transfer is timed.
             let apart = Wanted {
                 others: &[("cold", "false"), ("touched", "false")],
                 ..Wanted::new("out-of-line", size, Metric::P98)
@@ -309,7 +313,7 @@ fn mach(cases: &[Case<'_>]) -> Document {
     }
 }
 
-/// The sizes of a run of Chromium's perf test, each 50,000 times there and back.
+/// The message sizes, in bytes, of a run of Chromium's performance test, which sends each 50,000 times there and back.
 const MOJO_SIZES: [usize; 5] = [12, 144, 1728, 20_736, 248_832];
 const MOJO_ROUNDS: f64 = 50_000.0;
 
@@ -363,7 +367,7 @@ fn mojo(cases: &[Case<'_>]) -> Document {
             let [socket, strait] = sums.map(sum);
             out.push(vec![
                 Cell::plain(format!("{words}, all five")),
-                // Chrome's own channel knew only one way.
+                // Chrome's own channel knew only one kind of round trip.
                 was(linux.filter(|_| !direct).map(|row| row.original_ipc_ms)),
                 was(linux.and_then(|row| if direct { row.mojo_thread_safe_send_ms } else { Some(row.mojo_ms) })),
                 socket.cell(run),

@@ -1,11 +1,13 @@
-//! One page to look at, made of the results of `strait bench`: [`page`].
+//! Makes an HTML page of the results of `strait bench`: [`page`].
 //!
-//! The page is a single HTML file that needs no network and runs no script. It sets today's figures beside those that four
-//! documents published, draws what is measured, says where Strait loses, and how each figure is taken again. Everything in
-//! a file of results is input: it is escaped, and what cannot be drawn is left out of a plot, and not of the tables.
+//! The page is a single HTML file that needs no network and runs no script. It compares the measured figures with those
+//! that four documents published, plots them, says where Strait loses, and gives the command that measures each figure
+//! again. Everything in a results file is input: the page escapes it. A value that cannot be drawn is left out of a
+//! plot, but not out of the tables.
 //!
-//! * `cases` finds what figures have in common, `losses` what they say against Strait, `documents` sets them beside the
-//!   published ones (in `data/`), `sections` and `plot` draw them with plotters, `looks` gives each mechanism a colour.
+//! * `cases` finds what figures have in common, `losses` where Strait is behind, and `documents` compares the figures
+//! with the published ones (in `data/`).
+//! * `sections` and `plot` draw the figures with the library plotters; `looks` gives each mechanism a colour.
 //! * `page` is what the template, `templates/report.html`, shows.
 
 mod cases;
@@ -27,7 +29,7 @@ use strait_lab::trouble::{Result, Trouble, While};
 use crate::cases::Case;
 use crate::page::Page;
 
-/// The page, as HTML.
+/// Returns the page for these results, as HTML.
 ///
 /// # Errors
 /// If there are no results.

@@ -1,4 +1,5 @@
-//! Every figure there is, with its whole distribution and the command that takes it again; and those that are in doubt.
+//! Tables of every figure, with its whole distribution and the command that measures it again; and a table of the
+//! figures in doubt.
 
 use strait_lab::results::{Figure, State};
 use strait_lab::stats::{bytes, digits, rate, time};
@@ -25,10 +26,11 @@ const HEADS: [&str; 14] = [
     "again",
 ];
 
-/// So many figures have each a command of its own; more have one for each table, or the page gets heavy.
+/// Up to this many figures, each has a command of its own. With more figures there is one command for each table, to
+/// keep the page small.
 const COMMANDS: usize = 400;
 
-/// All figures: by shape and size, and within those by waiting and placement.
+/// Returns the tables of all figures: by shape and size, and within these by wait strategy and placement.
 pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Listing> {
     let each = cases.len() <= COMMANDS;
     let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
@@ -66,7 +68,7 @@ fn row(sources: &[Source], case: &Case<'_>, each: bool) -> Vec<Cell> {
         return cells;
     };
     let times = middle.times;
-    // One repetition has no interval.
+    // A single repetition has no interval.
     let interval = if summary.confidence > 0.0 {
         Cell::plain(format!("{} – {}", time(summary.interval[0]), time(summary.interval[1])))
     } else {
@@ -84,7 +86,7 @@ fn row(sources: &[Source], case: &Case<'_>, each: bool) -> Vec<Cell> {
     cells
 }
 
-/// How far a figure can be believed, in a word, and why.
+/// Returns how far a figure can be believed, in a word (empty if nothing speaks against the figure), and the reason.
 pub(crate) fn standing(state: &State) -> (&'static str, &str) {
     match state {
         State::Measured => ("", ""),
@@ -95,7 +97,7 @@ pub(crate) fn standing(state: &State) -> (&'static str, &str) {
     }
 }
 
-/// Everything against which something speaks.
+/// Returns the table of the figures that are disturbed, broken or missing.
 pub(crate) fn troubles(cases: &[Case<'_>]) -> Table {
     let rows = cases.iter().filter_map(|case| {
         let (state, why) = standing(&case.figure.state);

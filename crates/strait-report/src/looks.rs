@@ -1,14 +1,15 @@
-//! How each mechanism looks, on every plot the same: a colour for its kind, a pattern of dashes within it.
+//! The looks of each mechanism, which are the same on every plot: a colour for its kind, and a pattern of dashes within
+//! the kind.
 //!
-//! The colours stay apart for people who do not tell red from green, and each has a lighter one for dark pages. A
-//! mechanism that is not known here gets the colour of the rest, and is drawn all the same.
+//! The colours can be told apart by people who do not tell red from green. Each colour has a lighter one for dark
+//! pages. A mechanism that is not known here gets the colour of the kind `Other`, and is drawn as well.
 
 use std::fmt::Write;
 
 use strait_lab::Mechanism;
 use strait_lab::mechanism::CATALOGUE;
 
-/// What a mechanism is made of.
+/// The kind of a mechanism: what it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Strait,
@@ -23,7 +24,7 @@ pub(crate) enum Kind {
     Floor,
 }
 
-/// In the light, in the dark.
+/// The colours of each kind: on a light page, then on a dark page.
 const COLOURS: [(Kind, &str, &str); 10] = [
     (Kind::Strait, "#0060b0", "#5ab4ff"),
     (Kind::Pipe, "#b85c00", "#ffab4f"),
@@ -37,11 +38,12 @@ const COLOURS: [(Kind, &str, &str); 10] = [
     (Kind::Floor, "#6a6f76", "#9aa1a9"),
 ];
 
-/// Of the mechanisms of one kind, the first is a whole line.
+/// The dash patterns of the mechanisms of one kind. The first mechanism of a kind has a solid line.
 const DASHES: [&str; 9] =
     ["none", "70 35", "22 28", "90 30 22 30", "150 40", "60 25 22 25 22 25", "35 35", "120 30 60 30", "8 22"];
 
-/// Which names, or beginnings of names, belong to which kind. Floors are bare loops, without what a library has to do.
+/// The names of mechanisms, or beginnings of names, that belong to each kind. Floors are bare loops, without what a
+/// library has to do.
 const KINDS: [(Kind, &[&str]); 9] = [
     (Kind::Strait, &["strait"]),
     (Kind::Floor, &["line", "flag", "futex", "ring", "empty"]),
@@ -54,7 +56,7 @@ const KINDS: [(Kind, &[&str]); 9] = [
     (Kind::Peer, &["iceoryx", "ipc-channel", "zmq", "zeromq", "boost", "heapless", "rtrb", "nng", "crossbeam"]),
 ];
 
-/// The kind of a mechanism.
+/// Returns the kind of a mechanism.
 pub(crate) fn kind(mechanism: Mechanism) -> Kind {
     let name = mechanism.name();
     let belongs = |prefix: &&str| {
@@ -64,17 +66,18 @@ pub(crate) fn kind(mechanism: Mechanism) -> Kind {
     KINDS.iter().find(fits).map_or(Kind::Other, |(kind, _)| *kind)
 }
 
-/// Whether it is a bare loop that nobody could use as it is.
+/// Returns whether the mechanism is a floor: a bare loop that no program could use as it is.
 pub(crate) fn is_floor(mechanism: Mechanism) -> bool {
     kind(mechanism) == Kind::Floor
 }
 
-/// Whether it is Strait, in any of its modes.
+/// Returns whether the mechanism is Strait, in any of its modes.
 pub(crate) fn is_strait(mechanism: Mechanism) -> bool {
     kind(mechanism) == Kind::Strait
 }
 
-/// Whether its messages carry descriptors or ends: such are compared with such.
+/// Returns whether the messages of the mechanism carry descriptors or channel ends. Such mechanisms are compared only
+/// with each other.
 pub(crate) fn carries_descriptors(mechanism: Mechanism) -> bool {
     ["rights", "ends"].iter().any(|what| mechanism.name().contains(what))
 }
@@ -83,17 +86,17 @@ fn index(mechanism: Mechanism) -> usize {
     CATALOGUE.iter().position(|&other| other == mechanism).unwrap_or(CATALOGUE.len())
 }
 
-/// The class of everything that belongs to it.
+/// Returns the CSS class of everything on the page that belongs to the mechanism.
 pub(crate) fn class(mechanism: Mechanism) -> String {
     format!("m{}", index(mechanism))
 }
 
-/// Strait first, then by kind, floors last.
+/// Returns a sort key for mechanisms: Strait first, then by kind, floors last.
 pub(crate) fn order(mechanism: Mechanism) -> (Kind, usize) {
     (kind(mechanism), index(mechanism))
 }
 
-/// The part of the style sheet that gives these mechanisms their looks, and lets one that is picked stand out.
+/// Returns the CSS rules that give these mechanisms their looks, and highlight a mechanism that the reader picks.
 pub(crate) fn style(mechanisms: &[Mechanism]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

@@ -1,13 +1,14 @@
-//! Where Strait loses: every group of comparable figures in which something that one could use instead is ahead.
+//! Finds where Strait loses: every group of comparable figures in which another mechanism that a program could use
+//! instead is ahead.
 //!
-//! Nothing here is chosen by hand. Two figures are compared when they come from one run and only the mechanism is another;
-//! one is ahead when the intervals of both do not meet. Bare floors are left out, since they leave out what a library
-//! must do; how near Strait comes to them stands in the tables.
+//! Nothing is chosen by hand. Two figures are compared if they come from one run and differ only in the mechanism. A
+//! figure is ahead if the intervals of the two do not meet. Bare floors are left out, because they do not do what a
+//! library must do; the tables show how near Strait comes to the floors.
 
 use crate::cases::{Case, Metric, Value1};
 use crate::looks;
 
-/// One comparison that Strait does not win.
+/// One comparison of Strait with another mechanism, which Strait does not win.
 #[derive(Clone, Debug)]
 pub(crate) struct Loss<'a> {
     pub(crate) ours: &'a Case<'a>,
@@ -15,35 +16,36 @@ pub(crate) struct Loss<'a> {
     pub(crate) theirs: &'a Case<'a>,
     pub(crate) their_value: Value1,
     pub(crate) metric: Metric,
-    /// By how much: Strait's value through the other's. Below one where Strait is ahead.
+    /// Strait's value divided by the other's. Below 1 where Strait is ahead, since less is better.
     pub(crate) factor: f64,
-    /// Whether the intervals of the two do not meet, and are intervals.
+    /// Whether the intervals of the two values do not meet, and both values have an interval.
     pub(crate) certain: bool,
-    /// How many others are ahead in the same group.
+    /// How many further mechanisms are ahead in the same group.
     pub(crate) more: usize,
 }
 
-/// What was found.
+/// The result of all comparisons of Strait with other mechanisms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Losses<'a> {
-    /// Beyond the intervals, the worst first.
+    /// The comparisons in which the other is ahead beyond the intervals, the worst for Strait first.
     pub(crate) certain: Vec<Loss<'a>>,
-    /// Where another is ahead by less than can be told, the worst first.
+    /// The comparisons in which the other is ahead, but not certainly ([`Loss::certain`]); the worst for Strait first.
     pub(crate) unsure: Vec<Loss<'a>>,
-    /// Where Strait is ahead, but by the least. Only asked for where nothing else can be said.
+    /// For each group and metric in which Strait is ahead of all others, the comparison with the nearest one. Shown
+    /// only if there is no loss.
     pub(crate) closest: Vec<Loss<'a>>,
-    /// In how many groups there was something to compare with.
+    /// The number of Strait's figures for which there was another mechanism to compare with.
     pub(crate) compared: usize,
 }
 
-/// What is compared. Of these, less is better.
+/// The metrics that are compared. Of each, less is better.
 const METRICS: [Metric; 4] = [Metric::Median, Metric::P99, Metric::Cpu, Metric::Pace];
 
-/// Finds them all.
+/// Compares Strait with all other mechanisms in each group of comparable figures.
 pub(crate) fn find<'a>(cases: &'a [Case<'a>]) -> Losses<'a> {
     let mut losses = Losses::default();
     let mut ours: Vec<&Case<'_>> = cases.iter().filter(|case| looks::is_strait(case.mechanism())).collect();
-    // Where plain Strait was measured, it stands for itself, and not its modes.
+    // Where plain Strait was measured, it stands for Strait, and its modes are left out.
     let plain = |case: &Case<'_>| case.mechanism() == strait_lab::Mechanism::STRAIT;
     let all = ours.clone();
     ours.retain(|&case| {
@@ -62,7 +64,7 @@ pub(crate) fn find<'a>(cases: &'a [Case<'a>]) -> Losses<'a> {
             .collect();
         losses.compared += usize::from(!rivals.is_empty());
         for metric in METRICS {
-            // The pace of one message at a time is its time, said again.
+            // The pace of one message at a time says the same as its time.
             if metric == Metric::Pace && matches!(case.manner.kind.as_str(), "ping-pong" | "stream") {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! What the page shows, in the form in which its template takes it. The template escapes all of it but the plots, which
-//! escape what they show themselves.
+//! The contents of the page, in the form in which its template takes them. The template escapes everything except the
+//! plots, which escape their own text.
 
 use askama::Template;
 
@@ -7,29 +7,29 @@ use askama::Template;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
     pub(crate) words: String,
-    /// Said below, in small.
+    /// Small text below the words; empty if there is none.
     pub(crate) note: String,
     pub(crate) class: &'static str,
 }
 
 impl Cell {
-    /// Just these words.
+    /// Returns a cell with these words.
     pub(crate) fn plain(words: impl Into<String>) -> Self {
         Self { words: words.into(), ..Self::default() }
     }
 
-    /// A figure that others published.
+    /// Returns a cell with a figure that one of the four documents published.
     pub(crate) fn published(words: impl Into<String>) -> Self {
         Self { words: words.into(), class: "pub", ..Self::default() }
     }
 
-    /// No figure, and why.
+    /// Returns a cell that says that there is no figure, and why.
     pub(crate) fn without(words: &str, why: &str) -> Self {
         Self { words: words.to_owned(), note: why.to_owned(), class: "none" }
     }
 }
 
-/// A table; the first cell of each row names it.
+/// A table. The first cell of each row names the row.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) caption: String,
@@ -43,7 +43,7 @@ impl Table {
     }
 }
 
-/// A table that can be opened.
+/// A table that the reader can open and close.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) title: String,
@@ -51,7 +51,7 @@ pub(crate) struct Part {
     pub(crate) table: Table,
 }
 
-/// One of the four documents.
+/// One of the four documents whose published figures the page compares with.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     pub(crate) id: &'static str,
@@ -59,34 +59,34 @@ pub(crate) struct Document {
     pub(crate) source: &'static str,
     pub(crate) words: &'static str,
     pub(crate) parts: Vec<Part>,
-    /// What measures it.
+    /// The command that measures the figures of this document.
     pub(crate) command: String,
 }
 
 impl Document {
-    /// Whether anything of it is not measured.
+    /// Returns whether a figure of this document is not measured.
     fn lacks(&self) -> bool {
         let mut cells = self.parts.iter().flat_map(|part| part.table.rows.iter().flatten());
         cells.any(|cell| cell.words == "not measured")
     }
 }
 
-/// A mechanism in the key of plots.
+/// A mechanism in the key of a plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) class: String,
     pub(crate) title: String,
 }
 
-/// One plot.
+/// One plot of the page.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
     pub(crate) caption: String,
-    /// Escaped, whole.
+    /// The SVG element of the plot. Its text is escaped already.
     pub(crate) svg: String,
 }
 
-/// Plots that belong together and differ by waiting and placement.
+/// Plots that belong together: they differ only in wait strategy and placement.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     pub(crate) title: String,
@@ -95,27 +95,27 @@ pub(crate) struct Family {
     pub(crate) open: bool,
 }
 
-/// A part of the page that consists of plots.
+/// A section of the page that consists of plots.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) words: &'static str,
     pub(crate) families: Vec<Family>,
-    /// What would measure it, where nothing is there.
+    /// The command that measures the figures of this section, shown if the results have none of them.
     pub(crate) command: &'static str,
 }
 
-/// Where Strait loses.
+/// The section that shows where Strait loses.
 #[derive(Clone, Debug)]
 pub(crate) struct Defeats {
     pub(crate) words: String,
     pub(crate) table: Table,
-    /// What did not fit on the page, or is not certain.
+    /// The losses that did not fit into the first table, and those that are not certain.
     pub(crate) more: Vec<Part>,
 }
 
-/// One file of results.
+/// One results file.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) name: String,
@@ -130,14 +130,14 @@ pub(crate) struct Listing {
     pub(crate) groups: Vec<Group>,
 }
 
-/// The figures that may be compared with one another.
+/// Figures that may be compared with one another.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) command: String,
     pub(crate) table: Table,
 }
 
-/// The whole page.
+/// The contents of the whole page.
 #[derive(Debug, Template)]
 #[template(path = "report.html")]
 pub(crate) struct Page {

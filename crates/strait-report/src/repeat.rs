@@ -1,4 +1,4 @@
-//! How to take a figure again: the exact command.
+//! The exact command that measures a figure again.
 
 use clap::ValueEnum;
 use strait_lab::Work;
@@ -6,7 +6,7 @@ use strait_lab::results::{Figure, Results};
 use strait_lab::suite::Suite;
 use strait_lab::work::Extent;
 
-/// The command that takes this figure again as it was taken.
+/// Returns the command that measures this figure again in the way it was measured.
 pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     let work = &figure.work;
     let repetitions = figure.repetitions.len().max(1);
@@ -26,13 +26,14 @@ pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     format!("{table}{} --only {only} --repetitions {repetitions}", count(work))
 }
 
-/// The command that takes figures again that differ by nothing but the mechanism, one after the other in random order.
+/// Returns the command that measures these figures again. They differ only in the mechanism; the command measures them
+/// one after the other, in random order.
 pub(crate) fn group(results: &Results, figures: &[&Figure]) -> String {
     let Some(first) = figures.first() else { return String::new() };
     let work = &first.work;
     let words = work.words();
     if suite(&results.suite).is_some() {
-        // The mechanism's name stands before the rest.
+        // The name of the mechanism stands before the other words.
         let rest = words.strip_prefix(work.mechanism.title()).unwrap_or(&words).trim_start_matches(", ");
         return format!("strait bench {} --only {}", results.suite, quoted(rest));
     }
@@ -42,7 +43,7 @@ pub(crate) fn group(results: &Results, figures: &[&Figure]) -> String {
     format!("{}{} --only {only} --repetitions {repetitions}", table(&mechanisms, &[work.size], work), count(work))
 }
 
-/// What says for how long, if that is by number.
+/// Returns the option that sets the number of messages; empty if the work is limited by time.
 fn count(work: &Work) -> String {
     match work.extent {
         Extent::Count { steady, .. } => format!(" --count {steady}"),
@@ -61,12 +62,12 @@ fn table(mechanisms: &[&str], sizes: &[usize], like: &Work) -> String {
     )
 }
 
-/// The suite with this name, if this program has it.
+/// Returns the suite with this name; `None` if this program has no such suite.
 pub(crate) fn suite(name: &str) -> Option<Suite> {
     Suite::from_str(name, false).ok()
 }
 
-/// One word for a shell, whatever is in it.
+/// Returns `words` quoted as one word of a shell, whatever they contain.
 pub(crate) fn quoted(words: &str) -> String {
     format!("'{}'", words.replace('\'', r"'\''"))
 }

@@ -1,7 +1,7 @@
-//! The plots: which figures go together on one, and what stands on its axes.
+//! The plots: which figures are on one plot, and what its axes show.
 //!
-//! A plot has figures of one file, one way of waiting and one placement. What varies beside the mechanism is found in the
-//! figures themselves, so that a shape with a new parameter gets its plots without a word here.
+//! A plot has figures of one file, one wait strategy and one placement. What else varies, besides the mechanism, is
+//! found in the figures themselves, so a shape with a new parameter gets its plots without a change here.
 
 use strait_lab::Mechanism;
 use strait_lab::stats::{bytes, rate, time};
@@ -11,26 +11,26 @@ use crate::looks;
 use crate::page::{Family, Key, Plot, Section};
 use crate::plot::{self, Frame, Point, Row, Series, Unit, short_bytes};
 
-/// More marks than this hide the lines.
+/// The greatest number of figures that are marked by points; more marks would hide the lines.
 const MARKS: usize = 130;
 
 fn keys(all: &[Mechanism]) -> Vec<Key> {
     all.iter().map(|&mechanism| Key { class: looks::class(mechanism), title: mechanism.title().to_owned() }).collect()
 }
 
-/// All mechanisms that are drawn anywhere.
+/// Returns all mechanisms that appear on a plot.
 pub(crate) fn picks(cases: &[Case<'_>]) -> Vec<Key> {
     keys(&mechanisms(cases.iter().filter(|case| case.figure.summary.is_some())))
 }
 
-/// Cases that differ by waiting, placement and mechanism, and perhaps by what is on the axis.
+/// Cases that differ in wait strategy, placement and mechanism, and perhaps in the parameter on the axis.
 struct Set<'c> {
     title: String,
     cases: Vec<&'c Case<'c>>,
 }
 
 impl<'c> Set<'c> {
-    /// Groups the cases by a key, in their order.
+    /// Groups the cases by a key, in the order of the cases.
     fn by<K: PartialEq>(
         cases: impl IntoIterator<Item = &'c Case<'c>>,
         key: impl Fn(&Case<'_>) -> K,
@@ -47,7 +47,7 @@ impl<'c> Set<'c> {
         sets.into_iter().map(|(_, set)| set).collect()
     }
 
-    /// One plot for each condition.
+    /// Returns the plots of these cases, one for each condition; `None` if no plot can be drawn.
     fn family(&self, open: bool, plot: impl Fn(Condition, &[&'c Case<'c>]) -> Option<String>) -> Option<Family> {
         let plots: Vec<Plot> = conditions(self.cases.iter().copied())
             .into_iter()
@@ -61,14 +61,14 @@ impl<'c> Set<'c> {
     }
 }
 
-/// Floors first and Strait last, so that it lies on top.
+/// Returns the mechanisms in the order in which they are drawn: floors first, and Strait last, so that it is on top.
 fn drawn_order(cases: &[&Case<'_>]) -> Vec<Mechanism> {
     let mut all = mechanisms(cases.iter().copied());
     all.reverse();
     all
 }
 
-/// What a plot says to whoever does not see it.
+/// Returns the description of a plot for readers who cannot see it.
 fn said(what: &str, series: &[Series], across: impl Fn(f64) -> String) -> String {
     let each = series.iter().rev().take(12).filter_map(|series| {
         let (first, last) = (series.points.first()?, series.points.last()?);
@@ -87,18 +87,18 @@ fn said(what: &str, series: &[Series], across: impl Fn(f64) -> String) -> String
     format!("{what}. {}", each.collect::<Vec<_>>().join("; "))
 }
 
-/// The place in the file's name, where there are several.
+/// Returns the name of the case's file for a title, if there are several files; otherwise nothing.
 fn of_file(sources: &[Source], case: &Case<'_>) -> String {
     if sources.len() > 1 { format!(" — {}", sources[case.source].name) } else { String::new() }
 }
 
-/// The size that a reader thinks of first: nearest to a cache line.
+/// Returns the size that is nearest to `wanted` by ratio; `None` if there are no sizes.
 fn nearest(sizes: &[usize], wanted: usize) -> Option<usize> {
     let distance = |size: usize| ((size.max(1) as f64).ln() - (wanted as f64).ln()).abs();
     sizes.iter().copied().min_by(|&one, &other| distance(one).total_cmp(&distance(other)))
 }
 
-/// The round trips of the size that most programs send.
+/// Returns the round trips of the most usual size: that nearest to 64 bytes, a cache line.
 pub(crate) fn usual<'c>(cases: &'c [Case<'c>]) -> Vec<&'c Case<'c>> {
     let plain = |case: &&Case<'_>| {
         case.manner.kind == "ping-pong" && case.manner.others.is_empty() && case.figure.summary.is_some()
@@ -108,7 +108,7 @@ pub(crate) fn usual<'c>(cases: &'c [Case<'c>]) -> Vec<&'c Case<'c>> {
     let all: Vec<usize> = cases.iter().filter(plain).map(Case::size).collect();
     let Some(size) = nearest(if of_strait.is_empty() { &all } else { &of_strait }, 64) else { return Vec::new() };
     let these: Vec<_> = cases.iter().filter(plain).filter(|case| case.size() == size).collect();
-    // If several files have them, the one that has most.
+    // If several files have such figures, the file that has most is used.
     let count = |source: usize| these.iter().filter(|case| case.source == source).count();
     let Some(source) = distinct(these.iter().map(|case| case.source)).into_iter().max_by_key(|&source| count(source))
     else {
@@ -117,7 +117,7 @@ pub(crate) fn usual<'c>(cases: &'c [Case<'c>]) -> Vec<&'c Case<'c>> {
     these.into_iter().filter(|case| case.source == source).collect()
 }
 
-/// The medians of the most usual work, as lists.
+/// Returns the section with the medians of the most usual work, as lists.
 pub(crate) fn glance(cases: &[Case<'_>]) -> Section {
     let usual = usual(cases);
     let title = usual.first().map_or(String::new(), |case| format!("A round trip of {}", bytes(case.size())));
@@ -152,7 +152,7 @@ pub(crate) fn glance(cases: &[Case<'_>]) -> Section {
     }
 }
 
-/// The plots of the page, in its order.
+/// Returns the sections with plots, in the order of the page.
 pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Section> {
     let is = |kind: &'static str| move |case: &&Case<'_>| case.manner.kind == kind;
     let sizes = |cases: Vec<&Case<'_>>| by_size(sources, cases);
@@ -211,7 +211,8 @@ pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Section> {
     ]
 }
 
-/// Lines of a metric over something that varies.
+/// Returns plots of a metric over a parameter that varies, with one line for each mechanism; `None` if no plot has a
+/// line of two points.
 fn sweep(
     set: &Set<'_>,
     open: bool,
@@ -268,12 +269,13 @@ fn by_size(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
     first_open(families)
 }
 
-/// Whether its load is what stands on the axis.
+/// Returns whether the axis of the case's plot shows the load.
 fn is_open_loop(case: &Case<'_>) -> bool {
     matches!(case.manner.kind.as_str(), "open-loop" | "paced")
 }
 
-/// At the same number of messages a second for all, and at the same share of what each can do at most.
+/// Returns the plots of the figures under load: at the same number of messages a second for all mechanisms, and at the
+/// same share of what each mechanism can do at most.
 fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
     let (shares, rates): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.manner.kind == "open-loop");
     let key = |case: &Case<'_>| (case.source, case.manner.without("load").without("rate"), case.size());
@@ -346,7 +348,8 @@ fn across_name(number: &str) -> &'static str {
     }
 }
 
-/// For each manner the sizes that say most: one near a cache line and one near a page.
+/// Returns for each manner the cases of the sizes that say most: one near a cache line (64 bytes), and for plain round
+/// trips one near a page (4,096 bytes) too.
 fn chosen<'c>(sources: &[Source], cases: &'c [Case<'c>]) -> Vec<Set<'c>> {
     let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
     let title = |case: &Case<'_>| format!("{}, {}{}", case.manner.title(), bytes(case.size()), of_file(sources, case));
@@ -359,7 +362,7 @@ fn chosen<'c>(sources: &[Source], cases: &'c [Case<'c>]) -> Vec<Set<'c>> {
         let usual = first.manner.kind == "ping-pong" && first.manner.others.is_empty();
         let wanted: &[usize] = if usual { &[64, 4096] } else { &[64] };
         let is_chosen = wanted.iter().any(|&wanted| nearest(&sizes, wanted) == Some(first.size()));
-        // Of a kind with parameters, the first will do: plots of all would be more than anybody looks at.
+        // Of a kind with parameters, only the first manner is shown: plots of all manners would be too many to look at.
         let slot = (first.source, first.manner.kind.clone());
         let is_kept = is_chosen && (usual || !kept.contains(&slot)) && first.manner.kind != "idle";
         if is_kept {
@@ -445,7 +448,7 @@ fn cpu(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
     first_open(families.into_iter().flatten())
 }
 
-/// The first one is open from the beginning.
+/// Returns the families, with the first one opened.
 fn first_open(families: impl IntoIterator<Item = Family>) -> Vec<Family> {
     let mut all: Vec<Family> = families.into_iter().collect();
     if let Some(first) = all.first_mut() {

@@ -1,4 +1,5 @@
-//! What the page says in words and in its first tables: where it was taken, what to look at, and where Strait loses.
+//! The texts and the first tables of the page: where the figures were measured, what to look at, and where Strait
+//! loses.
 
 use strait_lab::Mechanism;
 use strait_lab::stats::{digits, time};
@@ -9,7 +10,7 @@ use crate::losses::{self, Loss, Losses};
 use crate::page::{Cell, Defeats, Origin, Part, Table};
 use crate::sections;
 
-/// Rows of the first table of defeats; the rest is below, to be opened.
+/// The number of rows in the first table of losses; a second table, to be opened, has the rest.
 const WORST: usize = 12;
 
 pub(crate) fn title(sources: &[Source]) -> String {
@@ -18,7 +19,7 @@ pub(crate) fn title(sources: &[Source]) -> String {
     format!("Strait and the rest: {}", suites.join(", "))
 }
 
-/// Where it was taken, in a line.
+/// Returns one line that says on which machines and when the figures were measured.
 pub(crate) fn machine(sources: &[Source]) -> String {
     let mut machines: Vec<String> = sources.iter().map(|source| source.results.machine.words()).collect();
     machines.dedup();
@@ -26,7 +27,7 @@ pub(crate) fn machine(sources: &[Source]) -> String {
     format!("{}. Taken {}.", machines.join("; "), dates.first().map_or("", |date| date.as_str()))
 }
 
-/// What a reader has to know before anything else.
+/// Returns what a reader has to know before anything else, one warning for each entry.
 pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
     let mut out = Vec::new();
     let words = |source: &Source| source.results.machine.words();
@@ -37,7 +38,7 @@ pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    // Each once, however many files it is true of: a wall of warnings is read by nobody.
+    // Each warning appears once, with all files that it is about: nobody reads a wall of warnings.
     let those = |are: &dyn Fn(&Source) -> bool| sources.iter().filter(|source| are(source)).collect::<Vec<_>>();
     let stopped = those(&|source| !source.results.complete);
     if !stopped.is_empty() {
@@ -68,7 +69,7 @@ pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
     out
 }
 
-/// The files by name, with what is said of one or of several.
+/// Returns the names of the files, followed by `one` if there is one file, or by `several` if there are more.
 fn files(sources: &[&Source], one: &str, several: &str) -> String {
     let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
     match names.split_last() {
@@ -78,7 +79,8 @@ fn files(sources: &[&Source], one: &str, several: &str) -> String {
     }
 }
 
-/// The most usual work, in each condition: Strait, the best that one could use instead, and the best floor.
+/// Returns a table of the most usual work in each condition: Strait, the best other mechanism that a program could use,
+/// and the lowest floor. `None` if that work was not measured.
 pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     let usual = sections::usual(cases);
     let size = usual.first()?.size();
@@ -120,7 +122,7 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     Some(Table { caption, heads, rows: lines.into() })
 }
 
-/// How Strait's time compares with another's, and whether that is more than noise.
+/// Returns a cell that says how Strait's time compares with the other's, and whether the difference is more than noise.
 fn factor(ours: Value1, theirs: Value1) -> Cell {
     let apart = ours.interval[0] > theirs.interval[1] || theirs.interval[0] > ours.interval[1];
     let certain = apart && ours.sure > 0.0 && theirs.sure > 0.0;
@@ -133,7 +135,7 @@ fn factor(ours: Value1, theirs: Value1) -> Cell {
     }
 }
 
-/// The defeats, and if there is none, what comes closest.
+/// Returns the losses of Strait; if there is none, the comparisons that Strait wins by the least.
 pub(crate) fn defeats(sources: &[Source], cases: &[Case<'_>]) -> Defeats {
     let Losses { certain, unsure, closest, compared } = losses::find(cases);
     if compared == 0 {
@@ -209,7 +211,8 @@ fn table(sources: &[Source], losses: &[Loss<'_>], caption: &str) -> Table {
     Table::new(caption.to_owned(), ["work", "factor", "measure", "Strait", "ahead"], rows.collect())
 }
 
-/// Each file: the machine, what the measuring costs, how it is taken again.
+/// Returns for each results file the machine, the cost of the measuring itself, and the command that measures its
+/// figures again.
 pub(crate) fn origins(sources: &[Source]) -> Vec<Origin> {
     let origin = |source: &Source| {
         let results = &source.results;
@@ -283,9 +286,9 @@ pub(crate) fn origins(sources: &[Source]) -> Vec<Origin> {
     sources.iter().map(origin).collect()
 }
 
-/// A time in seconds since 1970 as a date, in the calendar of today and in UTC.
+/// Returns a time in seconds since 1970 as a date in the Gregorian calendar and in UTC.
 fn date(seconds: u64) -> String {
-    // Whatever a file says, years stay in four digits.
+    // Limits the year to four digits, whatever the file contains.
     let seconds = seconds.min(253_402_300_799);
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Days are counted from a first of March, so that a leap day is the last of its year.

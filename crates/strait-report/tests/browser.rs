@@ -1,6 +1,7 @@
-//! The page in a real browser: at the width of a phone, of a tablet and of a desk, in the light and in the dark.
+//! Shows the page in a real browser: at the widths of a phone, a tablet and a desktop screen, on a light and on a dark
+//! page.
 //!
-//! A machine without Chromium leaves this out, which `./run-tests` says aloud; `CHROMIUM` names another program.
+//! On a machine without Chromium the tests are skipped, and `./run-tests` says so; `CHROMIUM` names another program.
 
 mod common;
 
@@ -15,8 +16,8 @@ use strait_report::page;
 const WIDTHS: [u32; 3] = [360, 768, 1280];
 const HEIGHT: u32 = 14_000;
 
-/// The page around the page: loads it in frames of several widths and says what it found there. Scripts run only here;
-/// the report's own policy forbids them, so it is looked at from outside.
+/// A page that loads the report in frames of several widths and says what it found there. Scripts run only in this
+/// page; the report's own policy forbids scripts, so the report is looked at from outside.
 const FRAMES: &str = r#"<!doctype html><meta charset="utf-8"><body>FRAMES<pre id="found"></pre><script>
 onload = () => {
   const found = [...document.querySelectorAll("iframe")].map(frame => {
@@ -52,7 +53,8 @@ fn browser() -> Option<PathBuf> {
     std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file())
 }
 
-/// Browsers hang now and then where there is little time for them, also when all is done: they get a second try.
+/// Runs the browser, and once more if that fails: browsers hang now and then on a busy machine, even when all work is
+/// done.
 fn run(browser: &Path, home: &Path, words: &[&str]) -> Vec<u8> {
     let mut output = try_to_run(browser, home, words);
     if !output.status.success() {
@@ -82,7 +84,7 @@ fn try_to_run(browser: &Path, home: &Path, words: &[&str]) -> Output {
         .expect("the browser starts")
 }
 
-/// A picture of the page: width, and three bytes for each pixel.
+/// Returns a picture of the page: its width in pixels, and three bytes for each pixel.
 fn picture(browser: &Path, home: &Path, file: &Path, dark: bool) -> (usize, Vec<u8>) {
     let target = home.join("page.png");
     let [width, height] = [WIDTHS[2], HEIGHT];
@@ -102,7 +104,7 @@ fn picture(browser: &Path, home: &Path, file: &Path, dark: bool) -> (usize, Vec<
     (info.width as usize, pixels)
 }
 
-/// How many pixels in a rectangle are within a little of this colour.
+/// Returns how many pixels in a rectangle have nearly this colour.
 fn count(picture: &(usize, Vec<u8>), plot: &Value, colour: [u8; 3]) -> usize {
     let at = |name: &str| plot[name].as_f64().unwrap() as usize;
     let (width, pixels) = picture;
@@ -157,7 +159,7 @@ fn the_page_is_whole_at_every_width_and_its_plots_are_drawn() {
         .filter(|plot| plot["y"].as_f64().unwrap() + plot["height"].as_f64().unwrap() < f64::from(HEIGHT))
         .collect();
     assert!(seen.len() > 20, "only {} of {} plots can be seen", seen.len(), plots.len());
-    // Strait's colour and the paper's, as the style sheet has them.
+    // Strait's colour and the background colour, as the style sheet has them.
     for (dark, strait, paper) in
         [(false, [0x00, 0x60, 0xb0], [0xfd, 0xfd, 0xfb]), (true, [0x5a, 0xb4, 0xff], [0x15, 0x18, 0x1b])]
     {

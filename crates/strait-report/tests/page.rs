@@ -1,4 +1,4 @@
-//! What the page says, for results that are made up so that it is known what it must say.
+//! Checks the contents of the page for made-up results, for which it is known what the page must say.
 
 mod common;
 
@@ -13,14 +13,14 @@ fn of(sources: &[Source]) -> String {
     page(sources).unwrap()
 }
 
-/// The part of the page with this id.
+/// Returns the section of the page with this id.
 fn part<'a>(page: &'a str, id: &str) -> &'a str {
     let begin = page.find(&format!("<section id=\"{id}\"")).unwrap_or_else(|| panic!("no section {id}"));
     let rest = &page[begin..];
     &rest[..rest.find("</section>").unwrap()]
 }
 
-/// The text of the rows of the tables in a part, cells apart by a bar.
+/// Returns the text of the table rows in a section, with a bar between cells.
 fn rows(part: &str) -> Vec<String> {
     let mut out = Vec::new();
     for row in part.split("<tr>").skip(1) {
@@ -66,7 +66,7 @@ fn what_a_file_says_is_no_markup() {
 fn a_defeat_is_found_and_the_worst_stands_first() {
     let page = of(&[calm()]);
     let losses = rows(part(&page, "losses"));
-    // Twice as fast on one processor, and in every size; the smallest has the least in common with the largest.
+    // The pipe is about twice as fast on one processor at every size; the ratio is greatest for the smallest size.
     assert!(losses[1].contains("Round trips") && losses[1].contains("blocking, same core"), "{losses:?}");
     assert!(losses[1].contains("pipe") && losses[1].contains("|2.00 ×|"), "{losses:?}");
     assert!(losses.iter().all(|row| row.starts_with("work|") || row.contains("same core")), "{losses:?}");
@@ -86,19 +86,19 @@ fn without_a_defeat_the_closest_is_shown() {
     let losses = part(&page, "losses");
     assert!(losses.contains("These come closest"), "{losses}");
     assert!(rows(losses).len() > 1);
-    // Ahead, but within the noise.
+    // The pipe is ahead, but within the noise.
     let noisy = |mechanism, p50: f64| {
         Figure::of(work(mechanism), [0.5, 0.9, 1.0, 1.1, 2.0].map(|noise| report(noise * p50)).to_vec(), None)
     };
     let page = of(&[source(vec![noisy(Mechanism::STRAIT, 110.0), noisy(Mechanism::PIPE, 100.0)])]);
     assert!(part(&page, "losses").contains("less than can be told"));
-    // One repetition is no proof, however far apart.
+    // One repetition proves nothing, however large the difference.
     let once = |mechanism, p50| Figure::of(work(mechanism), vec![report(p50)], None);
     let page = of(&[source(vec![once(Mechanism::STRAIT, 900.0), once(Mechanism::PIPE, 100.0)])]);
     let losses = part(&page, "losses");
     assert!(losses.contains("less than can be told") && losses.contains("taken once"), "{losses}");
     assert!(page.contains("one repetition of each figure"));
-    // Nothing to compare with is said, too.
+    // If there is nothing to compare with, the page says so.
     let page = of(&[source(vec![figure(work(Mechanism::STRAIT))])]);
     assert!(part(&page, "losses").contains("nothing that Strait could be compared with"));
 }
@@ -112,7 +112,7 @@ fn what_went_wrong_is_shown_with_its_reason() {
     }
     assert!(figures.contains("the neighbours") && figures.contains("message 7 came twice"));
     assert!(page.contains("was stopped before the end") && page.contains("on a virtual machine"));
-    // Said once of several files.
+    // A warning about several files appears once.
     let named = |name: &str| Source { name: name.to_owned(), ..spoiled() };
     let page = of(&[named("one.json"), named("two.json"), named("three.json")]);
     assert!(page.contains("one.json, two.json and three.json were stopped before the end"));
@@ -125,7 +125,7 @@ fn published_figures_stand_beside_ours_or_beside_what_would_measure_them() {
     let page = of(&[calm()]);
     let documents = part(&page, "documents");
     let pipe = rows(documents).into_iter().find(|row| row.starts_with("pipe, 64 B|304 k/s")).unwrap();
-    // As the rule makes it: 30 µs, and a little for the size.
+    // The made-up rule gives 30 µs, and a little more for the size.
     assert!(pipe.contains("|33.3 k/s|"), "{pipe}");
     assert!(!pipe.contains("not measured"), "{pipe}");
     let mach = rows(documents).into_iter().find(|row| row.starts_with("7 MiB|15.1 ms / 15.7 ms")).unwrap();
@@ -147,7 +147,7 @@ fn a_plot_has_one_way_of_waiting_and_one_placement() {
         assert_eq!(captions.iter().map(|&words| words.to_owned()).collect::<BTreeSet<_>>(), conditions, "{id}");
         assert_eq!(section.matches("<svg role=\"img\" aria-label=").count(), captions.len(), "{id}");
     }
-    // Nothing of these in the results, and said so.
+    // The results have no such figures, and the page says so.
     for id in ["load", "out-of-line"] {
         assert!(part(&page, id).contains("Not measured in these results: "), "{id}");
     }
@@ -177,10 +177,10 @@ fn open_loops_stand_beside_one_another_at_equal_load() {
     let page = of(&[source(figures)]);
     let load = part(&page, "load");
     assert!(load.contains("over messages a second") && load.contains("messages a second that were due"), "{load}");
-    // The same rate for both.
+    // Both mechanisms have the same rate.
     assert!(load.contains("at equal load"), "{load}");
     assert!(load.contains("Strait, 100 k/s: ") && load.contains("pipe, 100 k/s: "), "{load}");
-    // Half of the one's capacity is twice what the other can do; each stands where its rate is.
+    // Half of Strait's capacity is four times half of the pipe's; each point is at its own rate.
     assert!(load.contains("Strait, 2.00 M/s: ") && load.contains("pipe, 500 k/s: "), "{load}");
     assert!(load.contains("Strait, 50 %: ") && load.contains("pipe, 50 %: "), "{load}");
 }
@@ -188,7 +188,7 @@ fn open_loops_stand_beside_one_another_at_equal_load() {
 #[test]
 fn every_figure_can_be_taken_again() {
     let mut source = calm();
-    // Of many figures, only tables have commands.
+    // With many figures only tables have commands.
     assert!(of(std::slice::from_ref(&source)).contains("strait bench quick --only &#39;ping-pong of 64 B, "));
     source.results.figures.truncate(300);
     let page = of(std::slice::from_ref(&source));

@@ -1,39 +1,38 @@
-//! Axes that say what they measure: where their marks stand, and how those are named.
+//! Axes of plots: where their marks are, and the labels of the marks.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use strait_lab::stats::digits;
 
-/// What an axis measures, and so how it is divided.
+/// The unit of an axis, which decides how the axis is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Nanoseconds, each decade as wide as the next.
+    /// Nanoseconds, on a logarithmic axis: each decade is as wide as the next.
     Time,
-    /// Bytes, each doubling as wide as the next.
+    /// Bytes, on a logarithmic axis: each doubling is as wide as the next.
     Bytes,
-    /// Things that are counted, each decade as wide as the next.
+    /// Counted things, on a logarithmic axis: each decade is as wide as the next.
     Count,
-    /// A share of a whole in percent.
+    /// A share of a whole, in percent.
     Share,
-    /// The share of all messages that were no slower: 0 %, 90 %, 99 %, ... are as far from each other.
+    /// The share of all messages that were no slower: the distances between 0 %, 90 %, 99 %, … are equal.
     Nines,
-    /// Rows of a list.
+    /// The rows of a list.
     Rows,
 }
 
-/// The smallest and the greatest value that is drawn on a logarithmic axis; whatever lies outside came from a damaged
-/// file.
+/// The values that are drawn on a logarithmic axis. A value outside came from a damaged file.
 const DRAWN: Range<f64> = 1e-3..1e18;
 
 impl Unit {
-    /// Where a value stands, in units of this axis; `None` for what cannot be drawn.
+    /// Returns the position of a value in units of this axis; `None` if the value cannot be drawn.
     pub(crate) fn place(self, value: f64) -> Option<f64> {
         match self {
             Self::Time | Self::Count => DRAWN.contains(&value).then(|| value.log10()),
             Self::Bytes => DRAWN.contains(&value).then(|| value.log2()),
             Self::Share => (0.0..=1000.0).contains(&value).then_some(value),
-            // Of a million messages there is one that is slower than all others: six nines.
+            // One of a million messages is slower than all others: six nines.
             Self::Nines => (0.0..1.0).contains(&value).then(|| -(1.0 - value).log10()),
             Self::Rows => value.is_finite().then_some(value),
         }
@@ -66,7 +65,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis that has room for these values, with about `room` marks at most; `None` if no value can be drawn.
+    /// Returns an axis that has room for these values, with at most about `room` marks; `None` if no value can be
+    /// drawn.
     pub(crate) fn over(unit: Unit, room: usize, values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().collect();
         let places: Vec<f64> = values.iter().filter_map(|&value| unit.place(value)).collect();
@@ -74,7 +74,7 @@ impl Axis {
         let mut most = places.iter().copied().reduce(f64::max)?;
         match unit {
             Unit::Time | Unit::Count => {
-                // At least half a decade, so that noise does not look like news.
+                // At least half a decade, so that noise does not look large.
                 let lacking = (0.5 - (most - least)).max(0.0) / 2.0;
                 let margin = 0.04 * (most - least) + 0.05;
                 (least, most) = (least - lacking - margin, most + lacking + margin);
@@ -88,18 +88,19 @@ impl Axis {
         Some(Self { unit, least, most, marks })
     }
 
-    /// The name of a mark.
+    /// Returns the label of a mark at this position.
     pub(crate) fn words(&self, place: f64) -> String {
         self.unit.words(place)
     }
 
-    /// Where a value stands.
+    /// Returns the position of a value on this axis; `None` if the value cannot be drawn or is beyond the axis.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         self.unit.place(value).filter(|place| (self.least..=self.most).contains(place))
     }
 }
 
-/// Things of which only a few numbers were tried are marked by just these: 8, 16 and 64 pieces, rather than 10, 20 and 50.
+/// Returns marks at exactly the measured values, if the axis counts things and there are few values: 8, 16 and 64
+/// pieces, rather than 10, 20 and 50.
 fn few_things(unit: Unit, values: &[f64], span: f64) -> Option<Vec<f64>> {
     const FEW: usize = 8;
     let is_number = |&value: &f64| value.fract() == 0.0 && (1.0..1000.0).contains(&value);
@@ -113,7 +114,7 @@ fn few_things(unit: Unit, values: &[f64], span: f64) -> Option<Vec<f64>> {
     (marks.len() <= FEW && apart).then_some(marks)
 }
 
-/// Where the marks stand.
+/// Returns the positions of the marks.
 fn marks(unit: Unit, room: f64, least: f64, most: f64) -> Vec<f64> {
     let within = |place: &f64| (least..=most).contains(place);
     let whole = || (least.floor() as i64..=most.ceil() as i64).map(|place| place as f64);
@@ -175,7 +176,7 @@ fn short_count(value: f64) -> String {
     }
 }
 
-/// A number of bytes where there is little room.
+/// Returns a number of bytes as short text.
 pub(crate) fn short_bytes(n: f64) -> String {
     match n {
         n if n < 1024.0 => format!("{} B", short(n)),
@@ -184,7 +185,7 @@ pub(crate) fn short_bytes(n: f64) -> String {
     }
 }
 
-/// A number without zeros at its end.
+/// Returns a number without zeros at its end.
 fn short(value: f64) -> String {
     let words = digits(value);
     if words.contains('.') { words.trim_end_matches('0').trim_end_matches('.').to_owned() } else { words }

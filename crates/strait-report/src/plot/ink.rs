@@ -1,7 +1,7 @@
-//! Where plotters draws to: SVG whose elements have classes instead of colours.
+//! The drawing backend for the library plotters: SVG whose elements have classes in place of colours.
 //!
-//! The page gives the classes their colours, other ones in the dark and in print, so that one drawing does for all. Each
-//! mark can carry words, which a browser shows when it is pointed at.
+//! The page gives the classes their colours, with other colours on a dark page and in print, so one drawing serves for
+//! all. Each mark can carry words, which a browser shows when the reader points at the mark.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -16,10 +16,11 @@ use plotters_backend::{
 
 type Drawn = Result<(), DrawingErrorKind<Infallible>>;
 
-/// Units of a drawing in a unit of the page: plotters rounds to whole ones, which would make curves of stairs.
+/// The number of units of the drawing in one unit of the page. Plotters rounds to whole units; without finer ones
+/// curves would look like stairs.
 pub(crate) const FINE: i32 = 10;
 
-/// What is being drawn, and with which pen; shared by the backend and whoever changes the pen.
+/// The drawing and its current pen, shared by the backend and the code that changes the pen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sheet(Rc<RefCell<State>>);
 
@@ -31,14 +32,14 @@ struct State {
 }
 
 impl Sheet {
-    /// From now on elements have this class, and these words when they are pointed at.
+    /// Gives all further elements this class, and these words, which are shown when the reader points at them.
     pub(crate) fn pen(&self, class: &str, words: &str) {
         let mut state = self.0.borrow_mut();
         state.class = class.to_owned();
         state.words = escaped(words);
     }
 
-    /// What was drawn.
+    /// Returns the SVG elements drawn so far.
     pub(crate) fn drawn(&self) -> String {
         self.0.borrow().drawn.clone()
     }
@@ -55,14 +56,14 @@ impl Sheet {
     }
 }
 
-/// `words` as they may stand in HTML, in an attribute too.
+/// Returns `words` escaped for HTML, also for an attribute.
 pub(crate) fn escaped(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     let _ = Html.write_escaped_str(&mut out, words);
     out
 }
 
-/// The backend.
+/// The plotters backend that draws on a [`Sheet`].
 #[derive(Debug)]
 pub(crate) struct Ink {
     sheet: Sheet,
@@ -70,7 +71,7 @@ pub(crate) struct Ink {
 }
 
 impl Ink {
-    /// A sheet of this many fine units.
+    /// Returns a backend for a sheet of this size, in fine units.
     pub(crate) fn new(sheet: Sheet, size: (u32, u32)) -> Self {
         Self { sheet, size }
     }

@@ -1,6 +1,6 @@
-//! Plots, drawn by plotters: lines over an axis, and a list with a dot in each row.
+//! Plots, drawn by the library plotters: lines over an axis, and a list with a dot in each row.
 //!
-//! A plot is as wide as a phone and stands beside others on a larger screen, so that its words never get small.
+//! A plot is as wide as a phone, and stands beside others on a larger screen, so its words never get small.
 
 mod axis;
 mod ink;
@@ -24,26 +24,26 @@ const TEXT: i32 = 11;
 pub(crate) struct Point {
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// What is said of it when it is pointed at.
+    /// The words that are shown when the reader points at the mark.
     pub(crate) words: String,
-    /// Whether something speaks against it: its mark is hollow.
+    /// Whether the figure is in doubt: its mark is hollow.
     pub(crate) doubtful: bool,
 }
 
-/// What belongs to one mechanism.
+/// The points of one mechanism.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// The class that gives it its colour.
+    /// The CSS class that gives the series its colour.
     pub(crate) class: String,
     pub(crate) title: String,
     pub(crate) points: Vec<Point>,
-    /// Whether its points are joined.
+    /// Whether the points are joined by a line.
     pub(crate) line: bool,
-    /// Whether its points are marked.
+    /// Whether the points are marked.
     pub(crate) marks: bool,
 }
 
-/// What both axes of a plot are.
+/// The units and the names of the two axes of a plot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) across: Unit,
@@ -89,10 +89,11 @@ fn text(size: i32, across: HPos, down: VPos, bold: bool) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", fine(size), style).into_font()).pos(Pos::new(across, down))
 }
 
-/// Nothing that is drawn here can fail: the sheet is a string.
+/// The panic message of drawing calls. They cannot fail, because the sheet is a string.
 const DRAWN: &str = "drawing into memory";
 
-/// Series over an axis; `None` if nothing can be drawn. `said` describes it to whoever does not see it.
+/// Returns a plot of the series over an axis; `None` if nothing can be drawn. `said` describes the plot for readers who
+/// cannot see it.
 pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<String> {
     const HEIGHT: i32 = 250;
     let points = || series.iter().flat_map(|series| &series.points);
@@ -150,17 +151,18 @@ pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<Strin
     Some(svg(&sheet, HEIGHT, said))
 }
 
-/// A list of times, the shortest first as it is given; `None` if nothing can be drawn.
+/// Returns a list of times with a dot in each row, in the given order; `None` if nothing can be drawn. `said` describes
+/// the list for readers who cannot see it.
 pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     const ROW: i32 = 20;
     const ROOM: i32 = 58;
     let rows: Vec<&Row> = rows.iter().filter(|row| Unit::Time.place(row.value).is_some()).collect();
-    // Names get the room that they need, unless nothing is left for the dots.
+    // Names get the room that they need, as long as there is room for the dots.
     let letters = rows.iter().map(|row| row.title.chars().count() as i32).max()?;
     let names = (12 + letters * 13 / 2).clamp(90, 200);
     let ends = rows.iter().flat_map(|row| [row.value, row.interval[0], row.interval[1]]);
     let across = Axis::over(Unit::Time, 3, ends)?;
-    // Rows are counted from below.
+    // Rows are counted from the bottom.
     let up = Axis::over(Unit::Rows, 0, [0.0, rows.len() as f64 - 1.0])?;
     let height = ROW * rows.len() as i32 + 34;
 
@@ -207,7 +209,7 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     Some(svg(&sheet, height, said))
 }
 
-/// Leaves out points that lie so near to the line through their neighbours that nobody would see it.
+/// Removes points that are so near to the line through their neighbours that no reader would see them.
 fn straighten(path: &mut Vec<(f64, f64)>) {
     let mut index = 1;
     while index + 1 < path.len() {
@@ -216,7 +218,7 @@ fn straighten(path: &mut Vec<(f64, f64)>) {
         if (y - on_line).abs() < 0.004 {
             path.remove(index);
         }
-        // Two in a row are never left out: small steps would add up.
+        // Two neighbouring points are never both left out: small steps would add up.
         index += 1;
     }
 }

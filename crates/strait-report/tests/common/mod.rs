@@ -1,4 +1,4 @@
-//! Results as a suite would find them, but the same each time: made up by a simple rule, and some of them spoiled.
+//! Results such as a suite would give, but the same each time: made up by a simple rule, and some of them spoiled.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
 
@@ -9,13 +9,13 @@ use strait_lab::work::Report;
 use strait_lab::{Mechanism, Placement, Wait, Work};
 use strait_report::Source;
 
-/// What nobody should see as markup.
+/// Text that the page must never show as markup.
 pub const HOSTILE: &str = "\"'></svg></style><script>alert(1)</script><img src=x onerror=alert(2)>&amp;";
 
-/// The sizes of the made-up round trips.
+/// The message sizes, in bytes, of the made-up round trips.
 pub const SIZES: [usize; 5] = [64, 128, 1024, 4096, 65_536];
 
-/// How long a round trip of this work takes here, in nanoseconds.
+/// Returns how long a round trip of this work takes by the made-up rule, in nanoseconds.
 fn rule(work: &Work) -> f64 {
     let base = match (work.wait, work.placement) {
         (Wait::Spin, _) => 100.0,
@@ -33,7 +33,7 @@ fn rule(work: &Work) -> f64 {
     base * factor + 0.1 * work.size as f64
 }
 
-/// One repetition that took this long.
+/// Returns one repetition with the median `p50`, in nanoseconds.
 pub fn report(p50: f64) -> Report {
     let mut report = Report { count: 1000, elapsed: (1000.0 * p50) as u64, ..Report::default() };
     let times = &mut report.times;
@@ -44,13 +44,13 @@ pub fn report(p50: f64) -> Report {
     report
 }
 
-/// A figure with five repetitions.
+/// Returns a figure with five repetitions.
 pub fn figure(work: Work) -> Figure {
     let p50 = rule(&work);
     Figure::of(work, [0.98, 1.0, 1.01, 0.99, 1.02].map(|noise| report(noise * p50)).to_vec(), None)
 }
 
-/// All works of these sizes that the mechanisms can do.
+/// Returns all works of these sizes that the mechanisms can do.
 pub fn works() -> Vec<Work> {
     let mut works = Vec::new();
     for size in SIZES {
@@ -70,7 +70,7 @@ pub fn works() -> Vec<Work> {
     works
 }
 
-/// These figures as a file of results.
+/// Returns a results file with these figures.
 pub fn source(figures: Vec<Figure>) -> Source {
     let machine =
         Machine { processor: "Abacus".to_owned(), processors: 2, kernel: "6.1".to_owned(), ..Machine::default() };
@@ -90,12 +90,12 @@ pub fn source(figures: Vec<Figure>) -> Source {
     Source { name: "quick.json".to_owned(), results }
 }
 
-/// Everything, undisturbed.
+/// Returns a results file with all figures, none of them disturbed.
 pub fn calm() -> Source {
     source(works().into_iter().map(figure).collect())
 }
 
-/// Everything, with one figure in each state, and names that are no names.
+/// Returns a results file with all figures, one of them in each state, and with hostile text in the names.
 pub fn spoiled() -> Source {
     let mut source = calm();
     let figures = &mut source.results.figures;
