@@ -1,5 +1,5 @@
-//! Nothing: a message that is sent is there at once, in the same process. What is left of a round trip is what the
-//! measuring itself costs.
+//! No mechanism: a message that is sent is received at once, in the same process. The rest of a round trip is the
+//! cost of the measuring itself.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ use crate::shape;
 use crate::trouble::Result;
 use crate::work::{Extent, Wait, Work};
 
-/// An end that answers itself.
+/// An end that answers its own messages.
 #[derive(Debug)]
 pub(crate) struct Empty {
     number: u64,
@@ -40,7 +40,7 @@ impl End for Empty {
 
     #[inline(always)]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        // What the receiver checks, and nothing else: copying is the business of a mechanism.
+        // Only the number that the receiver checks is written: copying the message is the work of a mechanism.
         let number = self.number;
         if let Some(end) = buffer.last_chunk_mut::<4>() {
             *end = (number as u32).to_le_bytes();
@@ -52,7 +52,7 @@ impl End for Empty {
     }
 }
 
-/// What the measuring itself costs, here and now.
+/// Measures the cost of the measuring itself on this machine.
 pub(crate) fn calibrate() -> Harness {
     let readings = 100_000;
     let begin = clock::now();

@@ -1,5 +1,5 @@
-//! Pipes that break what a mechanism must keep, once in every five hundred messages: only tests ask for them, to see that no
-//! such thing ends as a figure.
+//! Pipes that lose or damage one message in five hundred, or fail, on purpose. Tests use them to check that such a
+//! mechanism gets no figure.
 
 use std::os::fd::OwnedFd;
 
@@ -9,25 +9,25 @@ use super::{Ability, End, Opened, Pipe, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// A message is not sent.
+/// The fault that a message is not sent.
 pub(super) const LOSES: u8 = 0;
-/// A message is sent twice.
+/// The fault that a message is sent twice.
 pub(super) const DOUBLES: u8 = 1;
-/// The end of a message is another's.
+/// The fault that the last byte of a message is wrong.
 pub(super) const TEARS: u8 = 2;
-/// A message is sent after the next one.
+/// The fault that a message is sent after the next one.
 pub(super) const REORDERS: u8 = 3;
-/// The receiving process is killed.
+/// The fault that the receiving process is killed.
 pub(super) const DIES: u8 = 4;
-/// This machine does not have it.
+/// The state that no machine supports the mechanism.
 pub(super) const LACKING: u8 = 5;
-/// It meets a limit that it is known to have.
+/// The state that the mechanism meets a known limit.
 pub(super) const LIMITED: u8 = 6;
 
-/// In every so many messages.
+/// The fault occurs once in so many messages.
 const ONCE_IN: u64 = 500;
 
-/// One process's end. Only what the first process sends is wrong.
+/// One process's end of two pipes with the fault `HOW`. Only messages from the first process are affected.
 #[derive(Debug)]
 pub(crate) struct Faulty<const HOW: u8> {
     pipe: Pipe,

@@ -1,8 +1,8 @@
-//! Two named pipes, one for each direction.
+//! Two named pipes (FIFOs), one for each direction.
 //!
-//! Once both ends are open, a FIFO is a pipe. Each side opens one end only, for reading or for writing: so it learns when
-//! the other is gone, which whoever opens both ends in one descriptor never does. Opening waits for the other end's
-//! opening.
+//! Once both ends are open, a FIFO is a pipe. Each side opens one end only, for reading or for writing. So a side
+//! learns when the other one has closed its end; a process that opens both ends by one descriptor never learns it.
+//! Opening waits until the other side opens the other end.
 
 use std::fs::{OpenOptions, remove_file};
 use std::io::IoSlice;
@@ -17,7 +17,7 @@ use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, n
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of two FIFOs.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     pipes: Pipe,
@@ -45,7 +45,7 @@ impl End for Fifo {
         let [directory] = exactly(descriptors)?;
         let directory: PathBuf = note::read(directory)?;
         let (out, inward) = side.of(directory.join("there"), directory.join("back"));
-        // Both sides begin with the same one, or each would wait at another.
+        // Both sides open the same FIFO first; otherwise each would wait at a different one.
         let (out, inward) = match side {
             Side::First => {
                 let out = one_end(&out, true, work)?;
@@ -98,7 +98,8 @@ impl AsFd for Fifo {
     }
 }
 
-/// Opens one end. Polled, it is made non-blocking only now: an opening that does not wait would fail for a writer.
+/// Opens one end of the FIFO at `path`. A polled end is made non-blocking after it is open, since a non-blocking
+/// opening fails for a writer that comes first.
 fn one_end(path: &Path, to_write: bool, work: &Work) -> Result<OwnedFd> {
     let end: OwnedFd = OpenOptions::new().read(!to_write).write(to_write).open(path).doing("opening the FIFO")?.into();
     if work.wait == Wait::Spin {

@@ -1,6 +1,6 @@
-//! A flag and two copies: memcpy into a shared buffer, a flag line that the receiver polls, memcpy out.
+//! A flag and two copies: a copy into a shared buffer, a flag line that the receiver polls, and a copy out.
 //!
-//! The floor of every message that does not fit into the flag's own cache line, and of every large one.
+//! It is the floor for messages that do not fit into the flag's own cache line, and for large messages.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::{Ability, End, Hub, Opened, Side, hub};
 use crate::trouble::Result;
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of two shared buffers with flags.
 #[derive(Debug)]
 pub(crate) struct Flag(Mailboxes);
 

@@ -1,8 +1,8 @@
 //! A futex and two copies: the bare blocking hand-over.
 //!
-//! The flag is the futex's word, in shared memory and therefore without the private flag. The sender wakes after every
-//! message, since in a ping-pong somebody always sleeps; the receiver looks before it sleeps, and sleeps without a
-//! limit.
+//! The flag is the futex's word. It is in shared memory, so the private flag is not set. The sender wakes after every
+//! message, since in a ping-pong the receiver always sleeps. The receiver checks the word before it sleeps, and
+//! sleeps without a timeout.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -19,10 +19,10 @@ use super::{Ability, End, Hub, Opened, Receiving, Sending, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// Between processes: not `FUTEX_PRIVATE_FLAG`.
+/// The flags of a futex between processes: without `FUTEX_PRIVATE_FLAG`.
 const SHARED: futex::Flags = futex::Flags::empty();
 
-/// One process's end.
+/// One process's end of two shared buffers with futexes.
 #[derive(Debug)]
 pub(crate) struct Futex(Mailboxes);
 
@@ -77,7 +77,7 @@ impl End for Futex {
     }
 }
 
-/// Gives out what was put in, and wakes the receiver.
+/// Publishes the message in the buffer, and wakes the receiver.
 #[inline]
 fn wake(word: &AtomicU32, sent: &mut u32) -> Result<()> {
     *sent = sent.wrapping_add(1);
@@ -86,7 +86,7 @@ fn wake(word: &AtomicU32, sent: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Waits until one more was put in.
+/// Waits until one more message was published.
 #[inline]
 fn wait(word: &AtomicU32, received: &mut u32) -> Result<()> {
     let before = *received;
@@ -121,7 +121,7 @@ fn wait_for_any(ends: &[Futex]) -> Result<()> {
 }
 
 impl Futex {
-    /// What is waited for among others.
+    /// Returns the element of this end in a list for `futex_waitv`.
     fn in_a_row(&self) -> futex::Wait {
         let mut wait = futex::Wait::new();
         wait.val = self.0.received.into();

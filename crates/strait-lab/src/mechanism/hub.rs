@@ -1,4 +1,4 @@
-//! Several ends in one process: whoever has something is received from.
+//! Hubs: one process that sends to several ends, and waits for all of them at once.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,28 +13,30 @@ use crate::work::{Wait, Work};
 
 /// The ends to several processes.
 pub(crate) trait Hub {
-    /// Sends `message` to one of them.
+    /// Sends `message` through the end with the index `to`.
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()>;
 
-    /// Waits for a message of the length of `buffer` from any of them; says from which, unless all share one end.
+    /// Waits for a message of the length of `buffer` from any process. Returns the index of the end that it came
+    /// through, or `None` if all processes share one end.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>>;
 }
 
-/// An end at which one can look without waiting.
+/// An end that can be polled without waiting.
 pub(super) trait Look: End {
-    /// Receives a message if there is one.
+    /// Receives a message into `buffer` if there is one; returns whether there was.
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool>;
 }
 
-/// Ends that are looked at in turn.
+/// Several ends that are polled one after the other.
 struct InTurn<E, S> {
     ends: Vec<E>,
-    /// Where the next look begins, so that each has its turn.
+    /// The index at which the next look begins, so that each end has its turn.
     next: usize,
     sleep: S,
 }
 
-/// Looks at one end after the other; `sleep` waits until one of them may have something, when none had.
+/// Returns a hub that polls one end after the other. When none had a message, `sleep` waits until one of them may
+/// have one.
 pub(super) fn in_turn<E: Look + 'static>(
     ends: Vec<E>,
     sleep: impl FnMut(&[E]) -> Result<()> + 'static,
@@ -42,7 +44,7 @@ pub(super) fn in_turn<E: Look + 'static>(
     Box::new(InTurn { ends, next: 0, sleep })
 }
 
-/// The same without sleeping.
+/// Returns a hub that polls one end after the other, and never sleeps.
 pub(super) fn spinning<E: Look + 'static>(ends: Vec<E>) -> Box<dyn Hub> {
     in_turn(ends, |_| {
         std::hint::spin_loop();
@@ -69,25 +71,26 @@ impl<E: Look, S: FnMut(&[E]) -> Result<()>> Hub for InTurn<E, S> {
     }
 }
 
-/// An end that is a descriptor, to be waited for among others.
+/// An end with a descriptor that can be waited for together with others.
 pub(super) trait Polls: End {
-    /// What becomes readable when there is a message.
+    /// Returns the descriptor that becomes readable when there is a message.
     fn polled(&self) -> BorrowedFd<'_>;
 
-    /// Whether there is a message of which the descriptor knows no more, because a reading takes what stands for several.
+    /// Whether the end has a message for which the descriptor is no longer readable, because one read takes the
+    /// notifications of several messages.
     fn holds(&self) -> bool {
         false
     }
 }
 
-/// What can be used as a descriptor is one.
+/// An end that is used through one descriptor is waited for by this descriptor.
 impl<E: End + AsFd> Polls for E {
     fn polled(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
 }
 
-/// Ends that are descriptors, in an epoll.
+/// Several ends with descriptors in an epoll instance.
 struct Polled<E> {
     ends: Vec<E>,
     epoll: OwnedFd,
@@ -96,7 +99,8 @@ struct Polled<E> {
     last: usize,
 }
 
-/// Waits for all of them by one `epoll_wait`, which gives all that are ready; one message is taken of each.
+/// Returns a hub that waits for all ends by one `epoll_wait`, which returns all that are ready. It takes one message
+/// from each of them before it waits again.
 pub(super) fn polled<E: Polls>(ends: Vec<E>, work: &Work) -> Result<Box<dyn Hub>> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("epoll_create")?;
     for (key, end) in (0..).zip(&ends) {
@@ -136,7 +140,8 @@ impl<E: Polls> Hub for Polled<E> {
     }
 }
 
-/// Gives all of `parts` to `send`, which takes as many bytes as it can; `None` is none now.
+/// Sends all bytes of `parts` by `send`, which sends as many as it can and returns their number, or `None` if it
+/// could send none now.
 pub(super) fn gathered(
     parts: &[IoSlice<'_>],
     mut send: impl FnMut(&[IoSlice<'_>]) -> Result<Option<usize>>,
@@ -151,7 +156,7 @@ pub(super) fn gathered(
     if sent == all {
         return Ok(());
     }
-    // The rest, piece by piece: this happens when the way is full.
+    // The way was full. The remaining bytes are sent piece by piece.
     for part in parts {
         let skipped = sent.min(part.len());
         sent -= skipped;

@@ -1,10 +1,12 @@
-//! A process that removes what the kernel does not: names, and System V's numbers.
+//! The keeper: a process that removes what the kernel does not remove, names and System V objects.
 //!
-//! A queue of System V stays after both of its processes died, and so do the name of a FIFO and the directory it stands in.
-//! So none of them is made before somebody knows of it who outlives the measurement: the keeper, a third process that
-//! sleeps until the first one closes the socket between them, in whatever way that comes about, and then removes it all.
-//! It makes by itself what has no name that could be told before (queues, semaphores, memory). Names that are not needed
-//! once both processes have what they stand for are removed then by whoever is the last to use them.
+//! A System V queue stays after both of its processes have died, and so do the name of a FIFO and its directory. So
+//! each of them is first registered with a process that outlives the measurement: the keeper. It is a third process
+//! that sleeps until the first one closes the socket between them, or dies, and then removes everything.
+//!
+//! Queues, semaphores and memory of System V have no name that could be registered before they exist, so the keeper
+//! creates them itself. Names that are not needed once both processes have opened the object are removed then, by the
+//! process that uses them last.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder};
@@ -25,49 +27,50 @@ use crate::sys::signal::Blocked;
 use crate::sys::{posix, sysv};
 use crate::trouble::{Result, Trouble, While};
 
-/// What the keeper is called where a side is named.
+/// The name of the keeper where the command line of a hidden subcommand names a side.
 pub(crate) const KEEPER: &str = "keeper";
 
-/// Longer than any keeper needs.
+/// The time limit for an answer of the keeper: longer than any keeper needs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the keeper is asked for, and what it answers.
+/// A request to the keeper, or an answer of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Order {
-    /// Make a System V queue.
+    /// Request: create a System V queue.
     Queue,
-    /// Make that many System V semaphores.
+    /// Request: create a set of so many System V semaphores.
     Semaphores(usize),
-    /// Make that much System V memory.
+    /// Request: create so many bytes of System V memory.
     Memory(usize),
-    /// Made, with this number.
+    /// Answer: the object was created, with this number.
     Made(i32),
-    /// Remove this directory, with what is in it, in the end.
+    /// Request: remove this directory with its content in the end.
     Directory(PathBuf),
-    /// Remove the name of a POSIX queue in the end.
+    /// Request: remove the name of a POSIX queue in the end.
     PosixQueue(CString),
-    /// Remove the name of a piece of POSIX memory in the end.
+    /// Request: remove the name of POSIX memory in the end.
     PosixMemory(CString),
-    /// Done.
+    /// Answer: the request was registered.
     Done,
-    /// That did not work.
+    /// Answer: the request failed, with this error.
     Failed(String),
 }
 
-/// The keeper, as the first process of a measurement has it. Dropping it waits until everything is removed.
+/// The first process's connection to its keeper. Dropping it waits until the keeper has removed everything.
 #[derive(Debug)]
 pub(crate) struct Keeper(Option<OwnedFd>);
 
 impl Keeper {
-    /// Starts one.
+    /// Starts a keeper.
     pub(super) fn start() -> Result<Self> {
         let (socket, theirs) = control::pair()?;
-        // It ends when the socket does; until then nobody waits for it.
+        // The keeper ends when its socket is closed. Until then no process waits for it.
         drop(pair::start("peer", KEEPER, &(), theirs)?);
         Ok(Self(Some(socket)))
     }
 
-    /// The keeper whose socket is the last of these descriptors, on the first side, which alone has one.
+    /// Returns the keeper whose socket is the last of `descriptors`, on the first side; `None` on the second side,
+    /// which has no keeper.
     pub(super) fn of(side: Side, descriptors: &mut Vec<OwnedFd>) -> Option<Self> {
         match side {
             Side::First => descriptors.pop().map(|socket| Self(Some(socket))),
@@ -75,7 +78,7 @@ impl Keeper {
         }
     }
 
-    /// The socket alone, to be carried from where things are opened to where they are taken up.
+    /// Returns the keeper's socket as a descriptor, which [`of`](Self::of) turns into a keeper again.
     pub(super) fn into_descriptor(mut self) -> OwnedFd {
         self.0.take().expect("only this and dropping takes it")
     }
@@ -97,22 +100,23 @@ impl Keeper {
         }
     }
 
-    /// A System V queue.
+    /// Has the keeper create a System V queue, and returns the queue's number.
     pub(super) fn queue(&self) -> Result<i32> {
         self.make(&Order::Queue)
     }
 
-    /// A set of System V semaphores.
+    /// Has the keeper create a set of `count` System V semaphores, and returns the set's number.
     pub(super) fn semaphores(&self, count: usize) -> Result<i32> {
         self.make(&Order::Semaphores(count))
     }
 
-    /// System V memory. It is removed already, and stays as long as somebody has it attached, as the keeper does.
+    /// Has the keeper create `len` bytes of System V memory, and returns the memory's number. The number is removed
+    /// already; the memory stays as long as a process has it attached, as the keeper does.
     pub(super) fn memory(&self, len: usize) -> Result<i32> {
         self.make(&Order::Memory(len))
     }
 
-    /// A fresh directory that only this user can look into.
+    /// Creates a new directory that only this user can read, and that the keeper removes.
     pub(super) fn directory(&self) -> Result<PathBuf> {
         let directory = std::env::temp_dir().join(fresh());
         self.ask(&Order::Directory(directory.clone()))?;
@@ -121,14 +125,14 @@ impl Keeper {
         Ok(directory)
     }
 
-    /// A fresh name for a POSIX queue.
+    /// Returns a new name for a POSIX queue, which the keeper removes.
     pub(super) fn queue_name(&self) -> Result<CString> {
         let name = posix_name();
         self.ask(&Order::PosixQueue(name.clone()))?;
         Ok(name)
     }
 
-    /// A fresh name for POSIX memory.
+    /// Returns a new name for POSIX memory, which the keeper removes.
     pub(super) fn memory_name(&self) -> Result<CString> {
         let name = posix_name();
         self.ask(&Order::PosixMemory(name.clone()))?;
@@ -138,7 +142,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Whatever fails here has failed because the keeper is gone.
+        // These calls fail only if the keeper has died.
         if let Some(socket) = self.0.take()
             && shutdown(&socket, Shutdown::Write).is_ok()
         {
@@ -155,7 +159,7 @@ fn posix_name() -> CString {
     CString::new(format!("/{}", fresh())).expect("digits have no zero bytes")
 }
 
-/// What the keeper has to remove.
+/// The objects and names that the keeper has to remove.
 #[derive(Debug, Default)]
 struct Kept {
     queues: Vec<i32>,
@@ -164,9 +168,9 @@ struct Kept {
     names: Vec<Order>,
 }
 
-/// The life of a keeper, at the other end of `socket`.
+/// Runs a keeper, with `socket` to the first process of its measurement.
 pub(crate) fn keep(socket: BorrowedFd<'_>) -> Result<()> {
-    // Who ends all processes of this program ends the others first.
+    // A command that ends all processes of this program ends the others first, since the keeper blocks these signals.
     let gentle = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw);
     Blocked::these(&gentle).doing("pthread_sigmask")?;
     let mut kept = Kept::default();
@@ -174,7 +178,7 @@ pub(crate) fn keep(socket: BorrowedFd<'_>) -> Result<()> {
         match control::recv(socket, Duration::from_secs(3600))? {
             Heard::Packet(order, _) => {
                 let answer = kept.take(order).unwrap_or_else(|trouble| Order::Failed(trouble.to_string()));
-                // Who asked may be gone; then the next look says so.
+                // The first process may have died. The next receive returns `Gone` then.
                 let _ = control::send(socket, &answer, &[]);
             }
             Heard::Nothing => {}
@@ -210,7 +214,7 @@ impl Kept {
         }
     }
 
-    /// Removes all names that are still there.
+    /// Removes all registered names that still exist.
     fn remove_names(&mut self) {
         for name in self.names.drain(..) {
             let done = match &name {
@@ -219,7 +223,7 @@ impl Kept {
                 Order::PosixMemory(name) => rustix::shm::unlink(name).map_err(Into::into),
                 _ => Ok(()),
             };
-            // That it was never made, or is removed already, is as good.
+            // The name may never have been created, or be removed already.
             if let Err(error) = done
                 && error.kind() != ErrorKind::NotFound
             {
@@ -272,7 +276,7 @@ mod tests {
         let Ok(Order::Made(queue)) = kept.take(Order::Queue) else { panic!("no queue") };
         let Ok(Order::Made(set)) = kept.take(Order::Semaphores(1)) else { panic!("no semaphores") };
         let Ok(Order::Made(memory)) = kept.take(Order::Memory(4096)) else { panic!("no memory") };
-        // All of it is there, and memory can be attached although its number is removed already.
+        // All objects exist, and the memory can be attached although its number is removed already.
         sysv::change(set, 0, 1, Patience::Now).unwrap();
         assert_eq!(sysv::memory_len(memory), Ok(4096));
         assert!(posix::open_queue(&queue_name, true).is_ok());

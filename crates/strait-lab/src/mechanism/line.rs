@@ -1,8 +1,8 @@
-//! Two cache lines, one for each direction: the least that a round trip between two processors can cost.
+//! Two cache lines, one for each direction: the least cost of a round trip between two processors.
 //!
-//! The flag is the first word of the line and the payload stands behind it in the same line, so a message moves one
-//! line and nothing else. With no payload the same loop is the *probe*: it tells how far apart the two processors are
-//! at this moment, which on a virtual machine changes without notice.
+//! The flag is the first word of a line and the payload follows in the same line, so a message moves one line and no
+//! other. Without a payload the loop is the *probe*: it measures how far apart the two processors are at this moment,
+//! which on a virtual machine changes without notice.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -14,12 +14,12 @@ use crate::samples::Samples;
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// The flag's own size: the payload follows.
+/// The size of the flag in bytes; the payload follows it.
 const FLAG: usize = 8;
-/// Room for both lines.
+/// The size in bytes of the shared memory for both lines.
 const AREA: usize = 4096;
 
-/// One process's end.
+/// One process's end of two cache lines.
 #[derive(Debug)]
 pub(crate) struct Line {
     memory: Shared,
@@ -49,7 +49,7 @@ impl End for Line {
 
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        // The two sizes that are compared with something are copied by a few moves, not by a call.
+        // The two sizes that other mechanisms are compared with are copied by a few moves, without a call.
         let place = self.mine + FLAG;
         if let Ok(message) = <&[u8; 56]>::try_from(message) {
             self.memory.put(place, message);
@@ -97,14 +97,14 @@ impl Line {
         Ok(Self { memory: Shared::map(memory, AREA)?, mine, theirs, sent: 0, received: 0 })
     }
 
-    /// Gives out what stands in this side's line.
+    /// Publishes the content of this side's line.
     #[inline(always)]
     fn raise(&mut self) {
         self.sent += 1;
         self.memory.word(self.mine).store(self.sent, Release);
     }
 
-    /// Waits until something new stands in the other side's line.
+    /// Waits until the other side has published its line once more.
     #[inline(always)]
     fn wait(&mut self) {
         self.received += 1;
@@ -115,12 +115,13 @@ impl Line {
     }
 }
 
-/// The bare round trip between the places where the two sides now run, in nanoseconds; both sides call it together.
+/// Measures the bare round trip between the processors on which the two sides run now, in nanoseconds. Both sides
+/// call it at the same time.
 pub(crate) fn probe(memory: impl AsFd, side: Side) -> Result<f64> {
     const BATCH: u64 = 16;
     const BATCHES: u64 = 600;
     let mut line = Line::over(memory, side)?;
-    // Each probe goes on counting from where the last one ended.
+    // The counters continue from the previous probe.
     let from = line.memory.word(line.mine).load(Acquire);
     (line.sent, line.received) = (from, from);
 

@@ -1,7 +1,7 @@
-//! Two shared buffers, one for each direction, each with a flag that says how many messages have been put in.
+//! Two shared buffers, one for each direction, each with a flag that counts the messages that were put in.
 //!
-//! One message is in flight at a time: the sender puts the next one in only when the answer shows that the last one
-//! has been taken out. What tells the receiver is the business of [`Flag`](super::Flag) and [`Futex`](super::Futex).
+//! One message is in flight at a time: the sender puts in the next one only when the answer shows that the last one
+//! was taken out. [`Flag`](super::Flag) and [`Futex`](super::Futex) differ in how the receiver learns of a message.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -11,21 +11,24 @@ use crate::pair::shared::{APART, Shared};
 use crate::trouble::{Result, While};
 use crate::work::Work;
 
-/// The flags stand on a page of their own, and buffers start on pages.
+/// The page size in bytes. The flags are on a page of their own, and each buffer starts on a page.
 const PAGE: usize = 4096;
 
 /// Both buffers as one side sees them.
 #[derive(Debug)]
 pub(super) struct Mailboxes {
     pub(super) memory: Shared,
-    /// Where this side's flag and the other's stand.
+    /// The offset of this side's flag in bytes.
     pub(super) mine: usize,
+    /// The offset of the other side's flag in bytes.
     pub(super) theirs: usize,
-    /// Where this side writes and where it reads.
+    /// The offset in bytes of the buffer that this side writes.
     pub(super) out: usize,
+    /// The offset in bytes of the buffer that this side reads.
     pub(super) inward: usize,
-    /// Messages put in and taken out so far.
+    /// The number of messages that this side has put in.
     pub(super) sent: u32,
+    /// The number of messages that this side has taken out.
     pub(super) received: u32,
 }
 
@@ -53,7 +56,7 @@ impl Mailboxes {
 }
 
 impl Mailboxes {
-    /// Puts a message in whose bytes lie in `parts`.
+    /// Copies the bytes of `parts` into this side's buffer, one after the other.
     #[inline]
     pub(super) fn put_parts(&self, parts: &[IoSlice<'_>]) {
         let mut place = self.out;
@@ -64,7 +67,7 @@ impl Mailboxes {
     }
 }
 
-/// The size of each buffer.
+/// Returns the size of each buffer in bytes.
 fn room(work: &Work) -> usize {
     work.size.next_multiple_of(PAGE)
 }

@@ -1,4 +1,4 @@
-//! How two Unix sockets come to be connected: as a pair that the second process inherits, or under a name.
+//! The ways to connect two Unix sockets: as a pair that the second process inherits, or by a name.
 
 use std::fs::remove_file;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,19 +13,19 @@ use super::keeper::Keeper;
 use super::{Opened, Side, exactly, note};
 use crate::trouble::{Result, Trouble, While};
 
-/// A way to meet.
+/// A way to connect two Unix sockets.
 pub(crate) trait Meeting: 'static {
-    /// Whether there is a name.
+    /// Whether the sockets are connected by a name.
     const NAMED: bool;
 
-    /// What the first process prepares.
+    /// Creates the descriptors that both sides need, in the first process.
     fn open(kind: SocketType) -> Result<Opened>;
 
-    /// How each comes to its connected socket. The keeper removes what has a name.
+    /// Returns a side's connected socket, and on the first side the keeper that removes names, if there are any.
     fn join(kind: SocketType, side: Side, descriptors: Vec<OwnedFd>) -> Result<(OwnedFd, Option<Keeper>)>;
 }
 
-/// `socketpair`: connected from the beginning.
+/// Sockets from `socketpair`, which are connected from the beginning.
 #[derive(Debug)]
 pub(crate) struct Pair;
 
@@ -43,15 +43,16 @@ impl Meeting for Pair {
     }
 }
 
-/// A connected pair.
+/// Returns a connected pair of sockets.
 pub(super) fn pair(kind: SocketType) -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).doing("socketpair")
 }
 
-/// A path in a directory that is only this user's: the first process binds and accepts, the second connects.
+/// Sockets that are connected by a path in a private directory: the first process binds and accepts, the second
+/// connects.
 ///
-/// Datagram sockets know no listening. There both sides have a name; the second connects to the first's and says so in an
-/// empty datagram, and from that one the first learns whom to connect to.
+/// Datagram sockets cannot listen. So both have a name: the second connects to the name of the first and sends an
+/// empty datagram, from which the first learns the name to connect to.
 #[derive(Debug)]
 pub(crate) struct Named;
 
@@ -79,7 +80,7 @@ impl Meeting for Named {
                 } else {
                     accept_with(&socket, SocketFlags::CLOEXEC).doing("accept4")?
                 };
-                // Nobody else shall come; a named socket needs its name only to be found.
+                // No other process needs the name: a connected socket keeps working without it.
                 remove_file(note::read::<PathBuf>(directory)?.join("first")).doing("removing the socket's name")?;
                 Ok((socket, keeper))
             }
@@ -114,7 +115,7 @@ fn bound(kind: SocketType, path: &Path) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits for the empty datagram of the second process, and connects to it.
+/// Waits for the empty datagram of the second process, and connects to that process.
 fn meet_sender(socket: OwnedFd) -> Result<OwnedFd> {
     let (_, _, sender) = recvfrom(socket.as_fd(), &mut [0; 8], RecvFlags::empty()).doing("recvfrom")?;
     let sender = sender.ok_or_else(|| Trouble::new("a datagram came from a socket without a name"))?;

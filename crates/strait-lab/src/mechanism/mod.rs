@@ -1,10 +1,10 @@
-//! The ways to get a message across, behind one small trait.
+//! Mechanisms: the ways to send a message to another process, behind one small trait.
 //!
-//! Each is a page of code that shows the best correct use of one primitive, polled or asleep, and all of them do the
-//! same work: the sender's whole message is copied out of the sender's memory, and the receiver's whole message into
-//! the receiver's. A *floor* is such a bare loop, with none of the things a library has to do.
+//! Each module shows the best correct use of one primitive, polled or asleep, in about a page of code. All of them do
+//! the same work: the sender's whole message is copied out of the sender's memory, and the receiver's whole message
+//! into the receiver's memory. A *floor* is such a bare loop, without what a library has to do besides.
 //!
-//! To add one, implement `End` in a module of its own and name it in the [`CATALOGUE`].
+//! To add a mechanism, implement `End` in a new module and add it to the [`CATALOGUE`].
 
 mod empty;
 mod faulty;
@@ -72,7 +72,7 @@ pub(crate) use self::tcp::Tcp;
 pub(crate) use self::uring::Uring;
 pub(crate) use self::vmsplice::Vmsplice;
 
-/// Every mechanism there is, Strait first and other people's last.
+/// Every mechanism, Strait's first and other libraries last.
 pub static CATALOGUE: &[Mechanism] = &[
     Mechanism::STRAIT,
     Mechanism::STRAIT_MESSAGE,
@@ -122,7 +122,8 @@ pub static CATALOGUE: &[Mechanism] = &[
     Mechanism::HEAPLESS,
 ];
 
-/// Mechanisms that break what a mechanism must keep, to see that it shows. Only tests ask for them.
+/// Mechanisms that lose or damage messages on purpose, or fail. Tests use them to check that such a mechanism gets no
+/// figure.
 static FAULTY: &[Mechanism] = &[
     Mechanism::of::<faulty::Faulty<{ faulty::LOSES }>>(),
     Mechanism::of::<faulty::Faulty<{ faulty::DOUBLES }>>(),
@@ -134,7 +135,7 @@ static FAULTY: &[Mechanism] = &[
 ];
 
 impl Mechanism {
-    /// Other people's, as far as they were built in.
+    /// The mechanisms of other libraries, as far as they were built in.
     pub const PEERS: &'static [Self] = &[
         #[cfg(feature = "peers-iceoryx2")]
         Self::ICEORYX2,
@@ -145,109 +146,109 @@ impl Mechanism {
         #[cfg(feature = "peers-heapless")]
         Self::HEAPLESS,
     ];
-    /// iceoryx2.
+    /// iceoryx2, publish and subscribe over shared memory.
     #[cfg(feature = "peers-iceoryx2")]
     pub const ICEORYX2: Self = Self::of::<peers::iceoryx2::Iceoryx2>();
     /// Servo's ipc-channel.
     #[cfg(feature = "peers-ipc-channel")]
     pub const IPC_CHANNEL: Self = Self::of::<peers::ipc_channel::IpcChannel>();
-    /// ZeroMQ over ipc.
+    /// ZeroMQ over its `ipc` transport.
     #[cfg(feature = "peers-zeromq")]
     pub const ZEROMQ: Self = Self::of::<peers::zeromq::Zeromq>();
     /// The queue of heapless, in shared memory.
     #[cfg(feature = "peers-heapless")]
     pub const HEAPLESS: Self = Self::of::<peers::heapless::Heapless>();
-    /// Strait.
+    /// Strait: `send`, and `recv_into` a buffer of the caller.
     pub const STRAIT: Self = Self::of::<Strait>();
-    /// Strait, receiving whole messages.
+    /// Strait, receiving each message into a [`strait::Message`].
     pub const STRAIT_MESSAGE: Self = Self::of::<StraitUsed<Whole>>();
-    /// Strait, filling and reading in place.
+    /// Strait, filling and reading messages in place.
     pub const STRAIT_IN_PLACE: Self = Self::of::<StraitUsed<InPlace>>();
-    /// Strait, with messages that are sealed.
+    /// Strait, with messages in sealed memory.
     pub const STRAIT_SEALED: Self = Self::of::<StraitUsed<Sealed>>();
-    /// Strait, waiting for a set of channels.
+    /// Strait, waiting by a wait set.
     pub const STRAIT_WAIT_SET: Self = Self::of::<StraitUsed<InSet>>();
-    /// Strait, by a channel that shares its socket with another.
+    /// Strait, over a channel that shares its link with another channel.
     pub const STRAIT_SECOND: Self = Self::of::<StraitUsed<Second>>();
     /// Strait, with one descriptor in each message.
     pub const STRAIT_RIGHTS: Self = Self::of::<StraitRights>();
     /// Strait, with an end of another channel in each message.
     pub const STRAIT_ENDS: Self = Self::of::<StraitEnds>();
-    /// Two flag lines, the payload in the flag's own line.
+    /// Two cache lines, one for each direction, with flag and payload in the same line.
     pub const LINE: Self = Self::of::<Line>();
-    /// A flag, and memcpy in and out of a shared buffer.
+    /// A flag, with copies into and out of a shared buffer.
     pub const FLAG: Self = Self::of::<Flag>();
-    /// A futex, and memcpy in and out of a shared buffer.
+    /// A futex, with copies into and out of a shared buffer.
     pub const FUTEX: Self = Self::of::<Futex>();
     /// A bare single-producer ring of 64-byte slots.
     pub const RING: Self = Self::of::<Ring>();
-    /// A pair of pipes.
+    /// Two pipes.
     pub const PIPE: Self = Self::of::<Pipe>();
-    /// A pair of named pipes.
+    /// Two named pipes.
     pub const FIFO: Self = Self::of::<Fifo>();
     /// A pair of Unix stream sockets.
     pub const STREAM: Self = Self::of::<Stream>();
-    /// Unix stream sockets that met under a name.
+    /// Unix stream sockets that were connected by a name.
     pub const STREAM_NAMED: Self = Self::of::<Stream<Named>>();
     /// A pair of Unix datagram sockets.
     pub const DATAGRAM: Self = Self::of::<Packets<Datagrams>>();
-    /// Unix datagram sockets that met under names.
+    /// Unix datagram sockets that were connected by names.
     pub const DATAGRAM_NAMED: Self = Self::of::<Packets<Datagrams, Named>>();
     /// A pair of Unix seqpacket sockets.
     pub const SEQPACKET: Self = Self::of::<Packets<Sequenced>>();
-    /// Unix seqpacket sockets that met under a name.
+    /// Unix seqpacket sockets that were connected by a name.
     pub const SEQPACKET_NAMED: Self = Self::of::<Packets<Sequenced, Named>>();
-    /// A pair of System V message queues.
+    /// Two System V message queues.
     pub const SYSV_QUEUE: Self = Self::of::<SysvQueue>();
-    /// A pair of POSIX message queues.
+    /// Two POSIX message queues.
     pub const POSIX_QUEUE: Self = Self::of::<PosixQueue>();
-    /// A ring in System V memory, polled.
+    /// Rings in System V shared memory, polled.
     pub const SYSV_SHM_SPIN: Self = Self::of::<Shm<carrier::Sysv, Spin>>();
-    /// A ring in System V memory, with futexes.
+    /// Rings in System V shared memory, with futexes.
     pub const SYSV_SHM_FUTEX: Self = Self::of::<Shm<carrier::Sysv, FutexBell>>();
-    /// A ring in System V memory, with System V semaphores.
+    /// Rings in System V shared memory, with System V semaphores.
     pub const SYSV_SHM_SEM: Self = Self::of::<Shm<carrier::Sysv, SysvSemaphores>>();
-    /// A ring in POSIX memory, polled.
+    /// Rings in POSIX shared memory, polled.
     pub const POSIX_SHM_SPIN: Self = Self::of::<Shm<carrier::Posix, Spin>>();
-    /// A ring in POSIX memory, with futexes.
+    /// Rings in POSIX shared memory, with futexes.
     pub const POSIX_SHM_FUTEX: Self = Self::of::<Shm<carrier::Posix, FutexBell>>();
-    /// A ring in POSIX memory, with POSIX semaphores.
+    /// Rings in POSIX shared memory, with POSIX semaphores.
     pub const POSIX_SHM_SEM: Self = Self::of::<Shm<carrier::Posix, PosixSemaphores>>();
-    /// A ring in a memfd, polled.
+    /// Rings in a memfd, polled.
     pub const MEMFD_SPIN: Self = Self::of::<Shm<carrier::Memfd, Spin>>();
-    /// A ring in a memfd, with futexes.
+    /// Rings in a memfd, with futexes.
     pub const MEMFD_FUTEX: Self = Self::of::<Shm<carrier::Memfd, FutexBell>>();
-    /// A ring in a memfd, with eventfds.
+    /// Rings in a memfd, with eventfds.
     pub const EVENTFD: Self = Self::of::<Shm<carrier::Memfd, Eventfds>>();
-    /// Signals with a value, fetched by sigwaitinfo.
+    /// Signals that carry a value, received by `sigwaitinfo`.
     pub const SIGNAL: Self = Self::of::<Signal<Waited>>();
-    /// Signals with a value, read from a signalfd.
+    /// Signals that carry a value, read from a signalfd.
     pub const SIGNALFD: Self = Self::of::<Signal<Read>>();
     /// A TCP connection over the loopback device.
     pub const TCP: Self = Self::of::<Tcp>();
-    /// The receiver reads the sender's memory.
+    /// `process_vm_readv`: the receiver reads the sender's memory.
     pub const PROCESS_VM: Self = Self::of::<ProcessVm>();
-    /// A pair of pipes that the sender's pages go into.
+    /// Two pipes into which `vmsplice` puts the sender's pages.
     pub const VMSPLICE: Self = Self::of::<Vmsplice>();
-    /// A Unix seqpacket socket, through io_uring.
+    /// A Unix seqpacket socket, used through io_uring.
     pub const IO_URING: Self = Self::of::<Uring>();
-    /// A bare sendmsg and recvmsg with one descriptor.
+    /// A bare `sendmsg` and `recvmsg` with one descriptor.
     pub const RIGHTS: Self = Self::of::<Rights>();
-    /// Nothing: what the measuring itself costs. Not in the catalogue.
+    /// No mechanism: the cost of the measuring itself. It is not in the catalogue.
     pub const EMPTY: Self = Self::of::<Empty>();
 }
 
-/// Which of the two processes this is.
+/// A side of a measurement: the first process, or the other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// It sends first, and measures.
+    /// The process that sends first, and measures.
     First,
-    /// It answers.
+    /// A process that answers.
     Second,
 }
 
 impl Side {
-    /// `(mine, theirs)` of two things, the first side's one standing first.
+    /// Returns `(mine, theirs)` of two values: `first` belongs to the first side and `second` to the second.
     pub(crate) fn of<T>(self, first: T, second: T) -> (T, T) {
         match self {
             Self::First => (first, second),
@@ -256,23 +257,23 @@ impl Side {
     }
 }
 
-/// The descriptors that each side needs.
+/// The descriptors that each side needs to join a mechanism.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) first: Vec<OwnedFd>,
     pub(crate) second: Vec<OwnedFd>,
 }
 
-/// What a mechanism can do beside sending one message and waiting for the next.
+/// An ability that a mechanism may have, besides sending a message and waiting for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ability {
     /// More than one message may be in flight.
     Stream,
     /// A message can be filled and read in the memory that both processes share.
     InPlace,
-    /// A message can be filled in memory that was never used before, and sent and read without a copy.
+    /// A message can be filled in new memory, and sent and read without a copy.
     Fresh,
-    /// A message can be given in pieces.
+    /// A message can be sent from several pieces by one call.
     Gather,
     /// A message can carry descriptors.
     Descriptors,
@@ -285,7 +286,7 @@ pub(crate) enum Ability {
 }
 
 impl Ability {
-    /// What is to be said of a mechanism without it.
+    /// Returns the explanation why a mechanism without this ability cannot be used.
     fn lacking(self) -> &'static str {
         match self {
             Self::Stream => "carries one message at a time",
@@ -302,24 +303,24 @@ impl Ability {
 
 /// One process's end of a mechanism.
 pub(crate) trait End: Sized + 'static {
-    /// Its name on the command line and in results.
+    /// The mechanism's name on the command line and in results.
     const NAME: &'static str;
-    /// Its name in a table.
+    /// The mechanism's name in a table.
     const TITLE: &'static str;
-    /// How it can wait.
+    /// The ways of waiting that the mechanism supports.
     const WAITS: &'static [Wait];
-    /// What else it can do.
+    /// The mechanism's other abilities.
     const ABILITIES: &'static [Ability] = &[Ability::Stream];
-    /// How it can wait for several ends at once, where it can.
+    /// The ways of waiting for several ends at once, if the mechanism has [`Ability::Hub`].
     const HUB_WAITS: &'static [Wait] = Self::WAITS;
-    /// The largest message.
+    /// The size of the largest message in bytes.
     const MOST: usize = usize::MAX;
-    /// The largest message that comes through whole if several processes send through one end.
+    /// The size in bytes of the largest message that stays whole if several processes send through one end.
     const MOST_SHARED: usize = usize::MAX;
-    /// The most descriptors in a message, where it can carry any.
+    /// The most descriptors in a message, if the mechanism has [`Ability::Descriptors`].
     const MOST_DESCRIPTORS: usize = 253;
 
-    /// What the catalogue says of it.
+    /// The mechanism's entry in the catalogue.
     const LISTING: &'static Listing = &Listing {
         name: Self::NAME,
         title: Self::TITLE,
@@ -333,37 +334,37 @@ pub(crate) trait End: Sized + 'static {
         run: pair::run_side::<Self>,
     };
 
-    /// Why this machine does not have it, if it does not.
+    /// Returns why this machine does not support the mechanism, if it does not.
     fn missing() -> Option<String> {
         None
     }
 
-    /// Makes, in the first process, what both need.
+    /// Creates, in the first process, the descriptors that both sides need.
     fn open(work: &Work) -> Result<Opened>;
 
-    /// Takes up this process's side of it.
+    /// Makes this process's end from its descriptors.
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self>;
 
     /// Sends `message`.
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
-    /// Waits for a message of exactly the length of `buffer`, and copies all of it there.
+    /// Waits for a message of exactly the length of `buffer`, and copies it into `buffer`.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()>;
 
-    /// Sends messages of `size` bytes that stand one behind the other.
+    /// Sends the messages of `size` bytes each that `messages` contains one after the other.
     #[inline]
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
         messages.chunks_exact(size).try_for_each(|message| self.send(message))
     }
 
-    /// Has a message of `len` bytes written by `fill`, which is called with a function that writes bytes at a place, and
-    /// gives it out.
+    /// Sends a message of `len` bytes that `fill` writes in place. `fill` is called with a function that writes bytes
+    /// at an offset of the message.
     fn send_filled(&mut self, _len: usize, _fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
         Err(Self::unable())
     }
 
-    /// Waits for a message of `len` bytes and has `read` look at it, which is called with a function that copies out what
-    /// stands at a place.
+    /// Waits for a message of `len` bytes and lets `read` read it in place. `read` is called with a function that
+    /// copies out the bytes at an offset of the message.
     fn recv_in_place<T>(
         &mut self,
         _len: usize,
@@ -372,49 +373,50 @@ pub(crate) trait End: Sized + 'static {
         Err(Self::unable())
     }
 
-    /// As [`send_filled`](Self::send_filled), in memory that was never used before: the first touch of each page is part of it.
+    /// Sends a message that `fill` writes into new memory, and otherwise as [`send_filled`](Self::send_filled). The
+    /// first touch of each page belongs to the call.
     fn send_fresh(&mut self, _len: usize, _fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
         Err(Self::unable())
     }
 
-    /// Sends one message whose bytes lie in `parts`, one behind the other.
+    /// Sends one message whose bytes are those of `parts`, one after the other.
     fn send_gathered(&mut self, _parts: &[IoSlice<'_>]) -> Result<()> {
         Err(Self::unable())
     }
 
-    /// Sends `message` and all of `descriptors`, which this process has no longer then.
+    /// Sends `message` and all of `descriptors`. The vector is empty afterwards: this process's copies are closed.
     fn send_with(&mut self, _message: &[u8], _descriptors: &mut Vec<OwnedFd>) -> Result<()> {
         Err(Self::unable())
     }
 
-    /// As [`recv`](Self::recv), and puts the descriptors that came along into `descriptors`.
+    /// Receives as [`recv`](Self::recv), and appends the descriptors of the message to `descriptors`.
     fn recv_with(&mut self, _buffer: &mut [u8], _descriptors: &mut Vec<OwnedFd>) -> Result<()> {
         Err(Self::unable())
     }
 
-    /// Its two directions, for two threads.
+    /// Splits the end into its two directions, for two threads.
     fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
         Err(Self::unable())
     }
 
-    /// Makes one thing of the ends to several processes, which waits for all of them at once.
+    /// Combines the ends to several processes into a hub, which waits for all of them at once.
     fn hub(_ends: Vec<Self>, _work: &Work) -> Result<Box<dyn Hub>> {
         Err(Self::unable())
     }
 
-    /// What it says when asked for what it cannot do.
+    /// Returns the error of a method that the mechanism does not support.
     fn unable() -> Trouble {
         Trouble::new(format!("a {} cannot do that", Self::TITLE))
     }
 }
 
-/// What sends a message, as [`End::send`], in whatever thread.
+/// A function that sends a message as [`End::send`] does, and that may run in any thread.
 pub(crate) type Sending<'a> = Box<dyn FnMut(&[u8]) -> Result<()> + Send + 'a>;
 
-/// What waits for a message, as [`End::recv`].
+/// A function that waits for a message as [`End::recv`] does.
 pub(crate) type Receiving<'a> = Box<dyn FnMut(&mut [u8]) -> Result<()> + 'a>;
 
-/// What the catalogue says of a mechanism.
+/// The entry of a mechanism in the catalogue.
 #[derive(Debug)]
 pub(crate) struct Listing {
     name: &'static str,
@@ -429,7 +431,7 @@ pub(crate) struct Listing {
     run: fn(&Work, Side) -> Result<Report>,
 }
 
-/// How a message gets from one process to the other: an entry of the [`CATALOGUE`].
+/// A way to send a message to another process: an entry of the [`CATALOGUE`].
 #[derive(Clone, Copy)]
 pub struct Mechanism(&'static Listing);
 
@@ -438,17 +440,18 @@ impl Mechanism {
         Self(E::LISTING)
     }
 
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// The name in a table.
+    /// Returns the name in a table.
     pub fn title(self) -> &'static str {
         self.0.title
     }
 
-    /// Why it cannot do this work, if it cannot: the size, the way of waiting, the shape. Says nothing of the machine.
+    /// Returns why the mechanism cannot do this work on any machine, if it cannot: because of the size, the way of
+    /// waiting or the shape.
     pub fn unfit(self, work: &Work) -> Option<String> {
         if work.size > self.0.most {
             return Some(format!("carries {} bytes at most", self.0.most));
@@ -478,12 +481,12 @@ impl Mechanism {
         }
     }
 
-    /// Why this machine does not have it, if it does not.
+    /// Returns why this machine does not support the mechanism, if it does not.
     pub fn missing(self) -> Option<String> {
         (self.0.missing)()
     }
 
-    /// How it can wait.
+    /// Returns the ways of waiting that the mechanism supports.
     pub fn waits(self) -> &'static [Wait] {
         self.0.waits
     }
@@ -493,7 +496,7 @@ impl Mechanism {
         self.0.abilities.contains(&Ability::Stream)
     }
 
-    /// The life of one process of a measurement.
+    /// Runs one process of a measurement.
     pub(crate) fn run(self, work: &Work, side: Side) -> Result<Report> {
         (self.0.run)(work, side)
     }
@@ -553,7 +556,7 @@ impl<'de> Deserialize<'de> for Mechanism {
     }
 }
 
-/// Takes the descriptors of a side out of the vector they came in.
+/// Converts the descriptors of a side into an array. Fails if their number is not `N`.
 fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N]> {
     descriptors.try_into().map_err(|these: Vec<OwnedFd>| {
         crate::trouble::Trouble::new(format!("{} descriptors came instead of {N}", these.len()))

@@ -1,4 +1,4 @@
-//! A few words for the second process, in a descriptor like everything else it gets.
+//! Notes: small values for the second process in a memfd, since a process receives nothing but descriptors.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::trouble::{Result, While};
 
-/// Writes a note.
+/// Writes `what` into a new note.
 pub(super) fn write(what: &impl Serialize) -> Result<OwnedFd> {
     let text = serde_json::to_vec(what).doing("writing a note")?;
     let mut note = File::from(memfd_create("strait-note", MemfdFlags::CLOEXEC).doing("memfd_create")?);
@@ -19,7 +19,8 @@ pub(super) fn write(what: &impl Serialize) -> Result<OwnedFd> {
     Ok(note.into())
 }
 
-/// Reads a note. Several processes may have it, which share a position in it, so none uses that.
+/// Reads a note. Several processes may share the descriptor, and with it a file position, so the position is not
+/// used.
 pub(super) fn read<T: DeserializeOwned>(note: OwnedFd) -> Result<T> {
     let note = File::from(note);
     let mut text = vec![0; note.metadata().doing("reading a note")?.len() as usize];

@@ -1,4 +1,5 @@
-//! Unix sockets that keep messages whole: seqpacket, which is connected and says when the peer is gone, and datagram.
+//! Unix sockets that keep messages whole: seqpacket, which is connected and reports when the peer has closed its
+//! socket, and datagram.
 
 use std::io::IoSlice;
 use std::marker::PhantomData;
@@ -15,13 +16,13 @@ use crate::stats::bytes;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// Which of the two.
+/// The kind of socket: seqpacket or datagram.
 pub(crate) trait Kind: 'static {
     /// The socket's type.
     const TYPE: SocketType;
-    /// The names of the mechanism: unnamed, named.
+    /// The names of the mechanism: with unnamed and with named sockets.
     const NAMES: [&'static str; 2];
-    /// Its titles.
+    /// The titles of the mechanism in tables: with unnamed and with named sockets.
     const TITLES: [&'static str; 2];
 }
 
@@ -35,7 +36,7 @@ impl Kind for Sequenced {
     const TITLES: [&'static str; 2] = ["Unix seqpacket socket", "Unix seqpacket socket, named"];
 }
 
-/// `SOCK_DGRAM`: between Unix sockets reliable and in order as well.
+/// `SOCK_DGRAM`: between Unix sockets it is reliable and keeps the order as well.
 #[derive(Debug)]
 pub(crate) struct Datagrams;
 
@@ -45,7 +46,7 @@ impl Kind for Datagrams {
     const TITLES: [&'static str; 2] = ["Unix datagram socket", "Unix datagram socket, named"];
 }
 
-/// One process's end.
+/// One process's end of two connected sockets.
 #[derive(Debug)]
 pub(crate) struct Packets<K, M = Pair> {
     socket: OwnedFd,
@@ -58,7 +59,7 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     const NAME: &'static str = K::NAMES[M::NAMED as usize];
     const TITLE: &'static str = K::TITLES[M::NAMED as usize];
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
-    /// What was met by a name has one sender.
+    /// The abilities; a socket that was connected by a name has one sender.
     const ABILITIES: &'static [Ability] = if M::NAMED {
         &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Threads]
     } else {
@@ -71,7 +72,7 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
 
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let (socket, keeper) = M::join(K::TYPE, side, descriptors)?;
-        // A message must fit into the send buffer whole; the kernel gives what its limit allows.
+        // A message must fit whole into the send buffer. The kernel grants as much as its limit allows.
         if work.size > 64 << 10 {
             set_socket_send_buffer_size(&socket, 4 * work.size).doing("setsockopt(SO_SNDBUF)")?;
         }
@@ -121,7 +122,7 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     }
 }
 
-/// Sends a message.
+/// Sends `message` through `socket`.
 #[inline]
 fn put(socket: &OwnedFd, message: &[u8], polled: bool) -> Result<()> {
     let mut flags = SendFlags::NOSIGNAL;
@@ -136,7 +137,7 @@ fn put(socket: &OwnedFd, message: &[u8], polled: bool) -> Result<()> {
     }
 }
 
-/// Receives a message of the length of `buffer`.
+/// Receives a message of the length of `buffer` from `socket`.
 #[inline]
 fn get(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
     let mut flags = RecvFlags::empty();
@@ -153,8 +154,8 @@ fn get(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
     }
 }
 
-/// Why a message was not taken. It has to fit into the socket's buffer whole, and for a large one the kernel wants
-/// memory in one piece, which it has or has not.
+/// Returns why the kernel did not take a message of `len` bytes. The message has to fit whole into the socket's
+/// buffer, and for a large message the kernel needs contiguous memory, which it may not have.
 #[cold]
 pub(super) fn refused(error: Errno, len: usize, doing: &str) -> Trouble {
     match error {

@@ -1,7 +1,7 @@
 //! Two pipes, one for each direction.
 //!
-//! Polled, both are non-blocking and the loop tries again; blocking, the kernel waits. Messages that do not fit into
-//! the default buffer get the largest one that an unprivileged process may ask for.
+//! Polled pipes are non-blocking and the loop tries again; blocking pipes wait in the kernel. For messages that do
+//! not fit into the default buffer, the pipes get the largest buffer that an unprivileged process may have.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,12 +13,12 @@ use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// A pipe's size unless asked for more.
+/// The default size of a pipe's buffer in bytes.
 const DEFAULT_ROOM: usize = 64 << 10;
-/// `/proc/sys/fs/pipe-max-size` unless the administrator changed it.
+/// The largest buffer of a pipe in bytes: the default of `/proc/sys/fs/pipe-max-size`.
 const MOST_ROOM: usize = 1 << 20;
 
-/// One process's end.
+/// One process's end of two pipes.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     out: OwnedFd,
@@ -26,13 +26,13 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// An end of two pipes, wherever they came from.
+    /// Makes an end from two pipes, which may be FIFOs.
     pub(super) fn over(out: OwnedFd, inward: OwnedFd) -> Self {
         Self { out, inward }
     }
 }
 
-/// Gives a pipe for large messages the most room that it may have.
+/// Gives a pipe for large messages the largest buffer that it may have.
 pub(super) fn enlarge(pipe: &OwnedFd, work: &Work) -> Result<()> {
     if work.size > DEFAULT_ROOM {
         fcntl_setpipe_size(pipe, MOST_ROOM).doing("fcntl(F_SETPIPE_SZ)")?;
@@ -46,7 +46,7 @@ impl End for Pipe {
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
     const ABILITIES: &'static [Ability] =
         &[Ability::Stream, Ability::Gather, Ability::Shared, Ability::Hub, Ability::Threads];
-    /// `PIPE_BUF`.
+    /// `PIPE_BUF`: the kernel writes up to so many bytes in one piece.
     const MOST_SHARED: usize = 4096;
 
     fn open(work: &Work) -> Result<Opened> {
@@ -76,7 +76,7 @@ impl End for Pipe {
         get(&self.inward, buffer)
     }
 
-    /// Several messages are one write: a pipe keeps no boundaries anyway.
+    /// Sends several messages by one `write`, since a pipe keeps no message boundaries.
     #[inline]
     fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
         self.send(messages)
@@ -114,7 +114,7 @@ fn put(pipe: &OwnedFd, message: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Fills `buffer`.
+/// Reads until `buffer` is full.
 #[inline]
 pub(super) fn get(pipe: &OwnedFd, buffer: &mut [u8]) -> Result<()> {
     let mut filled = 0;

@@ -1,8 +1,8 @@
 //! Two POSIX message queues, one for each direction.
 //!
-//! A queue keeps messages whole, and in order among those of one priority. On Linux it is a descriptor, and hands a message
-//! straight to a receiver that sleeps. Who receives must have room for the largest message that the queue takes, so
-//! queues are made for just the size that is measured.
+//! A queue keeps messages whole, and in order among those of one priority. On Linux a queue is a descriptor, and a
+//! message goes straight to a receiver that sleeps. A receiver must have room for the largest message that the queue
+//! takes, so the queues are created for exactly the measured size.
 
 use std::ffi::CString;
 use std::fs;
@@ -16,15 +16,15 @@ use crate::sys::posix;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// How many messages a queue holds: what everybody may ask for (`fs.mqueue.msg_max`).
+/// The number of messages that a queue holds: as many as an unprivileged process may ask for (`fs.mqueue.msg_max`).
 const HELD: usize = 10;
 
-/// One process's end.
+/// One process's end of two POSIX queues.
 #[derive(Debug)]
 pub(crate) struct PosixQueue {
     out: OwnedFd,
     inward: OwnedFd,
-    /// Room for the largest message, for when a smaller one is due.
+    /// A buffer for the largest message, used when a smaller one is expected.
     room: Vec<u8>,
     _keeper: Option<Keeper>,
 }
@@ -68,7 +68,8 @@ impl End for PosixQueue {
                 let names: [CString; 2] = note::read(names)?;
                 let open = |name: &CString| -> Result<OwnedFd> {
                     let queue = posix::open_queue(name, work.wait == Wait::Spin).doing("mq_open")?;
-                    // Both sides have it open now, and nobody else shall come, unless there are several of us.
+                    // Both sides have the queue open now, so its name is not needed, unless several processes share
+                    // it.
                     if !work.shape.crowd().is_some_and(|crowd| crowd.shared) {
                         posix::unlink_queue(name).doing("mq_unlink")?;
                     }
@@ -107,7 +108,7 @@ impl AsFd for PosixQueue {
     }
 }
 
-/// Sends a message.
+/// Sends `message` to `queue`.
 #[inline]
 fn put(queue: &OwnedFd, message: &[u8]) -> Result<()> {
     loop {
@@ -120,7 +121,8 @@ fn put(queue: &OwnedFd, message: &[u8]) -> Result<()> {
     }
 }
 
-/// Receives a message of the length of `buffer`, through `room` if it is smaller than the queue's messages.
+/// Receives a message of the length of `buffer`. If the queue's messages may be larger, it is received into `room`
+/// first.
 #[inline]
 fn get(queue: &OwnedFd, room: &mut [u8], buffer: &mut [u8]) -> Result<()> {
     let due = buffer.len();

@@ -1,8 +1,8 @@
 //! `process_vm_readv`: the receiver copies the message straight out of the sender's memory.
 //!
-//! One copy instead of two, and no memory is shared but two words that say where the message is and that it was taken. Each
-//! call costs the kernel a look at whether the one may see the other's memory, so it pays for large messages only. Who
-//! may do it may read everything else of that process too.
+//! There is one copy instead of two. No memory is shared but two words, which say where the message is and that it
+//! was taken. At each call the kernel checks whether the receiver may access the sender's memory, so the call pays
+//! for large messages only. A process that may make it may read everything else of the sender too.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ use crate::sys::memory::read_from;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end: the peer's process id, and the shared words.
 #[derive(Debug)]
 pub(crate) struct ProcessVm {
     peer: Pid,
@@ -46,10 +46,11 @@ impl End for ProcessVm {
     }
 
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
-        // Where Yama restricts it to children, each must allow it. Without Yama the call is not known, and not needed.
+        // Yama may restrict the call to children, so each side allows its peer. Without Yama `prctl` does not know
+        // the request, and it is not needed.
         let _ = set_ptracer(PTracer::Any);
         let mut words = Rendezvous::join(work, side, descriptors)?;
-        // Each tells the other its number, and by that also that it has allowed it.
+        // Each side sends its process id, which also says that it has allowed the call.
         let own = getpid().as_raw_nonzero().get();
         let peer = match side {
             Side::First => {

@@ -1,8 +1,8 @@
-//! Meeting over one message: the sender lends it, and goes on when the receiver has it.
+//! A rendezvous over each message: the sender lends the message, and continues when the receiver has taken it.
 //!
-//! That is what it takes where the receiver's copy is made out of the sender's own memory, which the caller may change as
-//! soon as the call is over. Two words for each direction count what was lent and what was taken; polled, both sides look
-//! at them, and blocking they are futexes.
+//! This is needed if the receiver copies out of the sender's own memory, which the caller may change as soon as the
+//! call returns. Two words for each direction count the messages that were lent and those that were taken. Polled,
+//! both sides read the words continuously; blocking, the words are futexes.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -13,10 +13,11 @@ use crate::pair::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// Where the words stand: behind those of the bells.
+/// The offsets of the words that count lent messages, one for each direction: after the words of the bells.
 const LENT: [usize; 2] = [8 * APART, 9 * APART];
+/// The offsets of the words that count taken messages, one for each direction.
 const TAKEN: [usize; 2] = [10 * APART, 11 * APART];
-/// What goes with a loan stands in the same line.
+/// The offset of the value that describes a loan, from the word that counts loans: in the same cache line.
 const WITH: usize = 8;
 
 /// The words as one side sees them.
@@ -32,14 +33,14 @@ pub(super) struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Makes what both need: a descriptor for each side.
+    /// Creates the shared memory, and a descriptor of it for each side.
     pub(super) fn open() -> Result<Opened> {
         let memory = Shared::create(PAGE)?;
         let other = memory.try_clone().doing("dup")?;
         Ok(Opened { first: vec![memory], second: vec![other] })
     }
 
-    /// Takes it up.
+    /// Maps the shared memory, from a side's descriptor.
     pub(super) fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [memory] = exactly(descriptors)?;
         let (out, inward) = side.of(0, 1);
@@ -64,7 +65,7 @@ impl Rendezvous {
         if self.polled { Ok(()) } else { self.futex.ring(&self.memory, bell) }
     }
 
-    /// Lends something, described by `with`.
+    /// Lends a message that `with` describes.
     #[inline]
     pub(super) fn lend(&mut self, with: u64) -> Result<()> {
         self.memory.put(LENT[self.out] + WITH, &with.to_ne_bytes());
@@ -72,19 +73,19 @@ impl Rendezvous {
         self.set(LENT[self.out], self.lent, 2 * self.out)
     }
 
-    /// Counts a loan of which the receiver learns in another way.
+    /// Counts a loan without publishing it: the receiver learns of the message in another way.
     #[inline]
     pub(super) fn count_loan(&mut self) {
         self.lent += 1;
     }
 
-    /// Waits until what was lent is taken.
+    /// Waits until the receiver has taken the last message that was lent.
     #[inline]
     pub(super) fn wait_until_taken(&mut self) -> Result<()> {
         self.wait(TAKEN[self.out], self.lent, 2 * self.out + 1)
     }
 
-    /// Waits for something lent, and says how it was described.
+    /// Waits until a message is lent, and returns its description.
     #[inline]
     pub(super) fn borrow(&mut self) -> Result<u64> {
         self.wait(LENT[self.inward], self.taken + 1, 2 * self.inward)?;
@@ -93,7 +94,7 @@ impl Rendezvous {
         Ok(u64::from_ne_bytes(with))
     }
 
-    /// What was lent is taken.
+    /// Reports that the message was taken.
     #[inline]
     pub(super) fn take(&mut self) -> Result<()> {
         self.taken += 1;

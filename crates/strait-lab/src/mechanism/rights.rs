@@ -1,7 +1,7 @@
 //! A bare `sendmsg` and `recvmsg` with one descriptor (`SCM_RIGHTS`), on a Unix seqpacket socket.
 //!
-//! One descriptor goes back and forth. Whoever sends it closes its own copy, as a descriptor that *moves* requires, so
-//! a hop costs one `sendmsg`, one `close` and one `recvmsg`, and needs no descriptor to be duplicated.
+//! One descriptor goes back and forth. The sender closes its own copy, since the descriptor *moves*. So each way
+//! costs one `sendmsg`, one `close` and one `recvmsg`, and no descriptor is duplicated.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,24 +18,25 @@ use super::{Ability, End, Opened, Side, exactly, meeting, packets};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of a socket, over which one descriptor goes back and forth.
 #[derive(Debug)]
 pub(crate) struct Rights {
     socket: OwnedFd,
     polled: bool,
-    /// The travelling descriptor, while it is here.
+    /// The descriptor that goes back and forth, while this process has it.
     held: Option<OwnedFd>,
 }
 
-/// The kernel's limit (`SCM_MAX_FD`).
+/// The most descriptors in a message: the kernel's limit (`SCM_MAX_FD`).
 const MOST_RIGHTS: usize = 253;
 
-/// A descriptor to send about.
+/// Opens a descriptor for sending in messages.
 pub(crate) fn traveller() -> Result<OwnedFd> {
     open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).doing("opening /dev/null")
 }
 
-/// Sends bytes and descriptors in one call, and says how many bytes; `None` if it would have to wait and must not.
+/// Sends the bytes of `parts` and copies of `descriptors` in one call. Returns the number of bytes sent; `None` if
+/// the call would block and `polled` is set.
 pub(super) fn send_parts(
     socket: BorrowedFd<'_>,
     parts: &[IoSlice<'_>],
@@ -60,7 +61,7 @@ pub(super) fn send_parts(
     }
 }
 
-/// Receives into `buffer`, and the descriptors that come along into `descriptors`; says how many bytes.
+/// Receives bytes into `buffer`, and appends the message's descriptors to `descriptors`. Returns the number of bytes.
 pub(super) fn recv_with(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -92,7 +93,8 @@ impl End for Rights {
     const TITLE: &'static str = "sendmsg with a descriptor";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
     const ABILITIES: &'static [Ability] = &[];
-    /// What fits into every socket's buffer: this is about the descriptor.
+    /// The size of the largest message: one that fits into every socket's buffer, since the descriptor is what
+    /// matters.
     const MOST: usize = 64 << 10;
 
     fn open(_: &Work) -> Result<Opened> {

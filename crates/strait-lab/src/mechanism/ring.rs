@@ -1,8 +1,8 @@
 //! A bare single-producer, single-consumer ring of 64-byte slots, one for each direction.
 //!
-//! Head and tail stand on lines of their own, each side keeps its own index in a register and what it last saw of the
-//! other's beside it, and looks at the other's line only when that no longer suffices. One message is one slot; a
-//! batch is one store of the head.
+//! Head and tail have cache lines of their own. Each side keeps its own index in a register, with the last value that
+//! it read of the other's. It reads the other's line only when that value no longer suffices. One message is one
+//! slot; a batch is one store of the head.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,12 +12,12 @@ use crate::pair::shared::{APART, Shared};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{DEFAULT_SLOTS, Wait, Work};
 
-/// The size of a slot.
+/// The size of a slot in bytes.
 const SLOT: usize = 64;
-/// The slots start on the page after the indices.
+/// The offset of the slots: on the page after the indices.
 const SLOTS_AT: usize = 4096;
 
-/// One direction as one side sees it: its own position, and the last it saw of the other's.
+/// One direction as one side sees it: its own index, and the last value that it read of the other's.
 #[derive(Debug)]
 struct Position {
     head: usize,
@@ -27,7 +27,7 @@ struct Position {
     seen: u64,
 }
 
-/// One process's end.
+/// One process's end of two rings.
 #[derive(Debug)]
 pub(crate) struct Ring {
     memory: Shared,
@@ -121,7 +121,7 @@ impl hub::Look for Ring {
 }
 
 impl Ring {
-    /// Whether there is a message.
+    /// Whether there is a message to receive.
     #[inline(always)]
     fn has_some(&mut self) -> bool {
         let position = &mut self.inward;
@@ -131,14 +131,14 @@ impl Ring {
         position.own != position.seen
     }
 
-    /// Puts `message` into the next slot, waiting for a free one; not yet visible to the peer.
+    /// Copies `message` into the next slot and waits for a free one first. The peer does not see the message yet.
     #[inline(always)]
     fn put(&mut self, message: &[u8]) {
         let position = &mut self.out;
         while position.own - position.seen > self.mask {
             position.seen = self.memory.word(position.tail).load(Acquire);
             if position.own - position.seen > self.mask {
-                // What a batch has put so far must be seen, or a ring smaller than a batch would never drain.
+                // The full part of a batch is published: otherwise a ring smaller than a batch would never drain.
                 self.memory.word(position.head).store(position.own, Release);
                 std::hint::spin_loop();
             }
@@ -152,7 +152,7 @@ impl Ring {
         position.own += 1;
     }
 
-    /// Shows the peer all that was put.
+    /// Publishes all messages that were put in.
     #[inline(always)]
     fn publish(&mut self) {
         let head = self.memory.word(self.out.head);

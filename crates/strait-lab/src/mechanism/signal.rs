@@ -1,12 +1,12 @@
 //! Signals that queue, each with a message of eight bytes as its value.
 //!
-//! A real-time signal waits until it is fetched, with what `sigqueue` gave it, and several wait in order. The receiver has it
-//! blocked, so no handler runs: it fetches with `sigwaitinfo` (polled, `sigtimedwait` without a time), or reads from a
-//! `signalfd`, which can be waited for among other descriptors. No other process needs to be connected to, but only
-//! eight bytes fit, and how many may wait is limited for the user (`ulimit -i`).
+//! A real-time signal stays in a queue until it is received, with the value that `sigqueue` gave it, in order. The
+//! receiver blocks the signal, so no handler runs. It receives with `sigwaitinfo` (polled: `sigtimedwait` with a
+//! timeout of 0), or reads from a `signalfd`, which can be waited for together with other descriptors. No connection
+//! is needed, but only eight bytes fit, and the user's number of queued signals is limited (`ulimit -i`).
 //!
-//! All that comes to a process waits in one queue, whoever sent it, and says who it was: so several processes are waited for as
-//! one is. For the same reason there is no end that several could send through.
+//! All signals to a process are in one queue, and each names its sender. So waiting for several processes is no
+//! different from waiting for one. For the same reason there is no end through which several processes could send.
 
 use std::os::fd::OwnedFd;
 
@@ -19,21 +19,21 @@ use crate::sys::signal::{self, Blocked, Came};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// How signals are fetched.
+/// A way to receive signals.
 pub(crate) trait Fetch: Sized + 'static {
-    /// The name of the mechanism.
+    /// The mechanism's name on the command line and in results.
     const NAME: &'static str;
-    /// Its title.
+    /// The mechanism's name in a table.
     const TITLE: &'static str;
 
-    /// From these signals.
+    /// Prepares to receive these blocked signals.
     fn over(signals: Blocked, polled: bool) -> Result<Self>;
 
-    /// The next signal; `EAGAIN` if there is none and it is polled.
+    /// Returns the next signal; `EAGAIN` if there is none and the end is polled.
     fn next(&self) -> std::result::Result<Came, Errno>;
 }
 
-/// By `sigwaitinfo`.
+/// Receives signals by `sigwaitinfo`.
 #[derive(Debug)]
 pub(crate) struct Waited {
     signals: Blocked,
@@ -54,7 +54,7 @@ impl Fetch for Waited {
     }
 }
 
-/// From a descriptor.
+/// Receives signals by reading from a `signalfd`.
 #[derive(Debug)]
 pub(crate) struct Read(OwnedFd);
 
@@ -77,7 +77,7 @@ impl Fetch for Read {
     }
 }
 
-/// One process's end.
+/// One process's end: the peer's process id, and the way to receive signals.
 #[derive(Debug)]
 pub(crate) struct Signal<F> {
     peer: Pid,
@@ -85,7 +85,7 @@ pub(crate) struct Signal<F> {
     fetch: F,
 }
 
-/// The value of the signal by which the second process says who it is, before any message.
+/// The value of the signal by which the second process introduces itself, before any message.
 const HERE: u64 = u64::MAX - 2;
 
 impl<F: Fetch> End for Signal<F> {
@@ -96,7 +96,7 @@ impl<F: Fetch> End for Signal<F> {
     const MOST: usize = 8;
 
     fn open(_: &Work) -> Result<Opened> {
-        // Before there is anybody who could send one: a signal that is not blocked would kill this process.
+        // Blocked before any other process can send one: a signal that is not blocked would kill this process.
         block()?;
         Ok(Opened { first: Vec::new(), second: Vec::new() })
     }
@@ -125,7 +125,7 @@ impl<F: Fetch> End for Signal<F> {
         loop {
             match signal::queue(self.peer, self.number, value) {
                 Ok(()) => return Ok(()),
-                // As many wait as may; the receiver is at it.
+                // The user's queue of signals is full. The receiver is taking signals out.
                 Err(Errno::AGAIN) => std::thread::yield_now(),
                 Err(error) => return Err(error).doing("sigqueue"),
             }
@@ -145,7 +145,7 @@ impl<F: Fetch> End for Signal<F> {
     }
 }
 
-/// The ends to several processes. What one of them fetches may be another's.
+/// The ends to several processes. Each end receives the signals of all of them.
 #[derive(Debug)]
 struct Several<F> {
     ends: Vec<Signal<F>>,

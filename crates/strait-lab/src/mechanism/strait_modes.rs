@@ -1,6 +1,6 @@
-//! Strait in its other ways: the same channel as in [`Strait`], used as other programs would.
+//! Strait in its other ways of use, over the same channel as [`Strait`].
 //!
-//! What [`Strait`] measures is `send` and `recv_into`, over the first channel of a link.
+//! [`Strait`] itself measures `send` and `recv_into` over the first channel of a link.
 
 use std::os::fd::OwnedFd;
 
@@ -11,19 +11,19 @@ use super::{Ability, End, Opened, Side, Strait};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// The ways to wait that a channel has.
+/// The ways of waiting that a channel supports.
 const WAITS: &[Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// One way to use a channel.
+/// A way to use a channel.
 pub(crate) trait Manner: Sized + 'static {
-    /// The name of the mechanism.
+    /// The mechanism's name on the command line and in results.
     const NAME: &'static str;
-    /// Its title.
+    /// The mechanism's name in a table.
     const TITLE: &'static str;
-    /// How it can wait.
+    /// The ways of waiting that this use supports.
     const WAITS: &'static [Wait] = WAITS;
 
-    /// Prepares for it.
+    /// Prepares `channel` for this use.
     fn over(channel: &mut Channel, side: Side, work: &Work) -> Result<Self>;
 
     /// Sends `message`.
@@ -32,7 +32,7 @@ pub(crate) trait Manner: Sized + 'static {
         channel.send(message).doing("send")
     }
 
-    /// Waits for a message of the length of `buffer`, and copies it there.
+    /// Waits for a message of the length of `buffer`, and copies it into `buffer`.
     #[inline]
     fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
         let received = channel.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
@@ -40,7 +40,7 @@ pub(crate) trait Manner: Sized + 'static {
     }
 }
 
-/// One process's end.
+/// One process's end of a channel that is used in the way `M`.
 #[derive(Debug)]
 pub(crate) struct StraitUsed<M> {
     channel: Channel,
@@ -74,7 +74,7 @@ impl<M: Manner> End for StraitUsed<M> {
     }
 }
 
-/// Messages are received whole, into one that is used again: the usual way.
+/// Receives each message into a [`Message`] that is used again: the usual way.
 #[derive(Debug)]
 pub(crate) struct Whole(Message);
 
@@ -95,7 +95,7 @@ impl Manner for Whole {
     }
 }
 
-/// Messages are filled and read where they are.
+/// Fills and reads messages in place.
 #[derive(Debug)]
 pub(crate) struct InPlace;
 
@@ -123,8 +123,8 @@ impl Manner for InPlace {
     }
 }
 
-/// Messages are sealed before they are sent, so that the receiver may read them as bytes that nobody changes. Each is a
-/// memfd of its own: for what is large and is read by pieces.
+/// Seals each message before it is sent, so that the receiver may read it as bytes that no process can change. Each
+/// message is a memfd of its own: a way for large messages that are read in pieces.
 #[derive(Debug)]
 pub(crate) struct Sealed;
 
@@ -150,7 +150,7 @@ impl Manner for Sealed {
     }
 }
 
-/// The receiver waits for a set of channels, in which this one is: as a server with many clients would.
+/// Receives by a wait set that contains the channel, as a server with many clients does.
 #[derive(Debug)]
 pub(crate) struct InSet {
     set: WaitSet,
@@ -162,7 +162,7 @@ pub(crate) struct InSet {
 impl Manner for InSet {
     const NAME: &'static str = "strait-wait-set";
     const TITLE: &'static str = "Strait, over a wait set";
-    /// A set sleeps in epoll.
+    /// The ways of waiting: a wait set sleeps in epoll, without spinning first.
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
 
     fn over(channel: &mut Channel, _: Side, work: &Work) -> Result<Self> {
@@ -175,7 +175,7 @@ impl Manner for InSet {
     #[inline]
     fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
         loop {
-            // One that was told has perhaps more than one message; the set is asked when it has none left.
+            // A ready channel may have several messages. The wait set is asked again when none is left.
             if self.ready {
                 match channel.recv_into(buffer, Deadline::NOW) {
                     Ok(received) => return whole(received.len(), buffer.len()),
@@ -189,8 +189,8 @@ impl Manner for InSet {
     }
 }
 
-/// A channel that was sent over another, with which it shares its socket and its memory: as all but the first one between
-/// two processes do.
+/// Uses a channel that was sent over another one, and shares its socket and its memory: like every channel but the
+/// first between two processes.
 #[derive(Debug)]
 pub(crate) struct Second {
     _carrier: Channel,

@@ -1,7 +1,8 @@
-//! Strait itself: with [`ends`](crate::bars::ends) all of the benchmarks that knows its interface.
+//! Strait itself. Of all benchmarks, only this module, `strait_modes` and [`ends`](crate::bars::ends) use its
+//! interface.
 //!
-//! Both processes bring a connected socket and make a channel over it. Messages are received into the caller's buffer,
-//! which is one copy in and one copy out, as for everything that Strait is compared with.
+//! Both processes get a connected socket and make a channel over it. Messages are received into the caller's buffer:
+//! one copy in and one copy out, as for every mechanism that Strait is compared with.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -17,8 +18,8 @@ use crate::work::{Wait, Work};
 #[derive(Debug)]
 pub(crate) struct Strait(pub(crate) Channel);
 
-/// The options that a work asks for: the defaults, but for the way of waiting, for the size of the ring where that is
-/// fixed, and for a pool in which the largest messages stay warm.
+/// Returns the channel options for a work: the defaults, except for the way of waiting, for the size of the ring if
+/// it is fixed, and for a larger pool in which the largest messages stay warm.
 pub(super) fn options(work: &Work) -> Options {
     let mut options = Options::new().wait(match work.wait {
         Wait::Spin => strait::Wait::Spin,
@@ -142,19 +143,20 @@ impl hub::Look for Strait {
     }
 }
 
-/// As many events as one look at the wait set gives.
+/// The capacity for events of the list that the wait set fills.
 const EVENTS: usize = 64;
-/// As many messages are taken from one channel before the others have their turn.
+/// The most messages that are taken from one channel before the next one has its turn.
 const TURN: usize = 64;
 
-/// Several channels and the wait set that they are in.
+/// Several channels in a wait set.
 #[derive(Debug)]
 struct Waiting {
     ends: Vec<Strait>,
     set: WaitSet,
     events: Vec<Event>,
-    /// The event that is looked after, and how many messages were taken for it.
+    /// The index of the event whose channel is received from.
     next: usize,
+    /// The number of messages that were received for this event.
     taken: usize,
 }
 
@@ -192,11 +194,11 @@ pub(super) fn whole(got: usize, due: usize) -> Result<()> {
     if got == due { Ok(()) } else { Err(Trouble::new(format!("a message of {got} bytes came where {due} were due"))) }
 }
 
-/// The same, with a descriptor that travels in each message.
+/// One process's end of a channel over which one descriptor goes back and forth, in every message.
 #[derive(Debug)]
 pub(crate) struct StraitRights {
     channel: Channel,
-    /// The travelling descriptor, while it is here.
+    /// The descriptor that goes back and forth, while this process has it.
     held: Option<OwnedFd>,
 }
 
@@ -238,13 +240,14 @@ impl End for StraitRights {
     }
 }
 
-/// The same, with an end of another channel that travels in each message; the other end stays in the first process.
+/// One process's end of a channel over which an end of another channel goes back and forth, in every message. The
+/// other end of that channel stays in the first process.
 #[derive(Debug)]
 pub(crate) struct StraitEnds {
     channel: Channel,
-    /// The travelling end, while it is here.
+    /// The end that goes back and forth, while this process has it.
     held: Option<Channel>,
-    /// Its other end.
+    /// The other end of the channel whose end goes back and forth, in the first process.
     _home: Option<Channel>,
 }
 

@@ -1,4 +1,4 @@
-//! A Unix stream socket.
+//! Unix stream sockets.
 
 use std::io::IoSlice;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, hub, rights};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of two connected stream sockets.
 #[derive(Debug)]
 pub(crate) struct Stream<M = Pair> {
     socket: OwnedFd,
@@ -48,7 +48,7 @@ impl<M: Meeting> End for Stream<M> {
         recv_all(&self.socket, buffer, self.polled)
     }
 
-    /// Several messages are one call: a stream keeps no boundaries anyway.
+    /// Sends several messages by one call, since a stream keeps no message boundaries.
     #[inline]
     fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
         self.send(messages)
@@ -59,7 +59,7 @@ impl<M: Meeting> End for Stream<M> {
     }
 
     fn send_with(&mut self, message: &[u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
-        // The descriptors go with the first byte; what does not fit with it follows.
+        // The descriptors go with the first byte. Bytes that did not fit follow in further calls.
         let sent = loop {
             match rights::send_parts(self.socket.as_fd(), &[IoSlice::new(message)], descriptors, self.polled)? {
                 Some(sent) => break sent,
@@ -87,7 +87,7 @@ impl<M: Meeting> End for Stream<M> {
     }
 }
 
-/// The two directions of a stream.
+/// Splits a stream into its two directions, for two threads.
 pub(super) fn divided(socket: &OwnedFd, polled: bool) -> (Sending<'_>, Receiving<'_>) {
     (
         Box::new(move |message| send_all(socket, message, polled)),
@@ -101,7 +101,7 @@ impl<M> AsFd for Stream<M> {
     }
 }
 
-/// Sends all of `bytes` over a stream.
+/// Sends all of `bytes` over a stream socket.
 #[inline]
 pub(super) fn send_all(socket: &OwnedFd, bytes: &[u8], polled: bool) -> Result<()> {
     let mut flags = SendFlags::NOSIGNAL;
@@ -118,7 +118,7 @@ pub(super) fn send_all(socket: &OwnedFd, bytes: &[u8], polled: bool) -> Result<(
     Ok(())
 }
 
-/// Fills `buffer` from a stream.
+/// Receives from a stream socket until `buffer` is full.
 #[inline]
 pub(super) fn recv_all(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
     let flags = if polled { RecvFlags::DONTWAIT } else { RecvFlags::WAITALL };

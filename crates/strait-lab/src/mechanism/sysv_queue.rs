@@ -1,8 +1,8 @@
 //! Two System V message queues, one for each direction.
 //!
-//! A queue keeps messages whole and in order. The kernel wants each behind a type, so it is copied once more here than with
-//! any other primitive. Nobody is told when the other process is gone: whoever waits, waits until the queue is removed,
-//! which is why the keeper removes it when a side dies.
+//! A queue keeps messages whole and in order. The kernel requires a type before each message, so there is one more
+//! copy here than with any other primitive. A process is not told when its peer dies, and waits until the queue is
+//! removed. So the keeper removes the queue when the first process dies.
 
 use std::os::fd::OwnedFd;
 
@@ -14,12 +14,12 @@ use crate::sys::sysv::{self, Letter, Patience};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of two System V queues.
 #[derive(Debug)]
 pub(crate) struct SysvQueue {
     out: i32,
     inward: i32,
-    /// Where messages stand on their way.
+    /// The buffer for a message with its type.
     letter: Box<Letter>,
     patience: Patience,
     _keeper: Option<Keeper>,
@@ -30,7 +30,7 @@ impl End for SysvQueue {
     const TITLE: &'static str = "System V message queue";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
     const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Shared, Ability::Hub, Ability::Threads];
-    /// No call waits for several queues.
+    /// The ways of waiting for several queues at once: no call waits for several, so they are polled.
     const HUB_WAITS: &'static [Wait] = &[Wait::Spin];
     const MOST: usize = sysv::QUEUE_MOST;
 
@@ -96,7 +96,7 @@ impl hub::Look for SysvQueue {
     }
 }
 
-/// Sends a message.
+/// Sends `message` to `queue`.
 #[inline]
 fn put(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> Result<()> {
     loop {
@@ -104,7 +104,7 @@ fn put(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> R
             Ok(()) => return Ok(()),
             Err(Errno::AGAIN) => std::hint::spin_loop(),
             Err(Errno::INTR) => {}
-            // The same error comes when the queue is gone, and then something broke.
+            // The error is the same if the queue was removed, which is no limit.
             Err(Errno::INVAL) if limit_on_messages().is_some_and(|most| message.len() > most) => {
                 return Err(Trouble::limit("too large for a queue (kernel.msgmax)"));
             }
@@ -113,7 +113,7 @@ fn put(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> R
     }
 }
 
-/// Receives a message of the length of `buffer`.
+/// Receives a message of the length of `buffer` from `queue`.
 #[inline]
 fn get(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience: Patience) -> Result<()> {
     loop {
@@ -127,7 +127,7 @@ fn get(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience: Patience) -
     }
 }
 
-/// The most bytes in a message.
+/// Returns the most bytes in a message, as the kernel limits it (`kernel.msgmax`).
 #[cold]
 fn limit_on_messages() -> Option<usize> {
     std::fs::read_to_string("/proc/sys/kernel/msgmax").ok()?.trim().parse().ok()

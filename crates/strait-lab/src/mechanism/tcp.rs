@@ -1,4 +1,4 @@
-//! TCP over the loopback device, without delay (`TCP_NODELAY`): what works between machines too, within one.
+//! TCP over the loopback device, without delay (`TCP_NODELAY`): a transport that works between machines too.
 
 use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, n
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of a TCP connection.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     socket: OwnedFd,
@@ -37,7 +37,7 @@ impl End for Tcp {
             Side::First => TcpListener::from(descriptor).accept().doing("accept")?.0,
             Side::Second => TcpStream::connect(note::read::<SocketAddr>(descriptor)?).doing("connect")?,
         };
-        // Or the kernel would wait whether more is to be sent.
+        // Without this option the kernel delays a small message in the hope of more.
         socket.set_nodelay(true).doing("setsockopt(TCP_NODELAY)")?;
         Ok(Self { socket: socket.into(), polled: work.wait == Wait::Spin })
     }
@@ -52,7 +52,7 @@ impl End for Tcp {
         stream::recv_all(&self.socket, buffer, self.polled)
     }
 
-    /// Several messages are one call: a stream keeps no boundaries anyway.
+    /// Sends several messages by one call, since a stream keeps no message boundaries.
     #[inline]
     fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
         self.send(messages)

@@ -1,12 +1,13 @@
 //! A Unix seqpacket socket driven through io_uring: several operations in one system call.
 //!
-//! Who asks and waits for the answer gives both to the kernel at once and sleeps there, one system call instead of two. Who
-//! answers cannot: it does not know whether anything follows. The buffers are the ring's own as long as an operation
-//! is in flight, since the kernel uses them whatever becomes of the caller; so each message is copied once more in each
-//! process. Polled, an operation that would have to wait is given again.
+//! A side that sends a request and waits for the answer submits both operations at once and sleeps in the kernel: one
+//! system call instead of two. The answering side cannot do this, because it does not know whether another request
+//! follows. As long as an operation is in flight, the kernel uses the buffer whatever becomes of the caller. So the
+//! buffers belong to the ring, and each message is copied once more in each process. Polled, an operation that would
+//! block is submitted again.
 //!
-//! Several sockets need no `epoll`: a receiving operation is in progress at each of them, in one ring, and one system call gives what
-//! is to be sent to all and waits for whoever answers first.
+//! Several sockets need no `epoll`. A receive operation is in progress at each of them, in one ring. One system call
+//! submits the sends to all and waits for the first answer.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,16 +21,17 @@ use crate::shape::Shape;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// Which operation was completed.
+/// The tag of a completed send operation.
 const SENT: u64 = 1;
+/// The tag of a completed receive operation.
 const RECEIVED: u64 = 2;
-/// Above that, at which of several sockets.
+/// The number of bits for the tag; the index of the socket is in the bits above.
 const WHERE: u32 = 8;
 
-/// The socket's place among the ring's registered files.
+/// The socket's index among the ring's registered files.
 const SOCKET: types::Fixed = types::Fixed(0);
 
-/// Memory that the kernel may use at any time until the process ends, and that is therefore never given back.
+/// Memory that the kernel may use until the process ends, and that is therefore never freed.
 #[derive(Debug)]
 struct Place(&'static mut [u8]);
 
@@ -39,7 +41,7 @@ impl Place {
     }
 }
 
-/// One process's end.
+/// One process's end of a socket with a ring of its own.
 #[derive(Debug)]
 pub(crate) struct Uring {
     ring: Debugless,
@@ -47,13 +49,13 @@ pub(crate) struct Uring {
     flags: i32,
     outgoing: Place,
     incoming: Place,
-    /// How much of `outgoing` is in flight, or waits for the next call.
+    /// The number of bytes in `outgoing` that are in flight, or that the next system call sends.
     sending: Option<usize>,
-    /// Whether whoever sends certainly receives next.
+    /// Whether every send of this side is followed by a receive.
     asks: bool,
 }
 
-/// A ring, which has nothing to show.
+/// A ring whose `Debug` output is its name only.
 struct Debugless(IoUring);
 
 impl std::fmt::Debug for Debugless {
@@ -62,9 +64,9 @@ impl std::fmt::Debug for Debugless {
     }
 }
 
-/// With room for so many operations at a time.
+/// Returns a ring with room for `room` operations at a time.
 fn ring(room: u32) -> std::io::Result<IoUring> {
-    // What is done on behalf of this thread is done when it asks, and not by interrupting it. Since Linux 6.1.
+    // The kernel does a thread's work when the thread asks for it, without interrupting it (since Linux 6.1).
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(room).or_else(|_| IoUring::new(room))
 }
 
@@ -145,14 +147,15 @@ impl End for Uring {
 struct Several {
     ring: Debugless,
     ends: Vec<Uring>,
-    /// Where a receiving operation is in progress, or its message is not taken yet.
+    /// For each end, whether a receive operation is in progress or its message was not taken yet.
     asked: Vec<bool>,
-    /// What came and is not taken yet: from where, and how many bytes.
+    /// Received messages that were not taken yet: the index of the end, and the number of bytes.
     answered: VecDeque<(usize, usize)>,
 }
 
 impl Hub for Several {
-    /// It goes with the next call, which whoever asks several makes when it waits for their answers.
+    /// Queues a send operation, which the next system call submits: a caller that asks several ends makes that call
+    /// when it waits for their answers.
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
         while self.ends[to].sending.is_some() {
             self.step(1)?;
@@ -178,7 +181,7 @@ impl Hub for Several {
                 }
             }
             let sending = self.ends.iter().filter(|end| end.sending.is_some()).count();
-            // Polled, every operation is over at once, having done something or not.
+            // Polled, every operation completes at once, whether it did something or not.
             let polled = self.ends.iter().any(|end| end.flags & libc::MSG_DONTWAIT != 0);
             self.step(sending + if polled { self.ends.len() } else { 1 })?;
         }
@@ -203,12 +206,13 @@ impl Several {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> Result<()> {
-        // SAFETY: both operations use memory that stays until the process ends, within its bounds. It is not touched from
-        // here while the operation is in progress: `sending` and `asked` say so until it was completed.
+        // SAFETY: both operations use memory that stays until the process ends, within its bounds. This process does
+        // not touch the memory while the operation is in progress: `sending` and `asked` say so until it is
+        // completed.
         unsafe { self.ring.0.submission().push(entry) }.doing("the ring's queue")
     }
 
-    /// Gives the kernel what was pushed, and waits until so many operations are done.
+    /// Submits the queued operations, and waits until `enough` operations are completed.
     fn step(&mut self, enough: usize) -> Result<()> {
         match self.ring.0.submit_and_wait(enough) {
             Ok(_) => {}
@@ -261,12 +265,13 @@ impl Uring {
 
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) -> Result<()> {
-        // SAFETY: both operations use memory that stays until the process ends, within its bounds. It is not touched from
-        // here while the operation is in progress: `run` waits for all of them.
+        // SAFETY: both operations use memory that stays until the process ends, within its bounds. This process does
+        // not touch the memory while the operation is in progress: `run` waits for all operations.
         unsafe { self.ring.0.submission().push(entry) }.doing("the ring's queue")
     }
 
-    /// Gives the kernel what was pushed and waits until all of it is done. How much was received, if something was to be.
+    /// Submits the queued operations, and waits until all of them are completed. `receiving` is the number of bytes
+    /// to receive, if any. Returns the number of received bytes, or 0.
     #[inline]
     fn run(&mut self, mut receiving: Option<usize>) -> Result<usize> {
         let mut received = 0;

@@ -1,7 +1,7 @@
 //! `vmsplice`: the sender puts its own pages into a pipe, and the receiver copies out of them.
 //!
-//! One copy instead of a pipe's two. The pages stay the sender's, so it has to wait until they were read before it
-//! may write there again; nothing in the kernel tells it when, so two shared words do.
+//! There is one copy instead of a pipe's two. The pages still belong to the sender, which must not write to them
+//! before they were read. The kernel does not report when that is so, and two shared words do.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::sys::memory::WritingEnd;
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of two pipes, with the words that report what was read.
 #[derive(Debug)]
 pub(crate) struct Vmsplice {
     out: WritingEnd,
@@ -53,7 +53,7 @@ impl End for Vmsplice {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        // The word that says that it was lent is not needed: the pipe says so.
+        // The pipe itself tells the receiver that a message was lent, so the word for it is not published.
         self.words.count_loan();
         self.splice(&[IoSlice::new(message)])?;
         self.words.wait_until_taken()

@@ -1,8 +1,9 @@
-//! `heapless` 0.9: a queue for one producer and one consumer that needs no memory of its own, placed in shared memory.
+//! `heapless` 0.9: a queue for one producer and one consumer that needs no memory of its own, placed in shared
+//! memory.
 //!
-//! `heapless::spsc::Queue` is two indices and an array, without pointers, so two processes of one program can each map it
-//! and use their half. It is made for interrupt handlers, and carries values of one size: here arrays of 64, 1024 or
-//! 4096 bytes, the smallest that has room for the message.
+//! `heapless::spsc::Queue` is two indices and an array, without pointers. So two processes of one program can map it,
+//! and each uses its half. The queue is made for interrupt handlers, and carries values of one size. Here the values
+//! are arrays of 64, 1024 or 4096 bytes: the smallest that has room for the message.
 
 use std::os::fd::OwnedFd;
 
@@ -14,21 +15,21 @@ use crate::pair::shared::{PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// Places in a queue, one of which stays empty.
+/// The number of slots in a queue; one of them always stays empty.
 const PLACES: usize = 64;
 
-/// One process's end.
+/// One process's end of two queues.
 #[derive(Debug)]
 pub(crate) enum Heapless {
-    /// Up to 64 bytes.
+    /// Queues for messages of up to 64 bytes.
     Small(Ends<64>),
-    /// Up to 1024.
+    /// Queues for messages of up to 1024 bytes.
     Middling(Ends<1024>),
-    /// Up to 4096.
+    /// Queues for messages of up to 4096 bytes.
     Large(Ends<4096>),
 }
 
-/// Both queues as one side has them, for messages of up to `N` bytes.
+/// The halves of both queues that one side uses, for messages of up to `N` bytes.
 pub(crate) struct Ends<const N: usize> {
     out: Producer<'static, [u8; N]>,
     inward: Consumer<'static, [u8; N]>,
@@ -48,7 +49,7 @@ impl<const N: usize> Ends<N> {
         let mapped = Shared::map(&memory, 2 * Self::EACH)?;
         for number in 0..2 {
             let place = mapped.place(number * Self::EACH, Self::EACH).cast::<Queue<[u8; N], PLACES>>();
-            // SAFETY: a page-aligned place with room for a queue, in memory that nobody else has yet.
+            // SAFETY: a page-aligned place with room for a queue, in memory that no other process has yet.
             unsafe { place.write(Queue::new()) };
         }
         let other = memory.try_clone().doing("dup")?;
@@ -57,13 +58,14 @@ impl<const N: usize> Ends<N> {
 
     fn join(side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [memory] = exactly(descriptors)?;
-        // The queues are borrowed for as long as the process lives, and so is what they lie in.
+        // The queues are borrowed until the process ends, so their memory is never unmapped.
         let memory: &'static Shared = Box::leak(Box::new(Shared::map(memory, 2 * Self::EACH)?));
         let (out, inward) = side.of(0, 1);
         let queue = |number: usize| {
             let place = memory.place(number * Self::EACH, Self::EACH).cast::<Queue<[u8; N], PLACES>>();
-            // SAFETY: a queue was made there, by this same program and so in the same layout. This process takes each of
-            // the two once and uses one half of it; the other process uses the other half, as another thread would.
+            // SAFETY: this same program made a queue there, and so in the same layout. This process takes each of the
+            // two queues once and uses one half of it; the other process uses the other half, as another thread
+            // would.
             unsafe { &mut *place }
         };
         Ok(Self { out: queue(out).split().0, inward: queue(inward).split().1 })

@@ -1,9 +1,9 @@
 //! iceoryx2 0.9: publishers and subscribers over shared memory.
 //!
-//! Two services of slices of bytes, one for each direction, which lose nothing: who sends waits while the other's queue is
-//! full. Samples are lent, filled, and read in place. Polled, the receiver asks again and again; that is what the library
-//! is made for. To block, the sender notifies a listener by its service of events, for each message; several listeners are
-//! waited for by its `WaitSet`.
+//! There are two services of byte slices, one for each direction. They lose nothing: the sender waits while the
+//! receiver's queue is full. Samples are loaned, filled, and read in place. Spinning, the receiver polls
+//! continuously, for which the library is made. To block, the sender notifies a listener of an event service for each
+//! message. Several listeners are waited for by the library's `WaitSet`.
 
 use std::os::fd::OwnedFd;
 
@@ -22,17 +22,17 @@ use crate::mechanism::{Ability, End, Hub, Opened, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// Samples that a subscriber's queue holds.
+/// The number of samples that a subscriber's queue holds.
 const QUEUE: usize = 64;
 
-/// How the other side is woken.
+/// The ports by which each side wakes the other.
 #[derive(Debug)]
 struct Bells {
     notifier: Notifier<ipc::Service>,
     listener: Listener<ipc::Service>,
 }
 
-/// One process's end.
+/// One process's end of two services.
 #[derive(Debug)]
 pub(crate) struct Iceoryx2 {
     publisher: Publisher<ipc::Service, [u8], ()>,
@@ -62,7 +62,8 @@ impl End for Iceoryx2 {
             }
             Side::Second => terms.hear()?,
         };
-        // One makes everything, and then the other opens it; and nothing is sent before both have it.
+        // The first process creates everything before the second opens it, and no message is sent before both have
+        // it.
         if side == Side::Second {
             terms.hear::<()>()?;
         }
@@ -93,7 +94,8 @@ impl End for Iceoryx2 {
                 return Ok(());
             }
             match &self.bells {
-                // What was notified may be about a message that was taken before: then there is nothing, and it waits on.
+                // A notification may be about a message that was received before. Then there is none, and the wait
+                // goes on.
                 Some(bells) => drop(bells.listener.blocking_wait_one().doing("blocking_wait_one")?),
                 None => std::hint::spin_loop(),
             }
@@ -122,13 +124,13 @@ impl Look for Iceoryx2 {
 }
 
 fn wait_for_any(set: &WaitSet<ipc::Service>, ends: &[Iceoryx2]) -> Result<()> {
-    // An attachment borrows its listener, so it is made for each wait; that only writes a number down.
+    // An attachment borrows its listener, so it is made for each wait. Attaching only stores a number.
     let listeners = || ends.iter().filter_map(|end| Some(&end.bells.as_ref()?.listener));
     let attached = listeners().map(|listener| set.attach_notification(listener));
     let attached: Vec<_> = attached.collect::<std::result::Result<_, _>>().doing("attach_notification")?;
     set.wait_and_process_once(|_| CallbackProgression::Continue).doing("wait_and_process_once")?;
     drop(attached);
-    // Who is notified from here on has sent something that the next look may find.
+    // A notification that arrives after this loop is for a message that the next look finds.
     for listener in listeners() {
         listener.try_wait_all(|_| {}).doing("try_wait_all")?;
     }

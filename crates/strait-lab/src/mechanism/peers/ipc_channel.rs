@@ -1,10 +1,10 @@
 //! Servo's `ipc-channel` 0.23: channels like those of the standard library, over Unix seqpacket sockets.
 //!
-//! Its channels of bytes, which need no serialization; each goes in one direction, so there are two. What is received comes
-//! in memory that is allocated for it.
+//! The channels of bytes are used, which need no serialization. Each has one direction, so there are two. A received
+//! message is in newly allocated memory.
 //!
-//! Its set of receivers (`IpcReceiverSet`) takes those of values only, which are serialized, and not those of bytes: so several
-//! can be looked at in turn, but not slept for.
+//! The library's set of receivers (`IpcReceiverSet`) takes receivers of serialized values only, not those of bytes.
+//! So several receivers can be polled one after the other, but one thread cannot sleep for all of them.
 
 use std::os::fd::OwnedFd;
 
@@ -17,10 +17,10 @@ use crate::mechanism::{Ability, End, Hub, Opened, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// Both directions, as one side has them.
+/// One side's ends of the channels for both directions.
 type Ends = (IpcBytesSender, IpcBytesReceiver);
 
-/// One process's end.
+/// One process's end of two channels.
 #[derive(Debug)]
 pub(crate) struct IpcChannel {
     out: IpcBytesSender,

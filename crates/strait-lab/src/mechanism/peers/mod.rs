@@ -1,15 +1,17 @@
-//! Other people's ways to get a message across, each behind a cargo feature that is off unless asked for.
+//! Other libraries that send messages to another process, each behind a cargo feature that is off by default.
 //!
-//! They are measured like everything else: in two fresh processes, every message checked, polled and blocking where they
-//! can. Each gets its fastest correct use; which version that is, its own page says. To take them all:
+//! They are measured like every other mechanism: in two fresh processes, with every message checked, polled and
+//! blocking if they can. Each is used in its fastest correct way; the version is stated in the library's module. To
+//! measure all of them:
 //!
 //! ```text
 //! cargo run --release --features peers -- bench peers
 //! ```
 //!
-//! `peers-iceoryx2`, `peers-ipc-channel`, `peers-zeromq` and `peers-heapless` take one each. ZeroMQ is built from its source
-//! and needs a C++ compiler, and iceoryx2 needs `libclang`; both take minutes. What a peer that is killed leaves
-//! behind (files in `/tmp` and `/dev/shm`) is its own business, other than with the mechanisms of this library.
+//! `peers-iceoryx2`, `peers-ipc-channel`, `peers-zeromq` and `peers-heapless` build in one library each. ZeroMQ is
+//! built from its source and needs a C++ compiler, and iceoryx2 needs `libclang`; both take minutes. A library whose
+//! process is killed may leave files in `/tmp` and `/dev/shm`. The laboratory does not remove these, unlike those of
+//! its own mechanisms.
 
 #[cfg(feature = "peers-heapless")]
 pub(super) mod heapless;

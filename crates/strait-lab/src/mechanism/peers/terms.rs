@@ -1,4 +1,4 @@
-//! How the two sides of other people's mechanisms come to terms.
+//! A socket by which the two sides of another library's mechanism set it up.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::mechanism::{Opened, exactly};
 use crate::pair::control::{self, Heard};
 use crate::trouble::{Result, Trouble};
 
-/// Longer than any of them needs to get ready.
+/// The time limit for a packet: longer than any of the libraries needs to set up its channels.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A socket by which the two sides come to terms before they use what is measured: most of these have to be made by
-/// each process for itself, in a certain order.
+/// A socket by which the two sides exchange names and wait for each other before they use the measured mechanism.
+/// With most libraries each process must create its channels by itself, in a certain order.
 #[derive(Debug)]
 pub(super) struct Terms(OwnedFd);
 
@@ -29,12 +29,12 @@ impl Terms {
         Ok(Self(socket))
     }
 
-    /// Tells the other side.
+    /// Sends `what` to the other side.
     pub(super) fn tell(&self, what: &impl Serialize) -> Result<()> {
         control::send(self.0.as_fd(), what, &[])
     }
 
-    /// Waits for what the other side tells.
+    /// Waits for a packet of the other side and returns its content.
     pub(super) fn hear<T: DeserializeOwned>(&self) -> Result<T> {
         match control::recv(self.0.as_fd(), PATIENCE)? {
             Heard::Packet(what, _) => Ok(what),

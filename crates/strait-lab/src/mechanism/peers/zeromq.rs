@@ -1,8 +1,8 @@
 //! ZeroMQ, over its `ipc` transport: libzmq 4.3.4, from the crate `zmq` 0.10.
 //!
-//! A pair of `PAIR` sockets: exactly two, in both directions. Every message goes through queues to a thread that the
-//! library starts in each process, and by a Unix stream socket from one of those to the other. Several sockets are waited for
-//! by `zmq_poll`.
+//! The two sides have `PAIR` sockets, which connect exactly two ends in both directions. The library starts a thread
+//! in each process. Every message goes through queues to that thread, and over a Unix stream socket to the thread of
+//! the other process. Several sockets are waited for by `zmq_poll`.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ use crate::mechanism::{Ability, End, Hub, Opened, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// One process's end.
+/// One process's end of a `PAIR` socket.
 pub(crate) struct Zeromq {
     socket: Socket,
     flags: i32,
@@ -45,7 +45,7 @@ impl End for Zeromq {
         let keeper = Keeper::of(side, &mut descriptors);
         let terms = Terms::join(descriptors)?;
         let socket = Context::new().socket(PAIR).doing("zmq_socket")?;
-        // What was sent last still goes out when this end is dropped, but nobody waits for ever.
+        // When this end is dropped, the library still sends the last messages, but for a second at most.
         socket.set_linger(1000).doing("zmq_setsockopt(ZMQ_LINGER)")?;
         match &keeper {
             Some(keeper) => {

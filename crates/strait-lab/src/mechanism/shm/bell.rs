@@ -1,7 +1,8 @@
-//! The ways to wait for something in shared memory.
+//! Bells: the ways to wait for a message in shared memory, and to wake the waiting side.
 //!
-//! There are four bells: for each direction one that there is a message, and one that there is room again. Bells that
-//! count are rung once for each message and once for each quarter of the ring, and are asked as often.
+//! There are four bells: for each direction one for "there is a message" and one for "there is free room again". A
+//! bell that counts is notified once for each message or for each quarter of the ring that became free, and is waited
+//! for as often.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -21,59 +22,59 @@ use crate::sys::sysv::{self, Patience};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// How many there are.
+/// The number of bells.
 pub(crate) const BELLS: usize = 4;
 
-/// Which one.
+/// The kind of a bell, for the name of the mechanism.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// None: the other side looks.
+    /// No bell: the waiting side polls.
     Spin,
-    /// A word that the kernel wakes sleepers of.
+    /// A futex.
     Futex,
     /// System V semaphores.
     Sysv,
     /// POSIX semaphores.
     Posix,
-    /// Counters that are descriptors.
+    /// Eventfds.
     Eventfd,
 }
 
-/// A way to wait.
+/// A kind of bell: a way to wait, and to wake the waiting side.
 pub(crate) trait Bell: Sized + 'static {
-    /// Which.
+    /// The kind, for the name of the mechanism.
     const KIND: Kind;
-    /// How it can wait.
+    /// The ways of waiting that the bell supports.
     const WAITS: &'static [Wait];
 
-    /// How it can wait for several rings at once.
+    /// The ways of waiting for several rings at once that the bell supports.
     const HUB_WAITS: &'static [Wait] = &[];
 
-    /// Waits for several rings at once.
+    /// Combines several ends into a hub, which waits for all of them at once.
     fn hub<C: Carrier>(_: Vec<Shm<C, Self>>, _: &Work) -> Result<Box<dyn Hub>> {
         Err(Shm::<C, Self>::unable())
     }
 
-    /// Makes, in the first process, what both need.
+    /// Creates, in the first process, the descriptors and words that both sides need.
     fn open(work: &Work, memory: &Shared, keeper: Option<&Keeper>) -> Result<Opened>;
 
-    /// Takes it up, in either process.
+    /// Joins the bells from a side's descriptors, in either process.
     fn join(work: &Work, descriptors: Vec<OwnedFd>) -> Result<Self>;
 
-    /// Rings, after what the other side waits for was stored.
+    /// Notifies the bell with the number `bell`. The caller has already stored what the other side waits for.
     fn ring(&mut self, memory: &Shared, bell: usize) -> Result<()>;
 
-    /// Waits until the bell was rung, and until what was rung for is there.
+    /// Waits for the bell with the number `bell`, and until `there` returns `true`.
     fn wait(&mut self, memory: &Shared, bell: usize, there: impl FnMut() -> bool) -> Result<()>;
 }
 
-/// Nothing for the descriptors.
+/// Returns the result of [`Bell::open`] for bells that need no descriptors.
 fn nothing() -> Opened {
     Opened { first: Vec::new(), second: Vec::new() }
 }
 
-/// Looks until it is there: at first as fast as it can, then with pauses, which leave a sibling of the processor its
-/// share but cost up to 25 ns when the message comes just then.
+/// Polls until `there` returns `true`: at first without pauses, then with pauses. A pause leaves the processor to a
+/// sibling thread, but delays a message that arrives just then by up to 25 ns.
 #[inline(always)]
 pub(in crate::mechanism) fn look(mut there: impl FnMut() -> bool) {
     const EAGER: u32 = 256;
@@ -87,7 +88,7 @@ pub(in crate::mechanism) fn look(mut there: impl FnMut() -> bool) {
     }
 }
 
-/// Nobody rings: who waits looks.
+/// No bell: the sender does nothing, and the waiting side polls.
 #[derive(Debug)]
 pub(crate) struct Spin;
 
@@ -120,14 +121,16 @@ impl Bell for Spin {
     }
 }
 
-/// A word for each bell that says whether somebody sleeps on it. Who rings makes a system call only then.
+/// A futex for each bell, whose word says whether the other side sleeps. The notifying side makes a system call only
+/// then.
 ///
-/// Who goes to sleep says so, and looks once more; who rings has stored its message, and looks whether somebody sleeps. The
-/// fences between the two steps of each make sure that at least one sees the other.
+/// The waiting side sets the word and then checks once more before it sleeps. The notifying side has stored its
+/// message and then checks the word. The fences between the two steps of each side make sure that at least one side
+/// sees the other.
 #[derive(Debug)]
 pub(crate) struct Futex;
 
-/// Between processes: not `FUTEX_PRIVATE_FLAG`.
+/// The flags of a futex between processes: without `FUTEX_PRIVATE_FLAG`.
 const SHARED: futex::Flags = futex::Flags::empty();
 
 impl Bell for Futex {
@@ -172,7 +175,7 @@ impl Bell for Futex {
     }
 }
 
-/// A set of System V semaphores: a system call for each ring and each wait.
+/// A System V semaphore for each bell: each notification and each wait is a system call.
 #[derive(Debug)]
 pub(crate) struct SysvSemaphores {
     set: i32,
@@ -213,7 +216,7 @@ impl Bell for SysvSemaphores {
     }
 }
 
-/// POSIX semaphores in the shared memory itself: a system call only where somebody sleeps.
+/// A POSIX semaphore for each bell, in the shared memory itself: a system call is made only if the other side sleeps.
 #[derive(Debug)]
 pub(crate) struct PosixSemaphores {
     polled: bool,
@@ -253,8 +256,8 @@ impl Bell for PosixSemaphores {
     }
 }
 
-/// An eventfd for each bell: a counter that is a descriptor, and so can be waited for among others. Reading takes all that
-/// was rung so far, and what was rung for is remembered here.
+/// An eventfd for each bell: a counter that is a descriptor, so it can be waited for together with others. A read
+/// takes all notifications so far; those that were not waited for yet are remembered in `rung`.
 #[derive(Debug)]
 pub(crate) struct Eventfds {
     bells: [OwnedFd; BELLS],

@@ -1,5 +1,5 @@
-//! The kinds of shared memory. Once it is mapped there is no difference; what differs is how the second process finds it,
-//! and what is left behind when nobody takes care.
+//! The kinds of shared memory. Mapped memory is the same for all of them. They differ in how the second process finds
+//! the memory, and in what is left behind if no process cleans up.
 
 use std::ffi::CString;
 use std::fs;
@@ -16,18 +16,18 @@ use crate::pair::shared::{PAGE, Shared};
 use crate::sys::sysv;
 use crate::trouble::{Result, While};
 
-/// Which one.
+/// The kind of shared memory, for the name of the mechanism.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// System V.
+    /// System V shared memory.
     Sysv,
-    /// POSIX.
+    /// POSIX shared memory.
     Posix,
     /// A memfd.
     Memfd,
 }
 
-/// The name of a mechanism of these two parts.
+/// Returns the name of the mechanism that combines this kind of memory with this kind of bell.
 pub(super) const fn name(carrier: Kind, bell: bell::Kind) -> &'static str {
     match (carrier, bell) {
         (Kind::Sysv, bell::Kind::Spin) => "sysv-shm-spin",
@@ -42,7 +42,7 @@ pub(super) const fn name(carrier: Kind, bell: bell::Kind) -> &'static str {
     }
 }
 
-/// Its title.
+/// Returns the title in tables of the mechanism that combines this kind of memory with this kind of bell.
 pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
     match (carrier, bell) {
         (Kind::Sysv, bell::Kind::Spin) => "System V memory, spin",
@@ -57,7 +57,7 @@ pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
     }
 }
 
-/// Memory that was made, as it is mapped for now, and what it takes to find it again.
+/// Memory that was just created and is mapped in this process, with the descriptors by which both sides find it.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(super) memory: Shared,
@@ -68,25 +68,25 @@ pub(crate) struct Made {
 
 /// A kind of shared memory.
 pub(crate) trait Carrier: 'static {
-    /// Which.
+    /// The kind, for the name of the mechanism.
     const KIND: Kind;
-    /// Whether it needs a keeper.
+    /// Whether this kind of memory needs a keeper, a process that removes names that are left behind.
     const KEPT: bool;
 
-    /// Why this machine does not have it, if it does not.
+    /// Returns why this machine does not support this kind of memory, if it does not.
     fn missing() -> Option<String> {
         None
     }
 
-    /// Makes `len` bytes, in the first process.
+    /// Creates `len` bytes of memory, in the first process.
     fn make(len: usize) -> Result<Made>;
 
-    /// Maps them, in either process.
+    /// Maps the `len` bytes of memory, in either process, from a side's descriptors.
     fn take(descriptors: Vec<OwnedFd>, side: Side, len: usize) -> Result<Shared>;
 }
 
-/// `shmget`, and a number that is told. The number is removed at once, and the memory stays as long as the keeper has it:
-/// Linux lets others attach it until then.
+/// Memory from `shmget`, found by its number. The number is removed at once, and the memory stays as long as the
+/// keeper has it attached: until then Linux lets other processes attach it.
 #[derive(Debug)]
 pub(crate) struct Sysv;
 
@@ -116,7 +116,7 @@ impl Carrier for Sysv {
     }
 }
 
-/// `shm_open`, and a name that is told and then removed.
+/// Memory from `shm_open`, found by its name. The second process removes the name when it has opened the memory.
 #[derive(Debug)]
 pub(crate) struct Posix;
 
@@ -133,7 +133,8 @@ impl Carrier for Posix {
         let name = keeper.memory_name()?;
         let flags = shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR;
         let memory = shm::open(&*name, flags, Mode::RUSR | Mode::WUSR).doing("shm_open")?;
-        // Not only the size: where there is no room for it, this says so, and using it would kill.
+        // Setting the size only would be wrong: without free memory `fallocate` fails, and a write to the mapping
+        // would kill the process.
         fallocate(&memory, FallocateFlags::empty(), 0, len as u64).doing("fallocate")?;
         let mapped = Shared::map(&memory, len)?;
         Ok(Made {
@@ -150,14 +151,14 @@ impl Carrier for Posix {
         }
         let name: CString = note::read(descriptor)?;
         let memory = shm::open(&*name, shm::OFlags::RDWR, Mode::empty()).doing("shm_open")?;
-        // Both sides have it open now, and nobody else shall come.
+        // Both sides have the memory open now, and no other process needs the name.
         shm::unlink(&*name).doing("shm_unlink")?;
         Shared::map(memory, len)
     }
 }
 
-/// `memfd_create`: no name at all. The descriptor goes over a Unix socket (`SCM_RIGHTS`), and when the last one is closed
-/// nothing is left, whoever died.
+/// Memory from `memfd_create`, which has no name. The descriptor is sent over a Unix socket (`SCM_RIGHTS`). When the
+/// last descriptor is closed the memory is freed, whichever process died.
 #[derive(Debug)]
 pub(crate) struct Memfd;
 

@@ -1,12 +1,13 @@
-//! A ring in shared memory, as it is made by hand: the same ring over every kind of memory and every way to wait.
+//! Rings in shared memory, as a program makes them by hand: one ring for every kind of memory and every way to wait.
 //!
-//! [`carrier`] has the kinds of memory, [`bell`] the ways to wait. The ring is the same, and is what makes it *correct*:
-//! a slot begins with the number of the message in it, which is stored with *release* after the bytes and loaded with
-//! *acquire* before them. (The benchmark that this follows compared the whole of the memory with the message it
-//! expected, again and again, without any ordering: the compiler and the processor may then show the reader whatever they
-//! like, and the reader must know the message before it has it.) The number stands in the same cache line as the first
-//! bytes, so a small message moves one or two lines and nothing else. Slots become free by quarters of the ring, so that
-//! the line that says so seldom moves.
+//! [`carrier`] has the kinds of memory, [`bell`] the ways to wait. The ring is *correct* because a slot begins with
+//! the number of its message, which is stored with *release* after the bytes and loaded with *acquire* before them.
+//! (The benchmark that this module follows compared the whole memory with the expected message, again and again,
+//! without any ordering. Then the compiler and the processor may show the reader arbitrary bytes, and the reader must
+//! know the message before it has received it.)
+//!
+//! The number is in the same cache line as the first bytes, so a small message moves one or two lines and no other.
+//! Slots become free by quarters of the ring, so the line with the count of free slots seldom moves.
 
 pub(crate) mod bell;
 pub(crate) mod carrier;
@@ -24,19 +25,19 @@ use crate::pair::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Wait, Work};
 
-/// The number at the beginning of a slot.
+/// The size in bytes of the message number at the beginning of a slot.
 const NUMBER: usize = 8;
-/// A direction has as many slots as fit here, but at least [`FEWEST`]: enough to go on while the other side sleeps, and
-/// few enough to stay in the first cache.
+/// The memory for the slots of one direction in bytes, unless [`FEWEST`] slots need more. These slots are enough for
+/// the sender to go on while the receiver sleeps, and few enough to stay in the first-level cache.
 const ROOM: usize = 16 << 10;
-/// The fewest slots.
+/// The least number of slots in a direction.
 const FEWEST: usize = 4;
-/// The most slots.
+/// The greatest number of slots in a direction.
 const MOST: usize = 128;
-/// The bells stand at the beginning, the words that say how much is free behind them, and slots start on the next page.
+/// The offset of the words that count free slots: after the words of the bells. Slots start on the next page.
 const FREE_AT: usize = bell::BELLS * APART;
 
-/// Where everything stands.
+/// The layout of the shared memory: the size of a slot in bytes, and the number of slots in a direction.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     slot: usize,
@@ -65,21 +66,22 @@ impl Layout {
 /// One direction as one side sees it.
 #[derive(Debug)]
 struct Way {
-    /// Where its slots start.
+    /// The offset of the slots in bytes.
     slots: usize,
-    /// Where it says how many messages were taken out.
+    /// The offset of the word in which the receiver stores how many messages it has taken out.
     free: usize,
-    /// Rung when there is a message.
+    /// The number of the bell that is notified for a message.
     full: usize,
-    /// Rung when a quarter of the slots is free again.
+    /// The number of the bell that is notified when a quarter of the slots is free again.
     freed: usize,
-    /// Messages put in or taken out so far.
+    /// The number of messages that this side has put in or taken out.
     done: u64,
-    /// How many may be put in until something has to be freed: the sender's business.
+    /// The number of messages up to which the sender may go before it must wait for free slots. Only the sender uses
+    /// it.
     until: u64,
 }
 
-/// One process's end.
+/// One process's end of two rings in shared memory.
 #[derive(Debug)]
 pub(crate) struct Shm<C, B> {
     memory: Shared,
@@ -141,7 +143,7 @@ impl<C: Carrier, B: Bell> End for Shm<C, B> {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let place = self.free_slot()?;
         let to = place + NUMBER;
-        // The sizes that everybody compares are copied by a few moves, not by a call.
+        // The common sizes are copied by a few moves, without a call.
         if let Ok(message) = <&[u8; 64]>::try_from(message) {
             self.memory.put(to, message);
         } else if let Ok(message) = <&[u8; 56]>::try_from(message) {
@@ -195,7 +197,7 @@ impl<C: Carrier, B: Bell> End for Shm<C, B> {
     }
 }
 
-/// Where nobody rings, one can look.
+/// Without a bell an end can be polled.
 impl<C: Carrier> hub::Look for Shm<C, bell::Spin> {
     #[inline(always)]
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
@@ -218,11 +220,12 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
         self.layout.slots as u64 / 4
     }
 
-    /// Waits until the next slot may be filled, and says where it is.
+    /// Waits until the next slot may be filled, and returns the slot's offset.
     #[inline(always)]
     fn free_slot(&mut self) -> Result<usize> {
         if self.out.done == self.out.until {
-            // Exactly one quarter is waited for, so that a bell that counts is asked as often as it was rung.
+            // The wait is for exactly one quarter, so that a bell that counts is waited for as often as it is
+            // notified.
             let due = self.out.until - self.layout.slots as u64 + self.quarter();
             let free = self.memory.word(self.out.free);
             self.bell.wait(&self.memory, self.out.freed, || free.load(Acquire) >= due)?;
@@ -231,7 +234,7 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
         Ok(self.slot(&self.out))
     }
 
-    /// Gives out what was put into this slot.
+    /// Publishes the message in the slot at offset `place`.
     #[inline(always)]
     fn publish(&mut self, place: usize) -> Result<()> {
         self.out.done += 1;
@@ -239,7 +242,7 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
         self.bell.ring(&self.memory, self.out.full)
     }
 
-    /// Waits for the next message, and says where it is.
+    /// Waits for the next message, and returns the offset of its slot.
     #[inline(always)]
     fn full_slot(&mut self) -> Result<usize> {
         let place = self.slot(&self.inward);
@@ -248,7 +251,7 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
         Ok(place)
     }
 
-    /// Has taken out a message.
+    /// Counts a message as taken out, and frees a quarter of the slots when the quarter is complete.
     #[inline(always)]
     fn release(&mut self) -> Result<()> {
         self.inward.done += 1;
@@ -260,7 +263,7 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
     }
 }
 
-/// What a bell that counts says when it was rung without a reason.
+/// Returns the error for a bell that was notified without a message or free slots.
 #[cold]
 fn rung_for_nothing() -> Trouble {
     Trouble::new("a side was woken, and there was nothing")
