@@ -665,9 +665,7 @@ impl Link {
                 }
                 Incoming::Packet { packet, attachments } => {
                     work += 1 + attachments.len();
-                    // After a temporary error the packet stays in the socket.
-                    self.put(packet, attachments)?;
-                    self.io.take(&packet)?;
+                    self.put_and_take(packet, attachments)?;
                     self.packet_came();
                     self.begin_round();
                 }
@@ -677,6 +675,23 @@ impl Link {
             }
         }
         Ok(true)
+    }
+
+    /// Processes a received packet with its attachments, and removes it from the socket. After a temporary error nothing
+    /// has changed, and the packet stays in the socket.
+    ///
+    /// No thread closes a descriptor of the packet before the packet is removed. Otherwise the removal would be the last
+    /// close, which can take as long as the sender likes. So this thread holds back what it closes meanwhile, and the
+    /// other threads find the handles in the inbox only afterwards.
+    fn put_and_take(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
+        let _held_back = (!attachments.is_empty()).then(closing::hold_back);
+        if packet.brings_handles() {
+            let mut inbox = self.inbox();
+            inbox.put(packet, attachments)?;
+            return self.io.take(&packet);
+        }
+        self.put(packet, attachments)?;
+        self.io.take(&packet)
     }
 
     /// Processes a received packet with its attachments. After a temporary error nothing has changed, and the call can
@@ -979,8 +994,98 @@ impl Sleepers for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::socket::Readiness;
+    use crate::quota::Amounts;
 
     const MS: u64 = 1_000_000;
+
+    /// The transport of a link from whose peer one packet has come. It holds the packet's only descriptor, the writing
+    /// end of a pipe, like a socket would: until the packet is removed.
+    struct OnePacket {
+        incoming: Mutex<Option<Incoming>>,
+        reader: std::io::PipeReader,
+        /// Whether the writing end of the pipe had been closed when the packet was removed.
+        was_closed: Arc<AtomicBool>,
+        local: Local,
+    }
+
+    impl Io for OnePacket {
+        fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error> {
+            self.local.send(packet, attachments)
+        }
+
+        fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
+            Ok(unpoisoned(&self.incoming).take().unwrap_or(Incoming::Empty))
+        }
+
+        fn take(&self, _packet: &Packet) -> Result<(), Error> {
+            // Another thread has time to close the descriptor, which it must not do yet.
+            let limit = Deadline::after(Duration::from_millis(100));
+            let found = crate::os::socket::wait(self.reader.as_fd(), Interest::Readable, limit)?;
+            self.was_closed.store(found.hung_up, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn check_nothing(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
+            self.local.wait(interest, deadline)
+        }
+
+        fn memory(&self, name: &str, len: usize) -> Result<crate::shm::Shareable, Error> {
+            self.local.memory(name, len)
+        }
+
+        fn socket(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    /// Creates a link over which the handles of message 1 have come, but have not been received. Returns the link, its
+    /// ledger, and the flag [`OnePacket::was_closed`].
+    fn with_one_packet() -> (Arc<Link>, Arc<Ledger>, Arc<AtomicBool>) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let ledger = Ledger::new(Some(1 << 20));
+        let fd = closing::ReceivedFd::new(writer.into(), &ledger.payer());
+        let message = AttachmentKey::first(1);
+        let packet = Packet::Handles { token: 1, message, part: 0, count: 1 };
+        let incoming = Incoming::Packet { packet, attachments: vec![ReceivedAttachment::Descriptor(fd)] };
+        let was_closed = Arc::new(AtomicBool::new(false));
+        let io = OnePacket {
+            incoming: Mutex::new(Some(incoming)),
+            reader,
+            was_closed: was_closed.clone(),
+            local: Local::default(),
+        };
+        (Link::new(1, Box::new(io), ledger.clone()), ledger, was_closed)
+    }
+
+    #[test]
+    fn descriptors_over_a_limit_are_closed_after_their_packet_was_removed() {
+        let (link, ledger, was_closed) = with_one_packet();
+        let _all = ledger.charge_anyway(Amounts::of(crate::quota::Resource::Descriptors, 1 << 20));
+        link.drain(false).unwrap();
+        assert!(!was_closed.load(Ordering::Relaxed));
+        let lost = link.inbox().take_handles(1, AttachmentKey::first(1), 1).unwrap();
+        assert_eq!((lost.sent, lost.handles.len()), (1, 0));
+    }
+
+    #[test]
+    fn no_other_thread_gets_handles_before_their_packet_was_removed() {
+        let (link, _ledger, was_closed) = with_one_packet();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let take = || link.inbox().take_handles(1, AttachmentKey::first(1), 1);
+                while take().map(drop).is_none() {
+                    std::thread::yield_now();
+                }
+            });
+            link.drain(false).unwrap();
+        });
+        assert!(!was_closed.load(Ordering::Relaxed));
+    }
 
     /// Shows that a sender that checks every millisecond, and finds activity at every fourth check, sees less than 5 ms
     /// of idle time.

@@ -196,6 +196,16 @@ impl Packet {
         self.descriptors() > 0 && !matches!(self, Self::Handles { .. })
     }
 
+    /// Returns whether this packet brings handles of a message, which are descriptors of any kind.
+    pub(crate) fn brings_handles(&self) -> bool {
+        match *self {
+            Self::Handles { count: handles, .. } | Self::Sealed { handles, .. } | Self::Block { handles, .. } => {
+                handles > 0
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn encode(&self) -> [u8; PACKET] {
         let (token, fields) = match *self {
             Self::Open { token, version, features, cells } => (token, [version | MAGIC, features, cells]),

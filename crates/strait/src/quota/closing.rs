@@ -4,10 +4,11 @@
 //! other one, which is charged to its peer until then. If the program has taken a descriptor out of a message, the program
 //! closes it.
 
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::Payer;
+use super::{Payer, PendingClose};
 use crate::deferred;
 use crate::error::Error;
 use crate::os::fd_reaper::{self, PacketRemoval};
@@ -29,10 +30,67 @@ pub(crate) fn close_nobodys(fd: OwnedFd) {
 }
 
 /// Makes a thread of the library close the descriptor `fd`, also if closing cannot block. Until the descriptor is
-/// closed, it is charged to the peer that `payer` stands for.
+/// closed, it is charged to the peer that `payer` stands for. While this thread holds descriptors [back](hold_back), the
+/// other thread gets the descriptor only after that.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
-    if !fd_reaper::close(fd, payer.number(), Box::new(payer.charge_pending_close())) {
-        deferred::try_later("closing", start_again);
+    let closing = Closing { fd, account: payer.number(), charge: payer.charge_pending_close() };
+    let mut closing = Some(closing);
+    let _ = HELD_BACK.try_with(|held| {
+        if held.depth.get() > 0 {
+            held.descriptors.borrow_mut().extend(closing.take());
+        }
+    });
+    closing.into_iter().for_each(Closing::pass_on);
+}
+
+/// A descriptor that a thread of the library is to close, with the number of the account that is charged for it and
+/// with the charge.
+struct Closing {
+    fd: OwnedFd,
+    account: usize,
+    charge: PendingClose,
+}
+
+impl Closing {
+    fn pass_on(self) {
+        if !fd_reaper::close(self.fd, self.account, Box::new(self.charge)) {
+            deferred::try_later("closing", start_again);
+        }
+    }
+}
+
+/// The descriptors that one thread holds back: [`close_elsewhere`] has got them, and no other thread closes them yet.
+struct HeldBack {
+    /// The number of [`HoldingBack`] guards of this thread.
+    depth: Cell<usize>,
+    descriptors: RefCell<Vec<Closing>>,
+}
+
+thread_local! {
+    static HELD_BACK: HeldBack = const { HeldBack { depth: Cell::new(0), descriptors: RefCell::new(Vec::new()) } };
+}
+
+/// A guard of [`hold_back`]. Its thread holds back what it is to close until the guard is dropped.
+pub(crate) struct HoldingBack(());
+
+/// Makes the calling thread hold back the descriptors that it passes to [`close_elsewhere`], until the returned guard
+/// is dropped; nested guards count as one.
+///
+/// A thread does this while it takes a packet. The packet in the socket refers to the same open files as the
+/// descriptors that the kernel has opened for this process. If another thread closed such a descriptor before the packet
+/// is removed, the removal would be the last close of that file, and would block this thread as long as the sender likes.
+pub(crate) fn hold_back() -> HoldingBack {
+    let _ = HELD_BACK.try_with(|held| held.depth.set(held.depth.get() + 1));
+    HoldingBack(())
+}
+
+impl Drop for HoldingBack {
+    fn drop(&mut self) {
+        let end = |held: &HeldBack| {
+            held.depth.set(held.depth.get() - 1);
+            if held.depth.get() == 0 { held.descriptors.take() } else { Vec::new() }
+        };
+        HELD_BACK.try_with(end).into_iter().flatten().for_each(Closing::pass_on);
     }
 }
 
@@ -127,5 +185,30 @@ impl Drop for ReceivedFd {
         if let Some(fd) = self.fd.take() {
             close(fd, &self.payer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::deadline::Deadline;
+    use crate::os::socket::Interest;
+
+    fn is_closed(reader: &std::io::PipeReader, limit: Duration) -> bool {
+        socket::wait(reader.as_fd(), Interest::Readable, Deadline::after(limit)).unwrap().hung_up
+    }
+
+    #[test]
+    fn what_a_thread_holds_back_is_closed_after_its_last_guard() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let outer = hold_back();
+        let inner = hold_back();
+        close_nobodys(writer.into());
+        drop(inner);
+        assert!(!is_closed(&reader, Duration::from_millis(50)));
+        drop(outer);
+        assert!(is_closed(&reader, Duration::from_secs(60)));
     }
 }
