@@ -1,7 +1,7 @@
-//! What a hop costs: `cargo bench -p strait-bench --bench hop`.
+//! The cost of a hop between threads: `cargo bench -p strait-bench --bench hop`.
 //!
-//! The same round trip between two threads: the serving thread receives and answers itself, or has a `Dispatcher` that does, or
-//! another thread receives for that and hands it each message.
+//! All three benchmarks make the same round trip between two threads. The serving thread receives and answers itself;
+//! or a `Dispatcher` in that thread does; or another thread receives for the dispatcher and hands it each message.
 
 use std::thread;
 

@@ -1,17 +1,17 @@
-//! The instructions of each scene, counted by callgrind and held to what is recorded here, per message.
+//! The instructions of each scene, counted by callgrind and compared with the numbers recorded here, per message.
 //!
-//! `./count-instructions` runs it. The same program counts the same every time; a count may grow by 5 %, which is what
-//! another compiler may cost. Whoever makes a path longer than that changes the number here, and says why in the message of
-//! the change; whoever makes one shorter changes it too, so that what was won is kept.
+//! `./count-instructions` runs this benchmark. One program gives the same count every time; a count may grow by 5 %,
+//! because another compiler may cost that much. A change that makes a path longer than that changes the number here, and
+//! its commit message says why. A change that makes a path shorter changes the number too, so that the gain is kept.
 
-// What the macros make has no pages that anybody reads.
+// The macros make items without documentation.
 #![allow(missing_docs)]
 
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use strait_bench::{COUNT, Scene};
 
-/// What was counted for each message of the scene, of which no more than 5 % more will do.
+/// Returns a configuration with the recorded count for each message of a scene, and a limit of 5 % above it.
 fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
     let limit = (per_message * COUNT * 105 / 100) as u64;
     let mut config = LibraryBenchmarkConfig::default();
@@ -40,7 +40,7 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 #[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2494))]
 fn messages(mut scene: Scene) -> Scene {
     scene.play();
-    // Given back, so that taking it down is not counted.
+    // Returned, so that dropping the scene is not counted.
     scene
 }
 

@@ -1,7 +1,7 @@
 //! The time of each scene, per message: `cargo bench -p strait-bench --bench time`.
 //!
-//! Both sides run in one thread, so no line moves between processors: what is seen here is the work of the library
-//! alone. What a message costs between two processes is the business of `strait bench`.
+//! Both sides run in one thread, so no cache line moves between processors: the result is the work of the library
+//! alone. `strait bench` measures messages between two processes.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

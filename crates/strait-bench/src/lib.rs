@@ -1,8 +1,9 @@
-//! What the micro-benchmarks do: the main paths of Strait, each a scene of a thousand messages in one process.
+//! The scenes of the micro-benchmarks: the main paths of Strait, each as a scene of a thousand messages within one
+//! process.
 //!
-//! `benches/time.rs` takes their time, which is good for a look at one machine. `benches/instructions.rs` counts their
-//! instructions, which do not depend on what else the machine is doing: each count is held to what is recorded there, so
-//! that a change that makes a path longer has to say so.
+//! `benches/time.rs` measures their time, which is meaningful on one machine only. `benches/instructions.rs` counts
+//! their instructions, which do not depend on what else the machine does. Each count is compared with a recorded one,
+//! so that a change that makes a path longer has to say so.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -10,20 +11,20 @@ use std::os::fd::OwnedFd;
 use strait::benchmarks::{Ring, Sleeper, table_is_sound};
 use strait::{CallEnd, Channel, Deadline, Event, Handle, Interest, Message, Mode, Outgoing, Value, WaitSet};
 
-/// Messages in a scene.
+/// The number of messages in a scene.
 pub const COUNT: usize = 1000;
 
-/// A scene that is set up, and can be gone through any number of times.
+/// A scene that is set up and can be played any number of times.
 pub struct Scene(Box<dyn FnMut()>);
 
 impl Scene {
-    /// The scene that does this. It is gone through once, so that what happens only once is over.
+    /// Returns the scene that runs `act`. It is played once here, so that work that is needed only once is done.
     fn of(mut act: impl FnMut() + 'static) -> Self {
         act();
         Self(Box::new(act))
     }
 
-    /// Goes through it.
+    /// Plays the scene once.
     pub fn play(&mut self) {
         (self.0)();
     }
@@ -33,7 +34,7 @@ fn pair() -> (Channel, Channel) {
     Channel::pair().expect("a channel")
 }
 
-/// A record of 56 bytes is published and taken: the ring alone.
+/// A record of 56 bytes is published and consumed: the ring alone.
 pub fn ring() -> Scene {
     let mut ring = Ring::new(256);
     let mut buffer = [MaybeUninit::uninit(); 56];
@@ -45,7 +46,7 @@ pub fn ring() -> Scene {
     })
 }
 
-/// A sender asks whether the receiver sleeps, and it does not.
+/// A sender checks whether the receiver sleeps; it does not.
 pub fn wake_check() -> Scene {
     let sleeper = Sleeper::default();
     Scene::of(move || {
@@ -55,7 +56,7 @@ pub fn wake_check() -> Scene {
     })
 }
 
-/// A table of eight handles, four of them ends, is read.
+/// A handle table of eight handles, four of them channel ends, is parsed.
 pub fn table() -> Scene {
     let mut table = 8u32.to_le_bytes().to_vec();
     table.extend([0, 1, 0, 1, 0, 1, 0, 1]);
@@ -84,7 +85,7 @@ pub fn message(size: usize) -> Scene {
     })
 }
 
-/// A message of `size` bytes is sent and received into a buffer, and goes back the same way: Mojo's ping-pong.
+/// A message of `size` bytes is sent, received into a buffer, and sent back and received: Mojo's ping-pong.
 pub fn round_trip(size: usize) -> Scene {
     let (one, other) = pair();
     let bytes = vec![7; size];
@@ -112,7 +113,7 @@ pub fn call() -> Scene {
     })
 }
 
-/// Messages of 56 bytes are sent sixteen in a call, and received one by one.
+/// Messages of 56 bytes are sent in batches of sixteen, and received one by one.
 pub fn batch() -> Scene {
     let (one, other) = pair();
     let mut buffer = [0; 56];
@@ -140,7 +141,7 @@ pub fn in_place() -> Scene {
     })
 }
 
-/// A value that owns 64 KiB, and what it would be in bytes.
+/// A value that owns 64 KiB, and can be turned into bytes.
 struct Owned(Box<[u8; 64 << 10]>);
 
 impl Value for Owned {
@@ -153,7 +154,7 @@ impl Value for Owned {
     }
 }
 
-/// A value is sent and taken, and goes back the same way the next time; what it owns stays where it is.
+/// A value is sent and received, and the same value is sent again the next time; the memory that it owns is not copied.
 pub fn value() -> Scene {
     let (one, other) = pair();
     let mut held = Some(Owned(Box::new([7; 64 << 10])));
@@ -166,7 +167,7 @@ pub fn value() -> Scene {
     })
 }
 
-/// A message of 56 bytes is received, and sent on.
+/// A message of 56 bytes is received and forwarded to another channel.
 pub fn forward() -> Scene {
     let ((one, from), (to, other)) = (pair(), pair());
     let mut message = Message::new();
@@ -181,7 +182,7 @@ pub fn forward() -> Scene {
     })
 }
 
-/// A descriptor is sent and taken out, and goes back the same way the next time.
+/// A descriptor is sent and taken out of its message, and the same descriptor is sent again the next time.
 pub fn descriptor() -> Scene {
     let (one, other) = pair();
     let mut held: Option<OwnedFd> = Some(std::fs::File::open("/dev/null").expect("/dev/null").into());
@@ -195,7 +196,7 @@ pub fn descriptor() -> Scene {
     })
 }
 
-/// A channel is made, an end of it is sent over another, and a message through it is received.
+/// A channel is made, one end of it is sent over another channel, and a message is received through it.
 pub fn end() -> Scene {
     let (one, other) = pair();
     Scene::of(move || {
@@ -210,7 +211,7 @@ pub fn end() -> Scene {
     })
 }
 
-/// One of a thousand channels is ready, and a wait set says which.
+/// One of a thousand channels is ready, and a wait set reports which.
 pub fn wait_set() -> Scene {
     let set = WaitSet::new().expect("a wait set");
     let pairs: Vec<_> = (0..1000).map(|_| pair()).collect();

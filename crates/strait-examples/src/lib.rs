@@ -1,16 +1,16 @@
-//! What the programs in `src/bin` share: a picture to work on, and a file to see it in.
+//! Shared by the example programs in `src/bin`: a picture to work on, and a file format to view it.
 //!
-//! * `browser`: a parent, two renderers in a sandbox, and a process that puts together what they paint.
-//! * `image-pipeline`: a picture is blurred and shrunk by four processes.
-//! * `thousand-clients`: a service in tasks, and a thousand clients of it.
+//! * `browser`: a browser process, two sandboxed renderers, and a process that composes what they paint.
+//! * `image-pipeline`: four processes blur a picture and shrink it.
+//! * `thousand-clients`: an async service, and a thousand clients that call it.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Bytes of a pixel: red, green, blue.
+/// The number of bytes of a pixel: red, green, blue.
 pub const PIXEL: usize = 3;
 
-/// The colour of a point of a picture that has no end, of which there is one for each `seed`.
+/// Returns the colour at one point of a test picture. Each `seed` gives another picture; a picture has no borders.
 pub fn pixel(seed: u32, x: usize, y: usize) -> [u8; PIXEL] {
     let (x, y) = (x as u32, y as u32);
     let rings = (x * x + y * y) >> 9;
@@ -18,10 +18,10 @@ pub fn pixel(seed: u32, x: usize, y: usize) -> [u8; PIXEL] {
     [rings as u8, weave as u8, (x + 2 * y) as u8]
 }
 
-/// Writes a picture to a file that most viewers show (`.ppm`).
+/// Writes a picture to a file that most viewers can show (`.ppm`). `width` is the number of pixels in a row.
 ///
 /// # Errors
-/// As the file system has them.
+/// Those of creating and writing the file.
 pub fn save(path: impl AsRef<Path>, width: usize, pixels: &[u8]) -> io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     writeln!(file, "P6 {width} {} 255", pixels.len() / PIXEL / width)?;

@@ -1,10 +1,10 @@
-//! The programs run, with all their processes, and do what they say.
+//! Runs each example program, with all its processes, and checks what it prints and writes.
 
 use std::process::Command;
 
 use strait_examples::{PIXEL, pixel};
 
-/// What a program says that ends well.
+/// Runs a program, which must succeed, and returns what it printed.
 fn run(program: &str, arguments: &[&std::path::Path]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -13,7 +13,7 @@ fn run(program: &str, arguments: &[&std::path::Path]) -> String {
     said.into_owned()
 }
 
-/// The picture in a file: how wide it is, and its bytes.
+/// Returns the picture in a file: its width in pixels, and its bytes.
 fn picture(path: &std::path::Path) -> (usize, Vec<u8>) {
     let file = std::fs::read(path).unwrap();
     let end = file.iter().position(|byte| *byte == b'\n').unwrap();
@@ -26,7 +26,7 @@ fn a_browser_replaces_a_renderer_that_dies_and_shows_all_of_both_pages() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("window.ppm");
     let said = run(env!("CARGO_BIN_EXE_browser"), &[&file]);
-    // Two renderers, and the one in place of that which is killed.
+    // The browser starts two renderers, and a third to replace the killed one.
     let sandboxed = "in its sandbox; files are refused, sockets refused, processes refused";
     assert_eq!(said.matches(sandboxed).count(), 3, "{said}");
     assert_eq!(said.matches("its renderer is gone (").count(), 1, "{said}");
@@ -45,7 +45,8 @@ fn four_processes_make_of_a_picture_what_one_does() {
     let file = directory.path().join("small.ppm");
     let said = run(env!("CARGO_BIN_EXE_image-pipeline"), &[&file]);
     assert!(said.contains("4 processes") && said.contains("the same result"), "{said}");
-    // A point in the middle, the plain way: the mean of four pixels, each the mean of a square.
+    // Computes some points directly: each is the mean of four blurred pixels, and each of those is the mean of a
+    // square.
     let (width, pixels) = picture(&file);
     assert_eq!((width, pixels.len()), (1600, 1600 * 1200 * PIXEL));
     for (x, y) in [(0, 0), (400, 599), (400, 600), (1599, 1199), (123, 456)] {

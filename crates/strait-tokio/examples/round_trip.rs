@@ -1,11 +1,12 @@
-//! Round trips of 64 bytes between two tokio processes: over a Strait channel, and over a `UnixStream`.
+//! Measures round trips of 64 bytes between two tokio processes: over a Strait channel, and over a `UnixStream`.
 //!
 //! ```sh
 //! cargo run --release -p strait-tokio --example round_trip [same|two] [sleep]
 //! ```
 //!
-//! Both on the first CPU (`same`, the default), or one on each of the first two; with `sleep`, reactors that do not look before
-//! they let their runtime sleep. Rounds are interleaved, and medians are shown.
+//! With `same`, the default, both processes run on the first CPU; with `two`, each runs on one of the first two. With
+//! `sleep`, the reactors do not poll before they let their runtime sleep. The rounds are interleaved; the program prints
+//! medians.
 
 use std::os::fd::OwnedFd;
 use std::process::Command;

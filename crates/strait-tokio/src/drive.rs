@@ -1,8 +1,9 @@
 //! The task that drives a reactor.
 //!
-//! A message between two processes on one core that sleep for each costs a wake-up through two polls and a socket. So the task
-//! looks for a while before it lets the runtime sleep, and meanwhile lets others run, tasks and processes. That costs processor
-//! time; where it has not paid for some times, it is done seldom.
+//! Consider two processes that share one core and sleep while they wait for each other. Each message then costs a
+//! wake-up through two polls and a socket. So before the task lets the runtime sleep, it polls for a while, and
+//! meanwhile lets other tasks and processes run. This costs processor time. If polling did not pay several times in a
+//! row, the task polls only seldom.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,21 +11,22 @@ use std::time::{Duration, Instant};
 use strait::Reactor;
 use tokio::io::unix::AsyncFd;
 
-/// After so many times in a row that it was in vain, looking is done once in [`SELDOM`] times.
+/// `IN_VAIN`: after polling in vain this many times in a row, the task polls only once in [`SELDOM`] times.
 const IN_VAIN: u32 = 4;
 const SELDOM: u32 = 16;
 
-/// A runtime that comes back within this time had nothing else to do.
+/// If the runtime runs the task again within this time, the runtime had nothing else to do.
 const IDLE: Duration = Duration::from_micros(5);
 
-/// Has tasks woken whenever there is something for them.
+/// Drives `reactor` whenever its descriptor is readable, so that tasks are woken for their events. `spin` is how long
+/// the task polls after an event before the runtime may sleep.
 pub(crate) async fn drive(fd: AsyncFd<OwnedFd>, reactor: Reactor, spin: Duration) {
     let driven = Driven(reactor);
     let reactor = &driven.0;
     let mut in_vain = 0u32;
     loop {
         let Ok(mut readable) = fd.readable().await else { return };
-        // Until there is nothing; what comes after that makes it readable anew.
+        // Until the reactor has nothing to do; a later event makes the descriptor readable again.
         while !matches!(reactor.rest(), Ok(0)) || reactor.has_more() {
             let looks = in_vain < IN_VAIN || in_vain.is_multiple_of(SELDOM);
             let paid = look(reactor, if looks { spin } else { Duration::ZERO }).await;
@@ -34,7 +36,8 @@ pub(crate) async fn drive(fd: AsyncFd<OwnedFd>, reactor: Reactor, spin: Duration
     }
 }
 
-/// Looks until there was nothing for so long, and lets others run. Whether there was anything.
+/// Polls until nothing has happened for `spin`, and lets other tasks and processes run in between. Returns whether
+/// anything happened.
 async fn look(reactor: &Reactor, spin: Duration) -> bool {
     let mut paid = false;
     let mut last = Instant::now();
@@ -42,10 +45,10 @@ async fn look(reactor: &Reactor, spin: Duration) -> bool {
     loop {
         tokio::task::yield_now().await;
         let now = Instant::now();
-        // Where this process lacks something, which passes, the runtime is asked to call again.
+        // If this process lacks a resource for now, the runtime will run the task again.
         let Ok(mut found) = reactor.look() else { return paid };
         if found == 0 && now - before < IDLE && !spin.is_zero() {
-            // The peer may be waiting for this very processor.
+            // The peer may be waiting for this processor.
             std::thread::yield_now();
             let Ok(more) = reactor.look() else { return paid };
             found = more;
@@ -60,7 +63,8 @@ async fn look(reactor: &Reactor, spin: Duration) -> bool {
     }
 }
 
-/// A reactor that is left to whoever has it when its task ends in the middle.
+/// A reactor that runs once more when it is dropped. If the task is aborted between two steps, no event is left
+/// unhandled.
 struct Driven(Reactor);
 
 impl Drop for Driven {

@@ -1,4 +1,4 @@
-//! Ends of data pipes as tokio's readers and writers.
+//! The ends of data pipes as readers and writers of tokio.
 
 use std::io;
 use std::pin::Pin;
@@ -7,11 +7,13 @@ use std::task::{Context, Poll, ready};
 use strait::{AsyncConsumer, AsyncProducer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The reading end of a data pipe as tokio's [`AsyncRead`]. A producer that died is [`io::ErrorKind::BrokenPipe`].
+/// The reading end of a data pipe as an [`AsyncRead`] of tokio. If the producer died, reading fails with
+/// [`io::ErrorKind::BrokenPipe`].
 #[derive(Debug)]
 pub struct PipeReader(pub AsyncConsumer);
 
-/// The writing end of a data pipe as tokio's [`AsyncWrite`]. Shut down, it ends the stream, as it does when it is dropped.
+/// The writing end of a data pipe as an [`AsyncWrite`] of tokio. Shutting the writer down, or dropping it, ends the
+/// stream.
 #[derive(Debug)]
 pub struct PipeWriter(pub AsyncProducer);
 

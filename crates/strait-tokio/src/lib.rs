@@ -1,9 +1,9 @@
-//! Strait in tokio: channels, data pipes and calls whose waiting is tokio's.
+//! Strait in tokio: channels, data pipes and calls for which tasks of tokio can wait.
 //!
-//! The futures are those of the crate `strait`, which know nothing of tokio: [`AsyncChannel`], [`AsyncProducer`], [`AsyncConsumer`]
-//! and [`AsyncCallEnd`]. What they need is that somebody turns their [`strait::Reactor`] whenever its descriptor is readable; a
-//! [`Reactor`] of this crate has a task of the runtime do that. There is no thread but the runtime's, and however many channels there
-//! are, tokio watches one descriptor.
+//! The types are those of the crate `strait`, which are independent of the runtime: [`AsyncChannel`], [`AsyncProducer`],
+//! [`AsyncConsumer`] and [`AsyncCallEnd`]. Their [`strait::Reactor`] must be run whenever its descriptor is readable. A
+//! [`Reactor`] of this crate has a task of the runtime for this. There are no other threads than those of the runtime,
+//! and tokio watches one descriptor, however many channels there are.
 //!
 //! ```
 //! use std::time::Duration;
@@ -13,7 +13,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let reactor = Reactor::new()?;
-//! let (a, b) = Channel::pair()?; // One of them may be in another process.
+//! let (a, b) = Channel::pair()?; // One of the ends may be in another process.
 //! let (a, b) = (AsyncChannel::new(a, &reactor)?, AsyncChannel::new(b, &reactor)?);
 //! let echo = tokio::spawn(async move {
 //!     let message = b.recv().await?;
@@ -29,7 +29,7 @@
 //! # }
 //! ```
 //!
-//! All futures are safe to cancel, as their own documentation says, and so can stand in a `select!`.
+//! All futures are cancel-safe, as their documentation says, so a `select!` can contain them.
 
 mod drive;
 mod io;
@@ -48,9 +48,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
-/// A [`strait::Reactor`] that a task of a tokio runtime drives, as long as this lives.
+/// A [`strait::Reactor`] that a task of a tokio runtime drives until this object is dropped.
 ///
-/// Keep it as long as anything is waited for with it.
+/// Keep the object as long as a task waits for anything through it.
 #[derive(Debug)]
 pub struct Reactor {
     reactor: strait::Reactor,
@@ -58,35 +58,37 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// How long its task goes on looking after there was something, unless told otherwise.
+    /// The default time for which the driving task polls after an event before the runtime may sleep: 50 µs.
     pub const SPIN: Duration = Duration::from_micros(50);
 
-    /// Makes one, and its task in the runtime that this is called in.
+    /// Makes a reactor, and a task that drives it, in the current tokio runtime.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// As [`strait::Reactor::new`], and what tokio fails with.
+    /// Those of [`strait::Reactor::new`] and of tokio.
     pub fn new() -> std::io::Result<Self> {
         Self::with_spin(Self::SPIN)
     }
 
-    /// The same with another time for which its task goes on looking, between other tasks, after there was something: what comes
-    /// within it needs no waking, on either side. With no time at all the runtime sleeps at once, at the least cost of processor
-    /// time. It finds out by itself whether looking pays, and seldom does it where it does not.
+    /// Makes a reactor whose driving task polls for the time `spin` after an event, between other tasks. An event
+    /// within this time needs no wake-up on either side.
+    ///
+    /// With [`Duration::ZERO`] the runtime sleeps at once, which costs the least processor time. The task notices
+    /// whether polling pays, and polls only seldom if it does not.
     ///
     /// # Panics
-    /// As [`Reactor::new`].
+    /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// As [`Reactor::new`].
+    /// Those of [`Reactor::new`].
     pub fn with_spin(spin: Duration) -> std::io::Result<Self> {
         let reactor = strait::Reactor::new()?;
-        // Of its own, so that tokio lets go of it whenever the task ends.
+        // A descriptor of its own, so that tokio can stop watching it whenever the task ends.
         let fd = reactor.as_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives, and is not closed behind tokio's back: the
-        // `AsyncFd` owns it.
+        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns it, so the
+        // descriptor is not closed while tokio watches it.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
         let task = tokio::spawn(drive::drive(fd, reactor.clone(), spin));
         Ok(Self { reactor, task })

@@ -1,4 +1,4 @@
-//! A wait set whose waiting is a task's.
+//! A wait set for which a task can wait.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,10 +7,10 @@ use strait::{Deadline, Event, WaitSet};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A [`WaitSet`] for tasks: for who serves many channels in one task by their keys, instead of having a task for each.
+/// A [`WaitSet`] for tasks: one task serves many channels by their keys, instead of one task for each channel.
 ///
-/// It has a descriptor of its own, which is the only one that tokio watches for it, and needs no [`Reactor`](crate::Reactor). Channels
-/// are added to the [set](Self::get_ref) and removed as ever.
+/// The set has a descriptor of its own, the only one that tokio watches for it, and needs no
+/// [`Reactor`](crate::Reactor). Channels are added to and removed from the [wait set](Self::get_ref) as usual.
 ///
 /// ```
 /// use strait::{Channel, Interest, Mode, WaitSet};
@@ -35,48 +35,48 @@ pub struct AsyncWaitSet {
 }
 
 impl AsyncWaitSet {
-    /// Has tokio watch a set's descriptor.
+    /// Makes a wait set for tasks of `set`; tokio watches the descriptor of `set` from now on.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// What tokio fails with.
+    /// Those of tokio.
     pub fn new(set: WaitSet) -> io::Result<Self> {
-        // Of its own, so that tokio lets go of it whenever this is dropped.
+        // A descriptor of its own, so that tokio can stop watching it whenever this object is dropped.
         let fd = set.as_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives, and is not closed behind tokio's back: the
-        // `AsyncFd` owns it.
+        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns it, so the
+        // descriptor is not closed while tokio watches it.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
         Ok(Self { set, fd })
     }
 
-    /// The set, to add to and to remove from.
+    /// Returns the wait set, to add channels to and to remove channels from.
     pub fn get_ref(&self) -> &WaitSet {
         &self.set
     }
 
-    /// The set, without tokio.
+    /// Returns the wait set; tokio stops watching its descriptor.
     pub fn into_inner(self) -> WaitSet {
         self.set
     }
 
-    /// Waits until a member is ready, and puts events of those that are into `events`, as [`WaitSet::wait`]. Returns how many; at
-    /// least one.
+    /// Waits until a member is ready, and puts the events of ready members into `events`, like [`WaitSet::wait`].
+    /// Returns the number of events; at least 1.
     ///
     /// # Cancel safety
-    /// A future that is dropped has told nothing that would be told only once; `events` is as it was, or empty.
+    /// If the future is dropped, no event is lost, not even of a one-shot member; `events` is unchanged or empty.
     ///
     /// # Errors
-    /// As [`WaitSet::wait`], and what tokio fails with when it ends.
+    /// Those of [`WaitSet::wait`], and those of tokio when the runtime ends.
     pub async fn wait(&self, events: &mut Vec<Event>) -> io::Result<usize> {
         loop {
             let mut readable = self.fd.readable().await?;
-            // A set that always has something lets others have their turn.
+            // A task whose set always has something lets other tasks run.
             tokio::task::coop::consume_budget().await;
             match self.set.wait(events, Deadline::NOW)? {
                 0 if self.set.has_more() => {}
-                // What comes after that makes it readable anew.
+                // A later event makes the descriptor readable again.
                 0 => readable.clear_ready(),
                 count => return Ok(count),
             }

@@ -1,4 +1,4 @@
-//! How long the runtime looks before it sleeps makes no difference but in time.
+//! Messages arrive however long the driving task polls before the runtime sleeps.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The other side: a thread that answers sometimes at once and sometimes late.
+/// Runs the other side: a thread that answers sometimes at once and sometimes late.
 fn answers(channel: &Channel) {
     let mut n = 0u64;
     while let Ok(message) = channel.recv() {
@@ -52,7 +52,7 @@ async fn messages_come_however_long_many_threads_look() {
     }
 }
 
-/// How often this thread has gone to sleep.
+/// Returns how often this thread has gone to sleep.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -68,7 +68,7 @@ async fn a_runtime_that_waits_sleeps_and_is_not_woken() {
     b.recv().await.unwrap();
     let waits = async { b.recv().await.unwrap() };
     let sends = async {
-        // Whatever was left to be done.
+        // Time for everything that was left to be done.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let before = sleeps();
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -78,6 +78,7 @@ async fn a_runtime_that_waits_sleeps_and_is_not_woken() {
     };
     let (message, slept) = timeout(DEADLINE, async { tokio::join!(waits, sends) }).await.unwrap();
     assert_eq!(message.bytes(), b"the end");
-    // The timer; and reading the file. Whoever looks again and again sleeps hundreds of times.
+    // The timer and the reading of the file account for a few sleeps; a task that polls all the time would sleep
+    // hundreds of times.
     assert!(slept <= 20, "it was woken {slept} times");
 }

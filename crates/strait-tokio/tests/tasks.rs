@@ -1,4 +1,4 @@
-//! Tasks that wait for channels, pipes and calls, beside sockets.
+//! Tasks that wait for channels, data pipes and calls, together with sockets.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_TEST_ROLE";
 
-/// This very program as another process that plays a role.
+/// Starts this test program as another process with the given role, and returns the process and a channel to it.
 fn spawn(role: &str) -> (std::process::Child, Channel) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
@@ -56,7 +56,7 @@ async fn messages_go_to_and_fro_between_processes() {
         soon(channel.send(&n.to_le_bytes())).await.unwrap();
         assert_eq!(soon(channel.recv()).await.unwrap().bytes(), n.to_le_bytes());
     }
-    // Its death ends the waiting.
+    // The death of the process ends the waiting.
     let waits = async { channel.recv().await.unwrap_err() };
     let kills = async {
         tokio::task::yield_now().await;
@@ -77,7 +77,7 @@ async fn no_wake_up_is_lost_between_tasks_on_two_threads() {
             for n in 0..500u32 {
                 a.send(&n.to_le_bytes()).await.unwrap();
             }
-            // As many come back.
+            // As many messages come back.
             for n in 0..500u32 {
                 assert_eq!(a.recv().await.unwrap().bytes(), n.to_le_bytes());
             }
@@ -96,7 +96,8 @@ async fn no_wake_up_is_lost_between_tasks_on_two_threads() {
     }
 }
 
-/// One direction is full while the other waits: each task is woken for its own.
+/// Shows that one direction of a channel may be full while a task waits for messages in the other: each task is woken
+/// for its own event.
 #[tokio::test]
 async fn a_channel_waits_for_room_and_for_messages_at_once() {
     let reactor = Reactor::new().unwrap();
@@ -136,7 +137,7 @@ async fn a_future_that_is_dropped_has_taken_nothing() {
             other.write_all(&[n]).await.unwrap()
         }
         let mut byte = [0];
-        // Whichever comes, the other future is dropped in the middle.
+        // Whichever event comes first, the other future is dropped before it is complete.
         tokio::select! {
             message = b.recv() => { assert_eq!(message.unwrap().bytes(), [n]); received += 1; }
             read = socket.read_exact(&mut byte) => { read.unwrap(); assert_eq!(byte, [n]); from_socket += 1; }
@@ -154,7 +155,7 @@ async fn pipes_are_read_and_written_by_tasks() {
     let (_child, channel) = spawn("echo");
     let reactor = Reactor::new().unwrap();
     let (producer, consumer) = DataPipe::pair(10_000).unwrap();
-    // One end has been elsewhere, so that doorbells go over a link.
+    // The consumer was sent over a link, so doorbells go over the link.
     channel.send(Outgoing::new(b"").handle(consumer)).unwrap();
     let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
     let mut writer = PipeWriter(AsyncProducer::new(producer, &reactor).unwrap());
@@ -242,7 +243,7 @@ async fn a_service_answers_tasks_and_cancelled_calls_are_told() {
     };
     let calls = async {
         tokio::select! {
-            // Asked first.
+            // The first branch is polled first.
             biased;
             _ = client.call(b"slow") => panic!("nobody answers it"),
             reply = client.call(b"fast") => assert_eq!(reply.unwrap().bytes(), b"fast"),

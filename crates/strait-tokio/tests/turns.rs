@@ -1,4 +1,5 @@
-//! Tasks of one thread: they sleep while there is nothing for them, and let each other run while there is always something.
+//! Tasks of one thread: they sleep while there is nothing for them to do, and let each other run while there always is
+//! something.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -15,12 +16,12 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// More than a task does in a row.
+/// More operations than a task does before it lets other tasks run.
 const MANY: usize = 1000;
 
 const ROLE: &str = "STRAIT_TEST_ROLE";
 
-/// The other process.
+/// Runs the other process of a test, in the role that the environment names.
 #[test]
 fn child() {
     match std::env::var(ROLE).as_deref() {
@@ -37,7 +38,7 @@ fn start(role: &str) -> (Child, Channel) {
     command.spawn_with_channel(&Options::new()).unwrap()
 }
 
-/// Takes a message from one channel and holds on to its memory, and takes all from others once it is told.
+/// Receives a message and keeps its memory; then, when it is told to, receives everything from the other channels.
 fn hold_one() {
     let channel = strait::from_parent(&Options::new()).unwrap();
     let mut handles = channel.recv().unwrap().take_handles().unwrap();
@@ -55,7 +56,7 @@ fn hold_one() {
     let _ = channel.recv();
 }
 
-/// Receives a message from one channel for each that comes on another.
+/// Receives one message from the data channel for each request from the parent, and replies with its length.
 fn read_one_for_each() {
     let channel = strait::from_parent(&Options::new()).unwrap();
     let mut handles = channel.recv().unwrap().take_handles().unwrap();
@@ -70,7 +71,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(DEADLINE, future).await.expect("in time")
 }
 
-/// Whether another task of the thread ran before this future was done, which never has to wait.
+/// Returns whether another task of the thread ran before `future` was done. `future` never has to wait.
 async fn lets_others_run(future: impl Future) -> bool {
     let others = LocalSet::new();
     let ran = Rc::new(Cell::new(false));
@@ -120,7 +121,7 @@ async fn who_always_finds_something_lets_others_run() {
     assert!(lets_others_run(read).await);
 }
 
-/// How often a future is polled in a tenth of a second in which nothing happens that it waits for.
+/// Returns how often `future` is polled within 100 ms in which the event that it waits for does not happen.
 async fn polls_for_nothing(future: &mut (impl Future + Unpin)) -> u32 {
     let mut polls = 0;
     let counted = std::future::poll_fn(|context| {
@@ -134,12 +135,14 @@ async fn polls_for_nothing(future: &mut (impl Future + Unpin)) -> u32 {
     polls
 }
 
-/// Polls that may be: it is woken for what happened before, and each row of messages taken.
+/// The greatest number of polls that is accepted. The task may be woken for earlier events, and for each batch of
+/// received messages.
 const FEW: u32 = 20;
 
 #[tokio::test]
 async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some() {
-    // In the pool, and in a ring that has room for what is short.
+    // One case is short of memory in the pool; the other is short of room in a ring, which has room for a short
+    // message.
     let cases =
         [(Options::new().queue_bytes(300_000), 200_000), (Options::new().ring(16 << 10).ring_max(16 << 10), 5000)];
     for (options, len) in cases {
@@ -162,7 +165,8 @@ async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some(
     }
 }
 
-/// A task that sends what it cannot send now, so that it waits. It goes on only if it is woken.
+/// Starts a task that sends a message for which there is no room now, and returns once the task waits. The task
+/// continues only if it is woken.
 async fn start_sending(a: &Arc<AsyncChannel>, message: Outgoing<'static>) -> JoinHandle<()> {
     let (polled, waits) = tokio::sync::oneshot::channel();
     let a = a.clone();
@@ -190,7 +194,7 @@ async fn a_task_that_found_an_end_in_use_goes_on_though_another_found_no_room() 
     while a.get_ref().try_send(&long).is_ok() {
         held.push(b.recv_in_place(DEADLINE).unwrap());
     }
-    // All that was sent was taken, and none of its memory given back. Somebody gives up waiting for that.
+    // The peer has received all messages, and gives none of their memory back. A task gives up waiting for memory.
     let given_up = async || assert!(timeout(Duration::from_millis(1), a.send(&long)).await.is_err());
     let goes_on = async |sends: JoinHandle<()>| {
         soon(sends).await.unwrap();
@@ -201,7 +205,7 @@ async fn a_task_that_found_an_end_in_use_goes_on_though_another_found_no_room() 
     let sends = start_sending(&a, Outgoing::new(b"short")).await;
     drop(reserved);
     goes_on(sends).await;
-    // Nor what is tried for nothing while it waits.
+    // An attempt that fails while the task waits does not disturb it either.
     given_up().await;
     let reserved = a.get_ref().reserve(1, Deadline::NOW).unwrap();
     let sends = start_sending(&a, Outgoing::new(b"short")).await;
@@ -227,7 +231,7 @@ async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room(
     for other in &others {
         while other.try_send(with_file()).is_ok() {}
     }
-    // Somebody gives up waiting for memory, of which none is given back.
+    // A task gives up waiting for memory, of which the peer gives none back.
     assert!(timeout(Duration::from_millis(1), a.send(&long)).await.is_err());
     let sends = start_sending(&a, with_file()).await;
     channel.send(b"take the others").unwrap();
@@ -238,7 +242,8 @@ async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room(
     child.wait().unwrap();
 }
 
-/// A task finds no room. Before it waits, the peer takes what is in its way, and somebody else finds no room for more.
+/// Shows that a task is woken if room comes between its attempt and its wait: meanwhile the peer receives the message
+/// in the way, and another thread finds no room for a larger message.
 #[tokio::test]
 async fn a_task_is_told_of_room_that_came_before_it_waited_whatever_found_none_since() {
     let reactor = Reactor::new().unwrap();
@@ -273,7 +278,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     rustix::net::socketpair(kind.0, kind.1, rustix::net::SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// A channel over a socket within this process, both of whose sides are open.
+/// Returns the two ends of a channel over a socket within this process. Both sides have opened the channel.
 fn open_pair() -> (Channel, Channel) {
     let (one, other) = sockets();
     let [one, other] = [one, other].map(|socket| Channel::over(socket, &Options::new()).unwrap());
@@ -345,7 +350,7 @@ async fn and_is_told_of_room_that_another_process_makes() {
                     under_way += 1;
                     continue;
                 }
-                // It waits; there is room once the other process has taken as much as makes some.
+                // The task waits; there is room once the other process has received enough.
                 let takes = async {
                     while under_way > 0 {
                         channel.send(b"take one").await.unwrap();
@@ -361,7 +366,7 @@ async fn and_is_told_of_room_that_another_process_makes() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // Who waits is told of its death, too.
+        // A waiting task learns of the death of the process, too.
         let fails = async { while a.send(&message).await.is_ok() {} };
         soon(fails).await;
     }

@@ -1,4 +1,5 @@
-//! A wait set in a task: beside sockets, with channels and data pipes of other threads, and dropped in the middle.
+//! A task waits for a wait set: together with sockets, with channels and data pipes of other threads, and with futures
+//! that are dropped before they are complete.
 
 use std::io::Write;
 use std::time::Duration;
@@ -20,7 +21,7 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
     let pairs: Vec<_> = (0..CHANNELS).map(|_| Channel::pair_with(&Options::new().ring_max(4096)).unwrap()).collect();
     let (theirs, ours): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     for (key, end) in (0..).zip(&ours) {
-        // Half of them tell once.
+        // Half of the members are one-shot.
         let mode = if key % 2 == 0 { Mode::Level } else { Mode::OneShot };
         set.get_ref().add(end, key, Interest::Readable, mode).unwrap();
     }
@@ -39,12 +40,12 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
     let (mut byte, mut under_way) = ([0], false);
     let serves = async {
         while ended <= CHANNELS {
-            // One at a time, or the socket would be full some time.
+            // One byte at a time, or the socket would become full.
             if !under_way {
                 other.write_all(b"x").await.unwrap();
                 under_way = true;
             }
-            // Whichever comes, the other future is dropped in the middle.
+            // Whichever event comes first, the other future is dropped before it is complete.
             tokio::select! {
                 count = set.wait(&mut events) => assert!(count.unwrap() > 0),
                 read = socket.read_exact(&mut byte) => { read.unwrap(); (under_way, from_socket) = (false, from_socket + 1); continue; }
@@ -79,6 +80,6 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
     assert_eq!((messages, bytes), (MESSAGES, MESSAGES));
     assert!(from_socket > 0, "the socket had its turn");
     senders.join().unwrap();
-    // Back without tokio.
+    // The wait set is usable again without tokio.
     assert!(set.into_inner().is_empty());
 }

@@ -1,5 +1,5 @@
-//! A picture is blurred and shrunk to half its size by four processes: the upper half goes through one pair, the lower
-//! through another.
+//! Four processes blur a picture and shrink it to half its width and height. One pair of processes works on the upper
+//! half of the picture, another pair on the lower half.
 //!
 //! ```sh
 //! cargo run --release -p strait-examples --bin image-pipeline [small.ppm]
@@ -11,10 +11,10 @@
 //!                    └─▶ blur ══ rows ══▶ shrink ─┘
 //! ```
 //!
-//! * The picture is a sealed [`Region`]: each process reads it in place, and none can change it under another.
-//! * Blurred rows go from process to process through a [`DataPipe`], which keeps no more of them than fit; whoever is
-//!   faster waits.
-//! * The result is a region that both who shrink write into, each its own part, and that is sealed once they are done.
+//! * The picture is a sealed [`Region`]: every process reads it in place, and no process can change it.
+//! * Blurred rows pass from process to process through a [`DataPipe`] of a fixed size; the faster process waits for the
+//!   slower one.
+//! * The result is a region. Each shrinking process writes its own half of it; then the parent process seals it.
 
 use std::process::{Child, Command};
 use std::time::Instant;
@@ -28,11 +28,11 @@ const WIDTH: usize = 3200;
 const HEIGHT: usize = 2400;
 const ROW: usize = WIDTH * PIXEL;
 const SMALL_ROW: usize = ROW / 2;
-/// Pixels to each side that a blurred one is the mean of.
+/// The blur radius: a blurred pixel is the mean of a square that extends this many pixels to each side.
 const RADIUS: usize = 8;
 const BANDS: usize = 2;
 const BAND: usize = HEIGHT / BANDS;
-/// Bytes of rows on their way from one process to the next.
+/// The capacity of each data pipe, in bytes: 64 rows.
 const UNDER_WAY: usize = 64 * ROW;
 
 fn main() -> Result<()> {
@@ -53,7 +53,7 @@ fn parent(file: Option<&str>) -> Result<()> {
     let mut workers = Vec::new();
     for role in ["blur", "shrink"].repeat(BANDS) {
         let (child, channel) = start(role)?;
-        // It is there.
+        // The worker says that it has started.
         channel.recv()?;
         workers.push((child, channel));
     }
@@ -67,7 +67,7 @@ fn parent(file: Option<&str>) -> Result<()> {
         shrink.send(Outgoing::new(&number).handle(consumer).handle(result.clone()))?;
     }
     for (_, channel) in &workers {
-        // If it died instead, this is an error.
+        // The worker says that its work is done. If the worker has died, this is an error.
         channel.recv()?;
     }
     result.seal()?;
@@ -86,7 +86,7 @@ fn parent(file: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// The same work in this process.
+/// Does the same work in this process alone, and returns the result.
 fn alone(picture: &[u8]) -> Vec<u8> {
     let mut blurred = Blurred::new(picture, 0);
     let mut result = vec![0; SMALL_ROW * HEIGHT / 2];
@@ -103,7 +103,8 @@ fn start(role: &str) -> Result<(Child, Channel)> {
     Ok(Command::new(std::env::current_exe()?).arg(role).spawn_with_channel(&Options::new())?)
 }
 
-/// What a worker is told once it has said that it is there: which band, from what, to what.
+/// Tells the parent that this worker has started, and receives its task. Returns the number of the half to work on, and
+/// the handles of the input and of the output.
 fn task(parent: &Channel) -> Result<(usize, Handle, Handle)> {
     parent.send(b"here")?;
     let mut message: Message = parent.recv()?;
@@ -112,7 +113,7 @@ fn task(parent: &Channel) -> Result<(usize, Handle, Handle)> {
     Ok((band, from, to))
 }
 
-/// The process that reads the picture and writes blurred rows.
+/// Runs the process that reads the picture and writes blurred rows.
 fn blur() -> Result<()> {
     let parent = strait::from_parent(&Options::new())?;
     let (band, picture, rows) = task(&parent)?;
@@ -124,13 +125,13 @@ fn blur() -> Result<()> {
         blurred.next(&mut row);
         rows.write_whole(&row, Deadline::NEVER)?;
     }
-    // So that an end is told from a crash.
+    // Finishing the stream tells the consumer that it is complete; a crash would not.
     rows.finish();
     parent.send(b"done")?;
     Ok(())
 }
 
-/// The process that reads blurred rows and writes its part of the result.
+/// Runs the process that reads blurred rows and writes its half of the result.
 fn shrink() -> Result<()> {
     let parent = strait::from_parent(&Options::new())?;
     let (band, rows, result) = task(&parent)?;
@@ -143,17 +144,17 @@ fn shrink() -> Result<()> {
         halve(&pair, &mut small);
         result.write(n * SMALL_ROW, &small)?;
     }
-    // Before it is said to be done: nobody can seal what somebody may write to.
+    // Unmaps the result before saying that the work is done: a region cannot be sealed while it is mapped writable.
     drop(result);
     parent.send(b"done")?;
     Ok(())
 }
 
-/// A picture, blurred row by row: each pixel is the mean of a square around it.
+/// Blurs a picture row by row: each blurred pixel is the mean of a square around it.
 struct Blurred<'a> {
     picture: &'a [u8],
     next: usize,
-    /// Of each column, the sum over the rows around the next one.
+    /// For each byte column, the sum over the rows around the next row.
     sums: [u32; ROW],
 }
 
@@ -177,7 +178,7 @@ impl<'a> Blurred<'a> {
         }
     }
 
-    /// The next row.
+    /// Writes the next blurred row to `out`.
     fn next(&mut self, out: &mut [u8]) {
         let (first, end) = (self.next.saturating_sub(RADIUS), (self.next + RADIUS + 1).min(HEIGHT));
         if self.next + RADIUS < HEIGHT {

@@ -1,14 +1,15 @@
-//! A service with a thousand clients: counters that anybody may add to. The clients are tasks in four processes, and
-//! each has a channel of its own; the service is one process, with a task for each channel.
+//! A service with a thousand clients. The service keeps counters to which every client may add. It is one process, with
+//! a task for each client. The clients are tasks in four other processes; each client has a channel of its own.
 //!
 //! ```sh
 //! cargo run --release -p strait-examples --bin thousand-clients
 //! ```
 //!
-//! * A process of clients connects by name, once. Each client in it makes a channel and sends the other end over that
-//!   connection: so a thousand clients cost four sockets.
-//! * A client calls, and the replies come to whom they are for. All are checked, and so are the counters in the end.
-//! * All waiting is tokio's, beside whatever else it waits for: here, for processes to end.
+//! * Each client process connects once, by name. For each of its clients it makes a channel and sends the other end
+//!   over that connection, so a thousand clients cost four sockets.
+//! * A client makes calls; each reply goes to the call that it answers. The program checks every reply, and the
+//!   counters at the end.
+//! * All waiting is done by tokio, together with whatever else the program waits for: here, for processes to end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +26,7 @@ const PROCESSES: u64 = 4;
 const CLIENTS: u64 = 250;
 const CALLS: u64 = 20;
 
-/// The counter that all clients add to.
+/// The name of the counter to which all clients add.
 const SHARED: &str = "everybody";
 
 #[tokio::main]
@@ -67,7 +68,7 @@ async fn service(reactor: Arc<Reactor>) -> Result<()> {
     Ok(())
 }
 
-/// Lets in the processes, and serves the clients in each.
+/// Accepts the client processes, and serves each client whose channel arrives from them.
 async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
     let listener = Arc::new(listener);
     for _ in 0..PROCESSES {
@@ -86,11 +87,12 @@ async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counter
     Ok(())
 }
 
-/// Serves one client until it is gone: `name number` adds to a counter, and the reply is what it comes to.
+/// Serves one client until its channel is closed. A request is `name number`: the service adds the number to the
+/// counter with that name, and replies with the new value.
 async fn serve(client: Channel, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
     let client = AsyncCallEnd::new(CallEnd::over(client), &reactor)?;
     while let Ok(request) = client.next_request().await {
-        // One that makes no sense is dropped, and its caller told that there will be no answer.
+        // A request that makes no sense is dropped; its caller learns that there will be no answer.
         let Some((name, number)) = parse(request.bytes()) else { continue };
         let sum = {
             let mut counters = counters.lock().expect("no panic");
@@ -126,12 +128,12 @@ async fn clients(reactor: &Arc<Reactor>, name: String, process: u64) -> Result<(
     Ok(())
 }
 
-/// Adds to a counter of its own and to the one that all share, and checks each reply.
+/// Runs one client: adds to a counter of its own and to the shared counter, and checks each reply.
 async fn client(service: AsyncCallEnd, number: u64) -> Result<()> {
     let own = format!("client-{number}");
     let (mut own_sum, mut shared_sum) = (0, 0);
     for step in 1..=CALLS {
-        // Two calls at once, over one channel.
+        // Makes two calls at once over one channel.
         let (own_now, shared_now) = tokio::try_join!(add(&service, &own, step), add(&service, SHARED, 1))?;
         own_sum += step;
         if own_now != own_sum || shared_now <= shared_sum {

@@ -1,12 +1,13 @@
-//! The process that puts the window together from what renderers paint. It trusts the browser, and no renderer.
+//! The process that composes the window from the tiles that renderers paint. It trusts the browser, and no renderer.
 
 use strait::{Channel, Deadline, Error, Handle, Interest, Message, Mode, Options, Outgoing, Region, WaitSet};
 use strait_examples::PIXEL;
 
 use crate::{Result, TAB, TABS, TILE, TILES};
 
-/// What the browser asks for: to take a channel from the renderer of a tab, and to show the window.
+/// The browser's message that brings the channel to the renderer of a tab.
 pub(crate) const ADOPT: u8 = 1;
+/// The browser's request for the pixels of the window.
 pub(crate) const SHOW: u8 = 2;
 
 const BROWSER: u64 = u64::MAX;
@@ -34,11 +35,11 @@ pub(crate) fn main() -> Result<()> {
                 &[ADOPT, tab] => {
                     let renderer = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no renderer")?;
                     all.add(&renderer, tab.into(), Interest::Readable, Mode::Level)?;
-                    // The one before, if it is there still, is not wanted any more.
+                    // If the renderer before is still alive, its channel is dropped: it is not needed any more.
                     renderers[usize::from(tab)] = Some(renderer);
                 }
                 _ => {
-                    // What was painted before the browser asked is there to be received.
+                    // All tiles that were painted before the browser asked have arrived.
                     (0..renderers.len()).for_each(|tab| show(&mut renderers, tab, &mut window));
                     browser.send(Outgoing::new(b"").handle(Region::sealed(&window)?))?;
                 }
@@ -47,13 +48,15 @@ pub(crate) fn main() -> Result<()> {
     }
 }
 
-/// Puts the tiles that have come into the window. A renderer that is gone is forgotten; what it painted stays.
+/// Copies the tiles that have arrived into the window. If the renderer has died, its channel is dropped; the tiles that
+/// it had painted stay.
 fn show(renderers: &mut [Option<Channel>], tab: usize, window: &mut [u8]) {
     while let Some(renderer) = &renderers[tab] {
         match renderer.try_recv() {
             Ok(mut message) => {
                 if let Err(why) = show_tile(&mut message, tab, window) {
-                    // The link to its process is closed; the browser finds that it ends, and starts another.
+                    // Closes the link to the process of the renderer. The browser finds that the renderer ends, and
+                    // starts another.
                     message.report_bad(why);
                     renderers[tab] = None;
                 }
@@ -64,7 +67,8 @@ fn show(renderers: &mut [Option<Channel>], tab: usize, window: &mut [u8]) {
     }
 }
 
-/// Copies a tile into the window, or says what is wrong with it: it comes from a process that may be anybody's by now.
+/// Copies a tile into the window, or returns what is wrong with it. The message is checked, because a renderer may be
+/// under the control of an attacker.
 fn show_tile(message: &mut Message, tab: usize, window: &mut [u8]) -> std::result::Result<(), &'static str> {
     let &[column, row] = message.bytes() else { return Err("a tile has two numbers") };
     let (column, row) = (usize::from(column), usize::from(row));
@@ -73,7 +77,7 @@ fn show_tile(message: &mut Message, tab: usize, window: &mut [u8]) -> std::resul
     }
     let handle = message.take_handles().ok().and_then(|mut handles| handles.pop());
     let tile = handle.and_then(Handle::into_region).ok_or("a tile without a picture")?;
-    // Sealed, nobody can change it while it is read. Its size is a fact, not a claim.
+    // A sealed region cannot change while it is read. Its size comes from the kernel, not from the renderer.
     let tile = tile.view(..).map_err(|_| "a tile that is not sealed")?;
     if tile.len() != TILE * TILE * PIXEL {
         return Err("a tile of another size");

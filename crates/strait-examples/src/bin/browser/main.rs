@@ -1,6 +1,6 @@
-//! A small browser. Each tab has a renderer: a process that runs whatever the page brings along, and so has given up
-//! all rights before it looks at it. What it paints it hands, tile by tile, to a process that puts the window together
-//! (in a real browser: the one that talks to the graphics card).
+//! A small browser. Each tab has a renderer: a process that runs whatever code the page contains. A renderer therefore
+//! enters a sandbox before it reads the page. It sends the picture, tile by tile, to the compositor: the process that
+//! composes the window (in a real browser, the process that talks to the graphics card).
 //!
 //! ```sh
 //! cargo run --release -p strait-examples --bin browser [window.ppm]
@@ -12,12 +12,12 @@
 //!             └───────────────────────────────────┴────────────┘
 //! ```
 //!
-//! * The browser makes the channel between a renderer and the compositor, and sends each of the two one end of it. From
-//!   then on they talk to each other, with nothing of the browser's in between.
-//! * A tile is a sealed [`Region`](strait::Region): the compositor, which trusts no renderer, reads it where the
-//!   renderer painted it.
-//! * The browser waits for all renderers at once. One that dies (here it is killed in the middle of its page) is
-//!   replaced; what it had painted stays, and neither the other tab nor the compositor stops for it.
+//! * The browser makes a channel between a renderer and the compositor, and sends one end to each of them. From then on
+//!   the two talk directly, and the browser is not involved.
+//! * A tile is a sealed [`Region`](strait::Region). The compositor trusts no renderer, but can read the tile in the
+//!   memory in which the renderer painted it.
+//! * The browser waits for all renderers at once, and replaces a renderer that dies. Here the browser kills one in the
+//!   middle of its page. The tiles that it had painted stay, and neither the other tab nor the compositor is delayed.
 
 mod compositor;
 mod renderer;
@@ -31,16 +31,18 @@ use strait_examples::{PIXEL, save};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const TABS: u8 = 2;
-/// The side of a tile, and the tiles in a row and in a column of a tab.
+/// The width and the height of a tile, in pixels.
 const TILE: usize = 64;
+/// The number of tiles in a row, and in a column, of a tab.
 const TILES: usize = 6;
-/// The side of a tab, in pixels.
+/// The width and the height of a tab, in pixels.
 const TAB: usize = TILE * TILES;
 
-/// What the browser asks a renderer for: one row of tiles more.
+/// The browser's request to a renderer: paint one more row of tiles.
 const PAINT: u8 = 1;
-/// What a renderer answers: that it has painted one, or that there are no more.
+/// The renderer's answer: one more row of tiles is painted.
 const PAINTED: u8 = 2;
+/// The renderer's message that its page has no more rows.
 const FINISHED: u8 = 3;
 
 fn main() -> Result<()> {
@@ -63,7 +65,7 @@ fn browser(file: Option<&str>) -> Result<()> {
             let tab = &mut tabs[usize::from(number)];
             match tab.renderer.try_recv() {
                 Ok(message) if message.bytes() == [PAINTED] => {
-                    // One that is gone is found when it is received from.
+                    // If the renderer has died, the next receive will say so.
                     let _ = tab.renderer.send(&[PAINT]);
                     if number == 1 && std::mem::take(&mut to_kill) {
                         tab.process.kill()?;
@@ -72,7 +74,7 @@ fn browser(file: Option<&str>) -> Result<()> {
                 Ok(message) if message.bytes() == [FINISHED] => tab.finished = true,
                 Ok(message) => println!("tab {number}: {}", String::from_utf8_lossy(message.bytes())),
                 Err(Error::WouldBlock) => {}
-                // What it had said before was received before.
+                // All messages that the renderer had sent were received before this error.
                 Err(error) => {
                     println!("tab {number}: its renderer is gone ({error}, {}), and is replaced", tab.process.wait()?);
                     *tab = browser.open(number, tab.page)?;
@@ -85,7 +87,7 @@ fn browser(file: Option<&str>) -> Result<()> {
     if let Some(file) = file {
         save(file, TAB * usize::from(TABS), &window)?;
     }
-    // Each process ends when it sees its channel closed.
+    // Each process ends when it sees that its channel is closed.
     drop(browser.compositor);
     for mut tab in tabs {
         drop(tab.renderer);
@@ -98,7 +100,7 @@ fn browser(file: Option<&str>) -> Result<()> {
 struct Browser {
     compositor: Channel,
     compositor_process: Child,
-    /// All renderers, by the number of their tab.
+    /// The wait set with the channels to all renderers. The key of a channel is the number of its tab.
     renderers: WaitSet,
 }
 
@@ -115,7 +117,7 @@ impl Browser {
         Ok(Self { compositor, compositor_process, renderers: WaitSet::new()? })
     }
 
-    /// Starts a renderer for a tab, and has it paint a page.
+    /// Starts a renderer for a tab, and lets it paint a page.
     fn open(&self, tab: u8, page: u8) -> Result<Tab> {
         let (process, renderer) = start("renderer")?;
         let (paints, shows) = Channel::pair()?;
@@ -126,7 +128,7 @@ impl Browser {
         Ok(Tab { page, renderer, process, finished: false })
     }
 
-    /// What the window shows.
+    /// Asks the compositor for the window, and returns its pixels.
     fn window(&self) -> Result<Vec<u8>> {
         self.compositor.send(&[compositor::SHOW])?;
         let mut answer = self.compositor.recv()?;
@@ -136,7 +138,7 @@ impl Browser {
     }
 }
 
-/// This program as another process.
+/// Starts this program as another process with the given role, and returns the process and a channel to it.
 fn start(role: &str) -> Result<(Child, Channel)> {
     Ok(Command::new(std::env::current_exe()?).arg(role).spawn_with_channel(&Options::new())?)
 }

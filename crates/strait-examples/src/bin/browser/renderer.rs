@@ -15,24 +15,24 @@ pub(crate) fn main() -> Result<()> {
     let page = message.bytes()[0];
     let compositor = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no compositor")?;
 
-    // From here on whatever the page makes this process do, it can only compute, and talk over the channels that it
-    // has.
+    // From here on this process can only compute, and talk over the channels that it has, whatever the page makes it
+    // do.
     sandbox::enter()?;
     browser.send(what_is_left().as_str())?;
 
     for row in 0..TILES {
-        // The browser says when it wants more.
+        // The browser asks for each row.
         browser.recv()?;
         paint(page, row, &compositor)?;
         browser.send(&[PAINTED])?;
     }
     browser.send(&[FINISHED])?;
-    // Until the tab is closed.
+    // Waits until the tab is closed.
     while browser.recv().is_ok() {}
     Ok(())
 }
 
-/// Paints a row of tiles.
+/// Paints a row of tiles and sends them to the compositor.
 fn paint(page: u8, row: usize, compositor: &Channel) -> Result<()> {
     for column in 0..TILES {
         let point = |n| pixel(page.into(), column * TILE + n % TILE, row * TILE + n / TILE);
@@ -42,7 +42,7 @@ fn paint(page: u8, row: usize, compositor: &Channel) -> Result<()> {
     Ok(())
 }
 
-/// Tries what a renderer that was taken over would.
+/// Tries what an attacker would try in a renderer, and returns what the sandbox refuses, as text.
 fn what_is_left() -> String {
     let refused = |worked: bool| if worked { "allowed" } else { "refused" };
     format!(

@@ -1,4 +1,4 @@
-//! Giving up rights for good.
+//! The sandbox of a renderer: the process gives up its rights for good.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use seccompiler::{
 
 use crate::Result;
 
-/// All that a renderer may ask of the kernel: memory of its own and shared, its channels' sockets, sleeping, and its
-/// end.
+/// The system calls that a renderer may make: for its own and for shared memory, for the sockets of its channels, for
+/// sleeping, and for exiting.
 const ALLOWED: &[i64] = &[
     // Memory.
     libc::SYS_brk,
@@ -19,7 +19,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_mremap,
     libc::SYS_mprotect,
     libc::SYS_madvise,
-    // Memory to share, and a look at what others share.
+    // Shared memory, and checks of what other processes share.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fchmod,
@@ -28,7 +28,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_fstatfs,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
-    // What it has open already.
+    // Descriptors that are open already.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_close,
@@ -44,7 +44,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_clock_gettime,
     libc::SYS_sched_yield,
     libc::SYS_getrandom,
-    // Its end.
+    // Exiting.
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigprocmask,
     libc::SYS_sigaltstack,
@@ -52,7 +52,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Leaves this process nothing but what [`ALLOWED`] says, in all its threads, for ever. Anything else fails with
+/// Limits all threads of this process to the system calls in [`ALLOWED`], for good. Every other system call fails with
 /// `EPERM`.
 pub(crate) fn enter() -> Result<()> {
     let most = |current| Rlimit { current: Some(current), maximum: Some(current) };
@@ -60,7 +60,7 @@ pub(crate) fn enter() -> Result<()> {
     setrlimit(Resource::Core, most(0))?;
 
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    // Limits can be read, and not set.
+    // Limits can be read, but not set.
     let reads = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![reads])?]);
     let filter = SeccompFilter::new(
@@ -69,7 +69,7 @@ pub(crate) fn enter() -> Result<()> {
         SeccompAction::Allow,
         std::env::consts::ARCH.try_into()?,
     )?;
-    // Sets `no_new_privs` first.
+    // This call sets `no_new_privs` first.
     seccompiler::apply_filter_all_threads(&BpfProgram::try_from(filter)?)?;
     Ok(())
 }
