@@ -1,5 +1,5 @@
-//! Copies and allocations of a message, counted: this program's own `memcpy` and `memmove` see every byte that is copied
-//! in pieces worth counting, and its allocator every allocation.
+//! Counts the copies and allocations for a message. This program's own `memcpy` and `memmove` count every copy of at
+//! least [`WORTH`] bytes, and its allocator counts every allocation.
 #![cfg(target_arch = "x86_64")]
 
 use std::arch::asm;
@@ -13,7 +13,8 @@ use strait_lab::pair::allocations;
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
-/// Smaller copies are not of messages here: headers, addresses, events.
+/// The size in bytes from which a copy is counted. Smaller copies are not of messages here, but of headers, addresses
+/// and events.
 const WORTH: usize = 256;
 
 thread_local! {
@@ -22,46 +23,46 @@ thread_local! {
 
 fn count(len: usize) {
     if len >= WORTH {
-        // A thread that ends counts no more.
+        // A thread that is ending counts no more.
         let _ = COPIED.try_with(|copied| copied.set(copied.get() + len));
     }
 }
 
-/// Copies by one instruction, so that the compiler has no loop to make a call of.
+/// Copies by one instruction: the compiler could replace a loop by a call of `memcpy`.
 ///
 /// # Safety
-/// As `memcpy`, or `memmove` if the destination lies before the source.
+/// The contract of `memcpy`, or of `memmove` if the destination is before the source.
 unsafe fn forward(to: *mut c_void, from: *const c_void, len: usize) {
-    // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
+    // SAFETY: the caller keeps this function's contract; the direction flag is clear by the calling convention.
     unsafe {
         asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags))
     }
 }
 
-/// Stands in for the C library's.
+/// Replaces the C library's `memcpy`, and counts.
 ///
 /// # Safety
-/// As C has it.
+/// The contract of C's `memcpy`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
     count(len);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of `memcpy`.
     unsafe { forward(to, from, len) };
     to
 }
 
-/// Stands in for the C library's.
+/// Replaces the C library's `memmove`, and counts.
 ///
 /// # Safety
-/// As C has it.
+/// The contract of C's `memmove`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memmove(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
     count(len);
     if (to as usize).wrapping_sub(from as usize) >= len {
-        // SAFETY: the destination lies before the source or behind its end.
+        // SAFETY: the destination begins before the source or at or after its end.
         unsafe { forward(to, from, len) };
     } else {
-        // SAFETY: from the last byte down, with the direction flag clear again before anything else runs.
+        // SAFETY: copies from the last byte down, and clears the direction flag again before any other code runs.
         unsafe {
             asm!("std", "rep movsb", "cld", inout("rcx") len => _, inout("rdi") to.byte_add(len).byte_sub(1) => _,
                  inout("rsi") from.byte_add(len).byte_sub(1) => _, options(nostack));
@@ -70,24 +71,25 @@ pub unsafe extern "C" fn memmove(to: *mut c_void, from: *const c_void, len: usiz
     to
 }
 
-/// What `work` copies and allocates in this thread.
+/// Returns the number of bytes that `work` copies and of allocations that it makes in this thread.
 fn costs(work: impl FnOnce()) -> (usize, u64) {
     let (copied, allocated) = (COPIED.get(), allocations::so_far());
     work();
     (COPIED.get() - copied, allocations::so_far() - allocated)
 }
 
-/// Two ends over a socket, as between two processes.
+/// Returns the two ends of a channel over a socket, as between two processes.
 fn ends() -> (Channel, Channel) {
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let there = std::thread::spawn(move || Channel::over(other, &Options::new()).unwrap());
     (Channel::over(one, &Options::new()).unwrap(), there.join().unwrap())
 }
 
-/// One test, since the allocator counts for all threads.
+/// Shows that a message is copied once when it is sent and once when it is received, and that neither allocates.
+/// There is only one test, since the allocator counts for all threads.
 #[test]
 fn a_message_is_copied_once_in_and_once_out_and_nothing_is_allocated() {
-    // The counting counts.
+    // The counters work.
     let (from, mut to) = (std::hint::black_box(vec![7u8; 4096]), vec![0u8; 4096]);
     assert_eq!(costs(|| to.copy_from_slice(&from)), (4096, 0));
     assert_eq!((to, costs(|| drop(std::hint::black_box(Box::new(1)))).1), (from, 1));
@@ -108,7 +110,7 @@ fn a_message_is_copied_once_in_and_once_out_and_nothing_is_allocated() {
             assert_eq!(counted, [(size, 0), (size, 0)], "{size} bytes");
         }
 
-        // Filled and read in place: what the user puts in and takes out is all.
+        // Filled and read in place: only the caller copies bytes.
         let pass = |counted: &mut [(usize, u64); 2]| {
             counted[0] = costs(|| {
                 let mut room = sender.reserve(size, Deadline::NEVER).unwrap();

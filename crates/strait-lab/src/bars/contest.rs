@@ -1,8 +1,8 @@
-//! Contests: a few runs that are compared, and what is made of them.
+//! Contests: a few runs that are compared, and the rows that are computed from them.
 //!
-//! The runs of a contest are taken one directly after the other, in fresh processes, in changing order, and their ratio
-//! is taken within the repetition. All contests are gone through once in each repetition, so that a bad quarter of a
-//! minute spoils one repetition of some and not all repetitions of one.
+//! The runs of a contest run directly one after the other, in fresh processes, in changing order. Their ratio is
+//! computed within each repetition. Each repetition goes through all contests once. So a disturbance of a quarter of
+//! a minute spoils one repetition of some contests, not all repetitions of one.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use crate::progress::Progress;
 use crate::stats::{median, spread};
 use crate::work::Report;
 
-/// By how much the probe may move within a contest.
+/// The factor by which the probe may change within a contest.
 const STEADY: f64 = 1.5;
-/// How often a contest is repeated for that before it is taken as it is.
+/// How often a contest is run in a repetition, at most, if the probe changes by more.
 const RETRIES: usize = 3;
 
-/// Something that is run in fresh processes.
+/// A run in fresh processes.
 pub(crate) trait Job: Sync {
-    /// Runs it once.
+    /// Runs the job once.
     fn run(&self) -> std::result::Result<Run, String>;
 }
 
@@ -30,50 +30,51 @@ pub(crate) enum Run {
     SilenceBroken,
 }
 
-/// Runs that are compared with each other.
+/// A group of runs that are compared with each other.
 #[derive(Debug)]
 pub(crate) struct Contest<J> {
-    /// The first is Strait's, or whatever is under judgement.
+    /// The runs. The first one is Strait's, or the one that is judged. Empty if this machine has too few processors.
     pub(crate) runs: Vec<J>,
-    /// What is made of them.
+    /// The rows that are computed from the runs.
     pub(crate) rows: Vec<Row>,
-    /// Whether it is done only once, being long, and all its runs at the same time, being idle.
+    /// Whether the contest measures idle processes: then it runs only once, because it is long, and all its runs at
+    /// the same time.
     pub(crate) idle: bool,
 }
 
-/// One row of the table, made from the runs of a contest.
+/// One row of the table, computed from the runs of a contest.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) bar: Bar,
     pub(crate) kind: Kind,
 }
 
-/// How a row judges.
+/// The way in which a row is computed and judged.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// The median time of this run against the shortest of these.
+    /// The median time of a run, compared with the shortest median time of the runs in the list.
     Times(usize, Vec<usize>),
-    /// The pace of the first run against that of this one, as messages a second.
+    /// The pace of the first run in messages per second, compared with that of another run.
     Paces(usize),
-    /// What this run found under this name, in nanoseconds, against a time that was named beforehand.
+    /// An additional result of a run, by its name, in nanoseconds, compared with a given time.
     Limit(usize, &'static str, f64),
-    /// A count of all runs, whose sum must keep to the bar every time.
+    /// A count summed over all runs; the worst repetition is compared with the bar.
     Count(fn(&Report) -> Option<f64>),
-    /// System calls of all runs, which must be silent ones.
+    /// The system calls of all runs, which must be silent runs.
     SystemCalls,
-    /// What the median time of a run has more than that of another, in so many parts, against what the run found one part to
-    /// take by itself.
+    /// The median time of `run` minus that of run `to`, divided by `parts`, compared with the additional result of
+    /// `run` that is named by `each`.
     Added { run: usize, to: usize, parts: f64, each: &'static str },
-    /// What this run found under this name, in the bar's unit.
+    /// An additional result of a run, by its name, in the bar's unit, compared with the bar itself.
     Found(usize, &'static str),
 }
 
-/// What one repetition of a contest gave.
+/// The results of one repetition of a contest.
 #[derive(Debug, Default)]
 struct Results {
-    /// By run: what it found, or why not.
+    /// The result of each run, or its error.
     runs: Vec<std::result::Result<Run, String>>,
-    /// The probe kept moving.
+    /// Whether the probe changed too much in every try.
     unsteady: bool,
 }
 
@@ -82,7 +83,7 @@ impl Results {
         self.runs.iter().any(std::result::Result::is_err)
     }
 
-    /// What was measured, whichever run it was.
+    /// Returns the reports of all runs that were measured.
     fn reports(&self) -> impl Iterator<Item = &Report> {
         self.runs.iter().filter_map(|run| match run {
             Ok(Run::Report(report)) => Some(&**report),
@@ -110,7 +111,7 @@ impl Results {
     }
 }
 
-/// Runs a suite, and says whether a run broke. No repetition is begun that would end after `budget` seconds.
+/// Runs a suite. Also returns whether a run broke. No repetition begins that would end after `budget` seconds.
 pub(crate) fn run<J: Job>(
     suite: &'static str,
     mut contests: Vec<Contest<J>>,
@@ -136,7 +137,7 @@ pub(crate) fn run<J: Job>(
             break;
         }
         for (contest, results) in contests.iter().zip(&mut results) {
-            // A contest that broke is not tried again: each time may cost the whole patience for a side that hangs.
+            // A contest that broke is not tried again: each try may cost the whole timeout for a process that hangs.
             let broke = results.last().is_some_and(Results::broke);
             let in_time = begin.elapsed().as_secs_f64() < budget;
             if !contest.idle && !contest.runs.is_empty() && !broke && in_time {
@@ -144,7 +145,7 @@ pub(crate) fn run<J: Job>(
             }
         }
     }
-    // What takes long is done once, when nothing follows that it could push out.
+    // Long contests run once, at the end, so that they cannot use up the time budget of others.
     for (contest, results) in contests.iter().zip(&mut results) {
         if contest.idle && !contest.runs.is_empty() {
             results.push(repeat(contest, 0, &mut progress));
@@ -171,7 +172,7 @@ pub(crate) fn run<J: Job>(
     (suite, broken)
 }
 
-/// One repetition of a contest, taken again if the processors moved apart or together meanwhile.
+/// Runs one repetition of a contest, again if the distance between the processors changed meanwhile.
 fn repeat<J: Job>(contest: &Contest<J>, repetition: usize, progress: &mut Progress) -> Results {
     for _ in &contest.runs {
         progress.step(&contest.rows[0].bar.work);
@@ -192,7 +193,7 @@ fn once<J: Job>(contest: &Contest<J>, repetition: usize) -> Results {
     let count = contest.runs.len();
     let mut runs: Vec<_> = (0..count).map(|_| Err("not run".to_owned())).collect();
     if contest.idle {
-        // Idle processes do not disturb one another.
+        // Idle processes do not disturb each other, so all run at the same time.
         std::thread::scope(|scope| {
             for (job, result) in contest.runs.iter().zip(&mut runs) {
                 scope.spawn(move || *result = job.run());
@@ -207,7 +208,7 @@ fn once<J: Job>(contest: &Contest<J>, repetition: usize) -> Results {
     Results { runs, unsteady: false }
 }
 
-/// Makes the row, and says whether something broke.
+/// Computes the row. Also returns whether a run broke.
 fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
     let mut bar = row.bar.clone();
     if skipped {
@@ -255,9 +256,12 @@ fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
     }
 }
 
-/// A run is killed at its first system call, so it counts none or one, which stands for any number. Calls that belong to
-/// the messages break every repetition. A single one is broken when a side was not let run for so long that the other
-/// looked whether it was still alive; so the median counts, and what broke is said.
+/// Judges counts of system calls. A run is killed at its first system call, so its count is 0 or 1, and 1 stands for
+/// any number.
+///
+/// System calls that belong to the messages end the run in every repetition. A single repetition may break if a side
+/// did not run for so long that the other side asked the kernel whether the peer is alive. So the median is judged,
+/// and the broken repetitions are noted.
 fn silence(bar: Bar, counts: &[f64]) -> Bar {
     let broken = counts.iter().filter(|&&count| count > 0.0).count();
     let bar = match median(counts) {
@@ -270,7 +274,8 @@ fn silence(bar: Bar, counts: &[f64]) -> Bar {
     bar.noted(format!("in {broken} of {} repetitions a process was killed at its first system call", counts.len()))
 }
 
-/// Fills in the pairs of those repetitions in which both sides were measured.
+/// Fills in the values and the references of the repetitions in which both were measured; only the references if
+/// there is no such repetition.
 fn compare(
     bar: Bar,
     results: &[Results],
@@ -286,7 +291,7 @@ fn compare(
     }
 }
 
-/// How the times of a run were spread, by repetition.
+/// Returns the 90th and the 99th percentile of a run's times, for each repetition.
 fn spreads(results: &[Results], run: usize) -> Vec<[f64; 2]> {
     results
         .iter()
@@ -295,13 +300,14 @@ fn spreads(results: &[Results], run: usize) -> Vec<[f64; 2]> {
         .collect()
 }
 
-/// Processor time of both sides for each thing that a run counts, by repetition, where it was taken.
+/// Returns the processor time of both sides for each message of a run, for each repetition in which it was measured.
 fn costs(results: &[Results], run: usize) -> Vec<f64> {
     let costs = results.iter().filter_map(|results| results.report(run)).map(Report::cpu_per_message);
     costs.filter(|&cost| cost > 0.0).collect()
 }
 
-/// The sum of a count over the runs, by repetition; a broken silence counts as one.
+/// Returns the sum of a count over all runs, for each repetition. A run that was killed for a system call counts as
+/// 1.
 fn counts(results: &[Results], count: impl Fn(&Report) -> Option<f64>) -> Vec<f64> {
     let of_run = |run: &std::result::Result<Run, String>| match run {
         Ok(Run::Report(report)) => count(report),
@@ -330,7 +336,7 @@ mod tests {
         assert_eq!(silence(bar(), &[]).holds, None);
     }
 
-    /// Takes this many nanoseconds, or breaks.
+    /// A job that pretends to take so many nanoseconds, or that breaks.
     struct Pretended(Option<f64>);
 
     impl Job for Pretended {

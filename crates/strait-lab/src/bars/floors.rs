@@ -1,4 +1,5 @@
-//! `strait bench floors`: what Strait must reach, each figure beside its floor from the same seconds.
+//! `strait bench floors`: Strait's performance targets, each figure with a floor that is measured in the same
+//! seconds.
 
 use crate::bars::contest::{self, Contest, Job, Kind, Row, Run};
 use crate::bars::{Bar, Sense, Suite};
@@ -9,7 +10,7 @@ use crate::shape::Shape;
 use crate::stats::bytes;
 use crate::work::{DEFAULT_SLOTS, Extent, Wait, Work};
 
-/// The suite ends within two minutes: no repetition is begun that would not.
+/// Time budget in seconds: no repetition begins that would end later, so the suite ends within two minutes.
 const BUDGET: f64 = 105.0;
 
 impl Job for Work {
@@ -22,12 +23,12 @@ impl Job for Work {
     }
 }
 
-/// Runs the suite, and says whether a run broke.
+/// Runs the suite. Also returns whether a run broke.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus) -> (Suite, bool) {
     contest::run("floors", contests(cpus), repetitions, only, BUDGET)
 }
 
-/// The table of what must be reached.
+/// Returns the contests for all targets.
 fn contests(cpus: Cpus) -> Vec<Contest<Work>> {
     let mut all = Vec::new();
     let two = cpus.two();
@@ -44,7 +45,7 @@ fn contests(cpus: Cpus) -> Vec<Contest<Work>> {
     all
 }
 
-/// Adds a contest of `subject` against others; without a placement it stands there with no runs, and says so.
+/// Adds a contest. Without a placement it has no runs, and its rows say that they were skipped.
 fn contest(
     all: &mut Vec<Contest<Work>>,
     placement: Option<Placement>,

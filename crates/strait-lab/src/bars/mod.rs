@@ -1,8 +1,8 @@
-//! Bars: figures that must reach something, in the form that every suite uses.
+//! Bars: figures with a target, in the form that all suites with targets use.
 //!
-//! A bar says what was done, what it took, what the same took by the bare means (the *reference*), how the two
-//! compare, and what that ratio may be. A bar of counts (allocations, system calls, wake-ups) has the reference 0 and no
-//! ratio.
+//! A bar names the work, its figure, the figure of a *reference* (the bare means for the same work), the ratio of the
+//! two, and the limit for that ratio. A bar of counts (allocations, system calls, wake-ups) has the reference 0 and
+//! no ratio.
 
 pub(crate) mod contest;
 pub mod ends;
@@ -15,66 +15,66 @@ use serde::Serialize;
 use crate::stats::{digits, median, range, time};
 use crate::table;
 
-/// In a table, where there is no figure.
+/// The text of a table cell without a figure.
 const NOTHING: &str = "–";
 
-/// On which side of the bar the figure has to be.
+/// Whether the limit of a bar is an upper or a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
-    /// The ratio or the count may be this much.
+    /// The ratio or the count must not be greater than the limit.
     AtMost,
-    /// The ratio must be this much.
+    /// The ratio or the count must not be less than the limit.
     AtLeast,
 }
 
-/// One row.
+/// One row of a suite.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {
-    /// What was done.
+    /// The work that was measured.
     pub work: String,
-    /// What it took: the median.
+    /// The figure for the work: the median over the repetitions, or the worst repetition for a count.
     pub value: Option<f64>,
-    /// In what `value` and `reference_value` are given.
+    /// The unit of `value` and `reference_value`.
     pub unit: String,
-    /// What it is compared with.
+    /// The reference that the work is compared with.
     pub reference: String,
-    /// What that took: the median.
+    /// The figure for the reference: the median over the repetitions.
     pub reference_value: Option<f64>,
-    /// The median of the ratios, each taken within one repetition; none for a count.
+    /// The median of the ratios, each computed within one repetition; none for a count.
     pub ratio: Option<f64>,
-    /// The least and the greatest of these ratios.
+    /// The least and the greatest of the ratios.
     pub ratio_range: Option<[f64; 2]>,
-    /// How the times that `value` is of were spread: 90 and 99 of a hundred were no longer.
+    /// The 90th and the 99th percentile of the times whose median `value` is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p90_p99: Option<[f64; 2]>,
-    /// Processor time of all processes for each of what `value` is of, in nanoseconds.
+    /// Processor time of all processes for each message or round trip of `value`, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// What the ratio, or the count, must keep to; none for a figure that is only told.
+    /// The limit for the ratio or the count; none for a figure without a target.
     pub bar: Option<f64>,
-    /// In which direction.
+    /// Whether the limit is an upper or a lower one.
     pub sense: Sense,
-    /// Whether it does; none if it could not be measured here.
+    /// Whether the figure keeps to the limit; none if it could not be measured here.
     pub holds: Option<bool>,
-    /// How many repetitions the medians are of.
+    /// The number of repetitions.
     pub repetitions: usize,
-    /// The round trip of two empty flag lines in the same processes, in nanoseconds, where it was taken: how near the
-    /// two processors were to each other just then.
+    /// The round trip of two empty flag lines in the same processes, in nanoseconds, if it was measured: how close
+    /// the two processors were at that moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<f64>,
-    /// What has to be said about it.
+    /// A remark about the figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Bar {
-    /// A bar with nothing measured yet.
+    /// Returns a bar with a limit, and nothing measured yet.
     pub fn new(work: &str, unit: &str, reference: &str, sense: Sense, bar: f64) -> Self {
         Self { sense, bar: Some(bar), ..Self::told(work, unit, reference) }
     }
 
-    /// A figure that is only told, with nothing measured yet.
+    /// Returns a bar without a limit, and nothing measured yet.
     pub fn told(work: &str, unit: &str, reference: &str) -> Self {
         Self {
             work: work.to_owned(),
@@ -95,7 +95,7 @@ impl Bar {
         }
     }
 
-    /// The same with figures: `(value, reference value)` of each repetition.
+    /// Fills in the figures: `(value, reference value)` of each repetition.
     pub fn compared(mut self, pairs: &[(f64, f64)]) -> Self {
         let values: Vec<_> = pairs.iter().map(|pair| pair.0).collect();
         let references: Vec<_> = pairs.iter().map(|pair| pair.1).collect();
@@ -109,7 +109,8 @@ impl Bar {
         self
     }
 
-    /// The same with counts, one of each repetition. What must be zero must be zero every time, so the worst counts.
+    /// Fills in counts, one of each repetition. A count that must be zero must be zero in every repetition, so the
+    /// worst repetition is judged.
     pub fn counted(mut self, counts: &[f64]) -> Self {
         let worst = range(counts).map(|[least, greatest]| match self.sense {
             Sense::AtMost => greatest,
@@ -122,7 +123,7 @@ impl Bar {
         self
     }
 
-    /// The same with a figure that is compared with the bar itself, or only told: one of each repetition.
+    /// Fills in a figure that is compared with the limit itself, or not judged: one value of each repetition.
     pub fn found(mut self, values: &[f64]) -> Self {
         self.value = median(values);
         self.holds = self.value.and_then(|value| self.keeps(value));
@@ -130,27 +131,27 @@ impl Bar {
         self
     }
 
-    /// The same with how its times were spread, in each repetition.
+    /// Fills in the 90th and the 99th percentile of each repetition.
     pub fn spread_over(mut self, repetitions: &[[f64; 2]]) -> Self {
         let middle = |index: usize| median(&repetitions.iter().map(|spread| spread[index]).collect::<Vec<_>>());
         self.p90_p99 = middle(0).zip(middle(1)).map(|(p90, p99)| [p90, p99]);
         self
     }
 
-    /// The same with the processor time that it cost, in each repetition.
+    /// Fills in the processor time of each repetition.
     pub fn costing(mut self, cpu: &[f64]) -> Self {
         self.cpu = median(cpu);
         self
     }
 
-    /// Only the reference could be measured.
+    /// Fills in only the figures of the reference, because the work could not be measured.
     pub fn reference_only(mut self, references: &[f64]) -> Self {
         self.reference_value = median(references);
         self.repetitions = references.len();
         self
     }
 
-    /// The same with a remark.
+    /// Adds a remark.
     pub fn noted(mut self, note: impl Into<String>) -> Self {
         let note = note.into();
         self.note = Some(match self.note.take() {
@@ -160,7 +161,7 @@ impl Bar {
         self
     }
 
-    /// The run broke: whatever was measured, the bar does not hold.
+    /// Marks the bar as missed because a run broke, whatever was measured, and adds the reason.
     pub fn broken(mut self, why: &str) -> Self {
         self.holds = Some(false);
         self.noted(format!("broken: {why}"))
@@ -222,24 +223,24 @@ impl Bar {
     }
 }
 
-/// What a suite prints with `--json`.
+/// The results of a suite with targets, as `--json` prints them.
 #[derive(Debug, Serialize)]
 pub struct Suite {
-    /// Which suite.
+    /// The name of the suite.
     pub suite: &'static str,
-    /// Where it ran.
+    /// The machine on which the suite ran.
     pub machine: String,
-    /// How long it took, in seconds.
+    /// The duration of the suite in seconds.
     pub seconds: f64,
-    /// The share of the processors' time that other programs used meanwhile.
+    /// The share of all processors' time that other programs used meanwhile, from 0 to 1.
     pub foreign: Option<f64>,
-    /// The rows.
+    /// The rows of the table.
     pub bars: Vec<Bar>,
 }
 
 impl Suite {
-    /// The table for people, remarks below. The probe is the round trip of two empty flag lines; CPU is that of all
-    /// processes.
+    /// Formats the rows as a table, with the remarks below. The probe is the round trip of two empty flag lines; CPU
+    /// is the processor time of all processes.
     pub fn table(&self) -> String {
         let heads = [
             "work",
@@ -284,7 +285,7 @@ impl Suite {
         format!("{table}{remarks}")
     }
 
-    /// How many bars hold, are missed, and could not be measured.
+    /// Returns a sentence with the number of bars that hold, that are missed, and that could not be measured.
     pub fn verdict(&self) -> String {
         let judged = || self.bars.iter().filter(|bar| bar.bar.is_some());
         let count = |holds| judged().filter(|bar| bar.holds == holds).count();

@@ -1,6 +1,7 @@
-//! System calls that no library of safe ones has: System V and POSIX objects, signals, and the memory of other processes.
+//! System calls that the crates with safe system calls lack: System V and POSIX objects, signals, and the memory of
+//! other processes.
 //!
-//! Everything here is a thin safe door to one call. What it says of an error is the kernel's word, as an [`Errno`].
+//! Every function here is a thin safe wrapper of one call, and returns the kernel's error as an [`Errno`].
 
 pub(crate) mod memory;
 pub(crate) mod posix;
@@ -9,7 +10,7 @@ pub(crate) mod sysv;
 
 use rustix::io::Errno;
 
-/// What a call returned, or the error that it left behind if that was -1.
+/// Returns what a call returned, or the call's `errno` if it returned -1.
 fn outcome<T: PartialEq + From<i8>>(returned: T) -> Result<T, Errno> {
     if returned == T::from(-1) { Err(last()) } else { Ok(returned) }
 }

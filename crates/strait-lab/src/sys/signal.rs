@@ -8,7 +8,7 @@ use rustix::process::Pid;
 
 use super::outcome;
 
-/// A set of signals, blocked in this process so that they wait to be fetched.
+/// A set of signals that this process blocks, so that they stay in the queue until they are received.
 #[derive(Clone, Copy)]
 pub(crate) struct Blocked(libc::sigset_t);
 
@@ -18,16 +18,16 @@ impl std::fmt::Debug for Blocked {
     }
 }
 
-/// A signal that came.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Came {
-    /// Who sent it.
+    /// The process id of the sender.
     pub(crate) from: i32,
-    /// The value that came with it.
+    /// The value of the signal.
     pub(crate) value: u64,
 }
 
-/// The first signal that has no meaning of its own, queues, and is not the C library's.
+/// Returns the first real-time signal: it queues, has no predefined meaning, and the C library does not use it.
 pub(crate) fn first_free() -> i32 {
     libc::SIGRTMIN()
 }
@@ -35,9 +35,9 @@ pub(crate) fn first_free() -> i32 {
 impl Blocked {
     /// Blocks these signals in the calling thread, and in threads that it starts from now on.
     pub(crate) fn these(signals: &[i32]) -> Result<Self, Errno> {
-        // SAFETY: a structure of numbers, for which all zeros are valid; it is made empty in the next line all the same.
+        // SAFETY: a structure of numbers, for which all zeros are valid; it is made empty below all the same.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `set` is a valid place for a set; the old mask is not wanted.
+        // SAFETY: `set` is a valid set; the old mask is not requested.
         unsafe {
             libc::sigemptyset(&raw mut set);
             for &signal in signals {
@@ -50,13 +50,13 @@ impl Blocked {
         }
     }
 
-    /// Fetches the next of them, waiting for it.
+    /// Waits for the next signal of the set, and receives it.
     #[inline]
     pub(crate) fn wait(&self) -> Result<Came, Errno> {
         self.fetch(ptr::null())
     }
 
-    /// Fetches the next of them; `EAGAIN` if none is there.
+    /// Receives the next signal of the set; `EAGAIN` if there is none.
     #[inline]
     pub(crate) fn try_wait(&self) -> Result<Came, Errno> {
         self.fetch(&libc::timespec { tv_sec: 0, tv_nsec: 0 })
@@ -66,17 +66,18 @@ impl Blocked {
     fn fetch(&self, limit: *const libc::timespec) -> Result<Came, Errno> {
         // SAFETY: a structure of numbers and of a union of numbers and pointers, for which all zeros are valid.
         let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: a valid set, a place for one such structure, and no limit or one that lives across the call.
+        // SAFETY: a valid set, a place for one such structure, and either no time limit or one that lives until the
+        // call returns.
         outcome(unsafe { libc::sigtimedwait(&raw const self.0, &raw mut about, limit) })?;
-        // SAFETY: a signal that `sigqueue` sent has both of these.
+        // SAFETY: a signal that `sigqueue` sent has both of these fields.
         unsafe { Ok(Came { from: about.si_pid(), value: about.si_value().sival_ptr.addr() as u64 }) }
     }
 
-    /// A descriptor from which they can be read.
+    /// Returns a descriptor from which the signals of the set can be read.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, Errno> {
         // SAFETY: a valid set; -1 asks for a new descriptor.
         let descriptor = outcome(unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC) })?;
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: the descriptor was just opened, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 }
@@ -85,7 +86,7 @@ impl Blocked {
 #[inline]
 pub(crate) fn queue(to: Pid, signal: i32, value: u64) -> Result<(), Errno> {
     let value = libc::sigval { sival_ptr: ptr::without_provenance_mut(value as usize) };
-    // SAFETY: takes numbers only: the value is never used as a pointer.
+    // SAFETY: the call takes numbers only; the value is never used as a pointer.
     outcome(unsafe { libc::sigqueue(to.as_raw_nonzero().get(), signal, value) }).map(drop)
 }
 
@@ -97,7 +98,7 @@ pub(crate) fn read_one(descriptor: &OwnedFd) -> Result<Came, Errno> {
     if read(descriptor, &mut record)? != RECORD {
         return Err(Errno::IO);
     }
-    // SAFETY: as many bytes as such a structure has, which consists of numbers; it need not be aligned.
+    // SAFETY: the record has as many bytes as the structure, which consists of numbers; it need not be aligned.
     let about: libc::signalfd_siginfo = unsafe { ptr::read_unaligned(record.as_ptr().cast()) };
     Ok(Came { from: about.ssi_pid as i32, value: about.ssi_ptr })
 }

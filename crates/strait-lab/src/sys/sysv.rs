@@ -1,7 +1,7 @@
-//! System V queues, memory and semaphores.
+//! System V message queues, shared memory and semaphores.
 //!
-//! All three are named by numbers that live in the kernel until somebody removes them, whoever dies meanwhile. Who that is
-//! here: see the mechanisms' `keeper`.
+//! All three are named by numbers that stay in the kernel until a process removes them, whichever process dies
+//! meanwhile. The mechanisms' `keeper` removes them here.
 
 use std::ptr::{self, NonNull};
 
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::{last, outcome};
 
-/// Readable and writable by this user, and by nobody else.
+/// The access mode: readable and writable by this user only.
 const MINE: i32 = 0o600;
 
-/// The largest message of a queue for which nobody changed `kernel.msgmax`.
+/// The size in bytes of the largest message in a queue, with the default of `kernel.msgmax`.
 pub(crate) const QUEUE_MOST: usize = 8192;
 
-/// A message as the kernel wants it: a type above zero, and the bytes behind it.
+/// A message as the kernel requires it: a type above zero, followed by the bytes.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Letter {
@@ -24,18 +24,18 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    /// An empty one.
+    /// Returns an empty message buffer.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self { kind: 1, bytes: [0; QUEUE_MOST] })
     }
 }
 
-/// Whether a call may wait.
+/// Whether a call may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It waits.
+    /// The call blocks.
     Wait,
-    /// It fails with `EAGAIN`, or for a queue that is empty with `ENOMSG`.
+    /// The call does not block: it fails with `EAGAIN`, or with `ENOMSG` for an empty queue.
     Now,
 }
 
@@ -45,28 +45,28 @@ impl Patience {
     }
 }
 
-/// Makes a queue. It stays until [`remove_queue`].
+/// Creates a queue, which stays until [`remove_queue`]. Returns its number.
 pub(crate) fn make_queue() -> Result<i32, Errno> {
-    // SAFETY: takes and returns numbers only.
+    // SAFETY: the call takes and returns numbers only.
     outcome(unsafe { libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | MINE) })
 }
 
-/// Removes a queue, and wakes whoever waits there with `EIDRM`.
+/// Removes a queue. Threads that wait there wake with `EIDRM`.
 pub(crate) fn remove_queue(queue: i32) -> Result<(), Errno> {
     // SAFETY: this command reads and writes nothing through the pointer.
     outcome(unsafe { libc::msgctl(queue, libc::IPC_RMID, ptr::null_mut()) }).map(drop)
 }
 
-/// Sends `message`, which goes into `letter` on its way, since the kernel wants it behind its type.
+/// Sends `message`, which is copied into `letter` first, since the kernel requires the type before it.
 #[inline]
 pub(crate) fn send(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> Result<(), Errno> {
     letter.bytes.get_mut(..message.len()).ok_or(Errno::INVAL)?.copy_from_slice(message);
-    // SAFETY: the kernel reads a type and `message.len()` bytes, which `letter` has: it was just copied there.
+    // SAFETY: the kernel reads a type and `message.len()` bytes, which were just copied into `letter`.
     let sent = unsafe { libc::msgsnd(queue, ptr::from_ref(letter).cast(), message.len(), patience.flag()) };
     outcome(sent).map(drop)
 }
 
-/// Takes the oldest message and copies it into `buffer`; how many bytes it had.
+/// Receives the oldest message, copies it into `buffer`, and returns its size in bytes.
 #[inline]
 pub(crate) fn recv(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience: Patience) -> Result<usize, Errno> {
     let room = buffer.len().min(QUEUE_MOST);
@@ -77,23 +77,25 @@ pub(crate) fn recv(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience:
     Ok(got)
 }
 
-/// Makes `len` bytes of memory. It stays until [`remove_memory`], and then as long as it is attached somewhere.
+/// Creates `len` bytes of memory, which stay until [`remove_memory`], and then as long as a process has them
+/// attached. Returns their number.
 pub(crate) fn make_memory(len: usize) -> Result<i32, Errno> {
-    // SAFETY: takes and returns numbers only.
+    // SAFETY: the call takes and returns numbers only.
     outcome(unsafe { libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | MINE) })
 }
 
-/// Removes memory as soon as nobody has it attached. (On Linux it can still be attached until then.)
+/// Removes memory, which is freed as soon as no process has it attached. On Linux it can still be attached until
+/// then.
 pub(crate) fn remove_memory(memory: i32) -> Result<(), Errno> {
     // SAFETY: this command reads and writes nothing through the pointer.
     outcome(unsafe { libc::shmctl(memory, libc::IPC_RMID, ptr::null_mut()) }).map(drop)
 }
 
-/// How many bytes the memory has.
+/// Returns the size of the memory in bytes.
 pub(crate) fn memory_len(memory: i32) -> Result<usize, Errno> {
     // SAFETY: a structure of numbers, for which all zeros are valid.
     let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel fills in one such structure.
+    // SAFETY: the kernel writes one such structure.
     outcome(unsafe { libc::shmctl(memory, libc::IPC_STAT, &raw mut about) })?;
     Ok(about.shm_segsz)
 }
@@ -111,25 +113,26 @@ pub(crate) fn attach(memory: i32) -> Result<NonNull<u8>, Errno> {
 /// Detaches memory.
 ///
 /// # Safety
-/// `base` came from [`attach`], and nobody uses what stands there any more.
+/// `base` was returned by [`attach`], and the memory is no longer used.
 pub(crate) unsafe fn detach(base: NonNull<u8>) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of this function, which is that of `shmdt`.
     outcome(unsafe { libc::shmdt(base.as_ptr().cast()) }).map(drop)
 }
 
-/// Makes a set of `count` semaphores, all zero. It stays until [`remove_semaphores`].
+/// Creates a set of `count` semaphores, all 0, which stays until [`remove_semaphores`]. Returns its number.
 pub(crate) fn make_semaphores(count: usize) -> Result<i32, Errno> {
-    // SAFETY: takes and returns numbers only.
+    // SAFETY: the call takes and returns numbers only.
     outcome(unsafe { libc::semget(libc::IPC_PRIVATE, count as i32, libc::IPC_CREAT | MINE) })
 }
 
-/// Removes a set of semaphores, and wakes whoever waits there with `EIDRM`.
+/// Removes a set of semaphores. Threads that wait there wake with `EIDRM`.
 pub(crate) fn remove_semaphores(set: i32) -> Result<(), Errno> {
     // SAFETY: this command takes no further argument.
     outcome(unsafe { libc::semctl(set, 0, libc::IPC_RMID) }).map(drop)
 }
 
-/// Adds `by` to a semaphore, or takes that much away when it is there.
+/// Adds `by` to the semaphore with this number in the set. If `by` is negative and the semaphore is smaller, the call
+/// waits, or fails with `EAGAIN` under [`Patience::Now`].
 #[inline]
 pub(crate) fn change(set: i32, number: usize, by: i16, patience: Patience) -> Result<(), Errno> {
     let mut change = libc::sembuf { sem_num: number as u16, sem_op: by, sem_flg: patience.flag() as i16 };

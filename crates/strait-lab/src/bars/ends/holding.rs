@@ -1,4 +1,4 @@
-//! Many idle channels: what they hold, and whether a busy one notices them.
+//! Many idle channels: the memory and descriptors that they hold, and their effect on a busy channel.
 
 use std::fs;
 
@@ -15,13 +15,13 @@ use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Extent, Report, Work};
 
-/// Ends in a message.
+/// The number of channel ends in a message.
 const BATCH: usize = 64;
 
-/// The second process is to take stock.
+/// The number of the message that asks the second process to read its memory and descriptor counts.
 const STOCK: u64 = STOP - 2;
 
-/// Fills up `mine` with so many channels, whose other ends it gives away.
+/// Adds new channels to `mine` until it has `channels` of them, and sends their other ends to the peer.
 pub(super) fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, channels: usize) -> Result<()> {
     while mine.len() < channels {
         let mut theirs = Vec::with_capacity(BATCH);
@@ -35,7 +35,7 @@ pub(super) fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, c
     Ok(())
 }
 
-/// The first process: round trips beside idle channels.
+/// Runs the first process: makes round trips on one channel, with `idle` others that are idle.
 pub(super) fn ping(peer: &Channel, options: &Options, order: &Order, idle: usize) -> Result<Report> {
     let mut mine = Vec::new();
     fill(peer, options, &mut mine, 1)?;
@@ -47,7 +47,7 @@ pub(super) fn ping(peer: &Channel, options: &Options, order: &Order, idle: usize
     Ok(report)
 }
 
-/// The second process: echoes on one channel, and keeps the others.
+/// Runs the second process: answers on one channel, and holds the others.
 pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let active = talk::one_end(talk::hear(peer, &mut heard)?)?;
@@ -61,22 +61,22 @@ pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report>
     Ok(Report::default())
 }
 
-/// The description that the loops want.
+/// Returns the description of the work for the measuring loops.
 fn work(order: &Order) -> Work {
     let work = Work::round_trip(Mechanism::STRAIT, SIZE, order.wait, order.placement);
     Work { extent: Extent::Time { warm: 30, steady: 200 }, ..work }
 }
 
-/// What a process holds.
+/// The descriptors and the memory of a process.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Stock {
     descriptors: f64,
-    /// Its share of the pages of channels that are really there, where each page is shared equally among those that use
-    /// it; so the sum over all processes is what is there.
+    /// Bytes of the pages of channels that are present, as this process's share: each page is divided equally among
+    /// the processes that map it, so the sum over all processes is the memory in use.
     shared: f64,
-    /// Pages of its own.
+    /// Bytes of this process's private pages.
     private: f64,
-    /// Asked of the allocator, and not given back.
+    /// Bytes that were allocated and not freed.
     heap: f64,
 }
 
@@ -100,7 +100,7 @@ impl Stock {
     }
 }
 
-/// Bytes of the memory of channels.
+/// Returns the bytes of channel memory in `maps`, the text of `/proc/self/smaps`: this process's share of them.
 fn shared(maps: &str) -> f64 {
     let mut sum = 0.0;
     let mut ours = false;
@@ -114,15 +114,15 @@ fn shared(maps: &str) -> f64 {
     sum
 }
 
-/// The bytes in the line that begins so.
+/// Returns the value in the line that begins with `name`, in bytes.
 fn kilobytes(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok().map(|kilobytes| 1024.0 * kilobytes)
 }
 
-/// The first process: makes channels, uses each, and takes stock before and after.
+/// Runs the first process: makes channels, uses each, and reads memory and descriptor counts before and after.
 pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result<Report> {
-    // What holds the ends is there before.
+    // The list of the ends is allocated before the first reading.
     let mut mine = Vec::from_iter((0..channels).map(|_| None));
     let mut stocks = Vec::new();
     let mut made = 0;
@@ -139,7 +139,7 @@ pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result
         }
         talk::say(peer, STOCK)?;
         talk::hear_number(peer, STOCK)?;
-        // The other has taken its stock, and neither does anything meanwhile.
+        // The other process has made its reading, and neither process does anything meanwhile.
         stocks.push(Stock::take()?);
     }
     talk::say(peer, STOP)?;
@@ -160,9 +160,11 @@ pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result
     Ok(report)
 }
 
-/// The second process: receives the message through each, and takes stock when it is told to.
+/// Runs the second process: receives the message through each channel, and reads its memory and descriptor counts
+/// when the first process asks for them.
 pub(super) fn hold_too(peer: &Channel) -> Result<Report> {
-    // Room for all from the start, so that it does not move: the first message says nothing of how many there will be.
+    // The list has room for all ends from the start, so that it does not move: this process does not know their
+    // number.
     let mut all = Vec::with_capacity(1 << 17);
     all.resize_with(all.capacity(), || None);
     let mut held = 0;

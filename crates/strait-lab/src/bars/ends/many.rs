@@ -1,4 +1,4 @@
-//! Many ends: channels made and sent one after the other, and ends that go to and fro.
+//! Many ends: channels that are made and sent one after the other, and ends that go back and forth.
 
 use strait::{Channel, Options};
 
@@ -11,12 +11,12 @@ use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Spent};
 
-/// Timed by stretches of this many channels or messages.
+/// The number of channels or messages that are timed together.
 const STRETCH: u64 = 100;
 
-/// The first process: makes channels, sends an end of each, and a message through it.
+/// Runs the first process: makes channels, sends one end of each, and a message through each.
 pub(super) fn open(peer: &Channel, options: &Options, channels: usize, batch: usize) -> Result<Report> {
-    // Both have used what is between them, once.
+    // Both processes have used the link and a channel once before the measured part.
     let (mine, theirs) = new_channel(options)?;
     talk::give(peer, &words(0, 0), [theirs])?;
     talk::say(&mine, 0)?;
@@ -52,7 +52,7 @@ pub(super) fn open(peer: &Channel, options: &Options, channels: usize, batch: us
     Ok(report)
 }
 
-/// The second process: receives a message through each end.
+/// Runs the second process: receives a message through each end.
 pub(super) fn accept(peer: &Channel, channels: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let first = talk::one_end(talk::hear(peer, &mut heard)?)?;
@@ -85,7 +85,7 @@ pub(super) fn accept(peer: &Channel, channels: usize) -> Result<Report> {
     Ok(report)
 }
 
-/// The first process: sends ends and gets them back.
+/// Runs the first process: sends ends and receives them back.
 pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: usize, window: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let mut mine = Vec::new();
@@ -96,7 +96,7 @@ pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: us
         theirs.push(other);
     }
 
-    // Each message goes out and comes back, so often.
+    // The number of messages that go out and come back.
     let rounds = crossings.div_ceil(2 * ends) as u64;
     let mut samples = Samples::new();
     let gauge = Gauge::start()?;
@@ -129,7 +129,7 @@ pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: us
     let spent = [gauge.spent()?, Spent::default()];
     talk::say(peer, STOP)?;
 
-    // All are there, and they are what they were: each still belongs to another of ours.
+    // All ends are back, and each still belongs to a different channel of this process.
     let mut numbers = 0;
     for (number, mine) in mine.iter().enumerate() {
         mine.send(&words(number as u64, 0)).doing("send")?;
@@ -150,7 +150,7 @@ pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: us
     Ok(report)
 }
 
-/// The second process: sends back what comes.
+/// Runs the second process: sends back every message with its ends.
 pub(super) fn pass_back(peer: &Channel) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let gauge = Gauge::start()?;

@@ -1,4 +1,4 @@
-//! `strait bench ends`: what it costs that ends of channels travel.
+//! `strait bench ends`: the cost of sending channel ends, and of many channels.
 
 mod holding;
 mod many;
@@ -19,10 +19,10 @@ use self::order::{Order, Task};
 
 pub use self::process::main;
 
-/// No repetition is begun that would end later, in seconds.
+/// Time budget in seconds: no repetition begins that would end later.
 const BUDGET: f64 = 600.0;
 
-/// What stands below the table.
+/// The explanation below the table.
 pub const HOW: &str = "\
 A single end or descriptor is timed one way: from before the call that sends it until the other process has received it, an
 end until a message through it has been received. With a third process, the second holds the other end, and receives what
@@ -33,19 +33,19 @@ for many things are means over the run; their percentiles are of stretches of ab
 processes for each. The probe is a round trip of two empty flag lines between the same processes. Memory is that of the
 pages that are there.";
 
-/// How much is done in a run.
+/// How much work a run does.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// Messages of which each is timed.
+    /// The number of messages in a run that times each message.
     count: u64,
-    /// Everything that is counted in thousands is divided by this.
+    /// The divisor of all other counts, which are thousands and more.
     divisor: usize,
 }
 
 impl Scale {
-    /// What is measured.
+    /// The scale for measuring.
     pub const FULL: Self = Self { count: 4000, divisor: 1 };
-    /// Enough to see that it works.
+    /// The scale for tests: enough to see that the suite works.
     pub const QUICK: Self = Self { count: 50, divisor: 100 };
 
     fn of(self, number: usize) -> usize {
@@ -53,12 +53,12 @@ impl Scale {
     }
 }
 
-/// Runs the suite, and says whether a run broke.
+/// Runs the suite. Also returns whether a run broke.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, scale: Scale) -> (Suite, bool) {
     contest::run("ends", contests(cpus, scale), repetitions, only, BUDGET)
 }
 
-/// The table of what must be reached.
+/// Returns the contests for all targets.
 fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Order>> {
     let mut all = Vec::new();
     sent(&mut all, cpus, scale);
@@ -74,7 +74,8 @@ fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Order>> {
     all
 }
 
-/// The two arrangements in which two processes are measured.
+/// Returns the two arrangements in which two processes are measured: placement, way of waiting, and their
+/// description.
 fn arrangements(cpus: Cpus) -> [(Option<Placement>, Wait, &'static str); 2] {
     [(cpus.two(), Wait::Spin, "spinning, two cores"), (Some(cpus.same()), Wait::Block, "blocking, same core")]
 }
@@ -98,14 +99,15 @@ fn told(work: &str, run: usize, name: &'static str, unit: &str, remark: &str) ->
     Row { bar: Bar::told(work, unit, remark), kind: Kind::Found(run, name) }
 }
 
-/// A bar that another system has set: its own time, in microseconds, stands in a remark.
+/// Returns a row whose target is a time in nanoseconds. `others` is the time of ipcz in microseconds, for a remark.
 fn limit(work: &str, reference: &str, limit: f64, others: f64) -> Row {
     let bar = Bar::new(work, "ns", reference, Sense::AtMost, 1.0).noted(format!("ipcz takes {others} µs"));
     Row { bar, kind: Kind::Limit(0, "each", limit) }
 }
 
-/// What an end is compared with.
+/// The description of the reference for sending an end: a descriptor over a channel.
 const DESCRIPTOR: &str = "one descriptor sent over a channel";
+/// The description of the reference for sending an end: a descriptor over a bare socket.
 const BARE_DESCRIPTOR: &str = "one descriptor sent over a bare seqpacket socket";
 
 fn sent(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
@@ -138,8 +140,10 @@ fn third(all: &mut Vec<Contest<Order>>, same: Placement, scale: Scale) {
     );
 }
 
-/// The receiving end moves between two processes that are not the sender's: what moves to the sender's own process would
-/// be received without any other, and what it takes along had never left.
+/// Adds the contest of a stream whose receiving end moves, against one whose end stays.
+///
+/// The end moves between two processes other than the sender's. In the sender's own process it would receive without
+/// another process, and its backlog would never have left that process.
 fn moving_stream(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     let stretch = scale.of(10_000) as u64;
     let work = format!("stream of 56 B whose receiving end moves every {stretch}, adaptive, two cores");
@@ -176,7 +180,7 @@ fn beside(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
 
 fn held(all: &mut Vec<Contest<Order>>, scale: Scale) {
     let channels = scale.of(100_000);
-    // The worst counts.
+    // The worst repetition is judged.
     let count = |work: &str, unit, bar, found| Row {
         bar: Bar::new(work, unit, "none", Sense::AtMost, bar),
         kind: Kind::Count(found),
@@ -256,7 +260,7 @@ fn passed(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// What it costs to make channels and to use them within one process; nothing is promised of it.
+/// Adds the times of making and using channels within one process, which have no target.
 fn within(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     let channels = scale.of(100_000);
     let row = |work: &str, name| told(work, 0, name, "ns", "within one process");
@@ -275,7 +279,7 @@ fn within(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     );
 }
 
-/// How the cost of a channel depends on how many there are.
+/// Adds the times of a channel for different numbers of channels, which have no target.
 fn counts(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     for channels in [1, 10, 1000, 100_000].map(|channels| if channels > 1000 { scale.of(channels) } else { channels }) {
         contest(

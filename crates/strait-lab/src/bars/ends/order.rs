@@ -1,4 +1,4 @@
-//! What the processes of a run of this suite are told to do.
+//! Orders: what the processes of a run are to do.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,63 +7,67 @@ use crate::bars::toolbox::objects::Relay;
 use crate::pair::placement::Placement;
 use crate::work::Wait;
 
-/// A run.
+/// One run: the task, the way of waiting and the placement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) task: Task,
-    /// How every call waits.
+    /// The way in which every call waits.
     pub(crate) wait: Wait,
     pub(crate) placement: Placement,
 }
 
-/// What is done.
+/// The task of a run. Numbers in it say how often or how many.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// A message with one descriptor goes to and fro, over a channel or a bare socket; timed from before it is sent until
-    /// it is received. What sending an end is compared with.
+    /// `Descriptor`: a message with one descriptor goes back and forth, over a channel or (`bare`) over a socket. It
+    /// is timed from before it is sent until it is received. Sending an end is compared with this.
     Descriptor { bare: bool, count: u64 },
-    /// An end of a new channel goes to the second process; timed from before it is sent until the first message through it
-    /// is received there.
+    /// `Give`: an end of a new channel goes to the second process. It is timed from before it is sent until that
+    /// process has received the first message through it.
     Give { count: u64 },
-    /// An end of a new channel, whose other end the second process has, goes to the third process; timed from before it
-    /// is sent until the second has received a message that the third sent through it at once.
+    /// `Acquaint`: an end of a new channel, whose other end the second process has, goes to the third process, which
+    /// sends a message through it at once. It is timed from before it is sent until the second process has received
+    /// that message.
     Acquaint { count: u64 },
-    /// A stream of messages to an end that moves between the second and the third process each time so many have been
-    /// received, or stays at the second; timed by these stretches.
+    /// `Stream`: a stream of messages to an end that stays at the second process, or (`moves`) that moves between the
+    /// second and the third process after every `stretch` messages. The stretches are timed.
     Stream { moves: bool, stretches: u64, stretch: u64 },
-    /// Round trips on one channel between two processes, beside so many that are idle.
+    /// `Beside`: round trips on one channel between two processes that also have `idle` idle channels.
     Beside { idle: usize },
-    /// So many channels between two processes, each of which has carried a message: what they hold, above what they hold
-    /// for one.
+    /// `Hold`: `channels` channels between two processes, each of which has carried a message. The memory and
+    /// descriptors that they hold are compared with those of one channel.
     Hold { channels: usize },
-    /// A message wakes the second process, which waits for so many channels at once, all idle but one; timed from before it is
-    /// sent until it is received.
+    /// `Wake`: a message wakes the second process, which waits for `members` channels at once, all idle but one. It
+    /// is timed from before it is sent until it is received.
     Wake { members: usize },
-    /// So many channels within one process: made, used for the first time, each with an end sent, closed.
+    /// `Within`: `channels` channels within one process are made, used for the first time, have one end sent each,
+    /// and are closed.
     Within { channels: usize },
-    /// Channels are made, and one end of each sent to the second process, so many in a message, with one message through
-    /// each; timed from before the first is made until the second process has received the last message.
+    /// `Open`: channels are made and one end of each is sent to the second process, `batch` in a message, with one
+    /// message through each channel. They are timed from before the first is made until the second process has
+    /// received the last message.
     Open { channels: usize, batch: usize },
-    /// Messages with so many ends go to the second process, which sends them back, so many of these messages being under
-    /// way; timed until the last is back.
+    /// `Pass`: messages with `ends` ends each go to the second process, which sends them back. `window` of these
+    /// messages are in flight at a time. They are timed until the last is back.
     Pass { crossings: usize, ends: usize, window: usize },
-    /// Calls from so many threads on one end, for so long.
+    /// `Call`: `threads` threads make calls on one end, for `millis` milliseconds.
     Call { threads: usize, millis: u64 },
-    /// So many pieces of 64 KiB through a data pipe, or bare.
+    /// `Bulk`: `pieces` pieces of 64 KiB go through a data pipe, or (`bare`) through bare shared memory.
     Bulk { bare: bool, pieces: u64 },
-    /// Round trips between tasks of tokio's, over a channel or over a socket.
+    /// `Tasks`: round trips between tasks of tokio, over a channel or (`bare`) over a socket.
     Tasks { bare: bool, trips: u64 },
-    /// Round trips between handlers.
+    /// `Dispatched`: round trips between handlers, which a dispatcher or the receiving thread calls.
     Dispatched { by: By, size: usize, trips: u64 },
-    /// Messages go from the first process by way of the second to the third, one at a time; timed from before one is written
-    /// until the third has looked at it.
+    /// `Relayed`: messages go from the first process through the second to the third, one at a time. Each is timed
+    /// from before it is written until the third process has checked it.
     Relayed { how: Relay, size: usize, count: u64 },
-    /// Values that own so many bytes go from one end to the other within one process, as they are or as bytes.
+    /// `Values`: values that own `size` bytes are sent from one end to the other within one process, as they are or
+    /// (`as_bytes`) as bytes.
     Values { as_bytes: bool, size: usize, count: u64 },
 }
 
 impl Task {
-    /// How many processes take part.
+    /// Returns the number of processes that take part.
     pub(crate) fn processes(self) -> usize {
         match self {
             Self::Acquaint { .. } | Self::Stream { .. } | Self::Relayed { .. } => 3,

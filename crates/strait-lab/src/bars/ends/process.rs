@@ -1,7 +1,8 @@
-//! The processes of a run: up to three, each linked to the first.
+//! The processes of a run: up to three, each with a link to the first.
 //!
-//! The suite starts a fresh first process for each run, and that one any others. The socket to the first process is a
-//! control socket; the sockets from it to the others become links of Strait, after all are ready.
+//! The suite starts a fresh first process for each run, and the first process starts the others. The suite and the
+//! first process share a control socket. The sockets from the first process to the others become links of Strait
+//! after all processes are ready.
 
 use std::io::stdin;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,10 +22,10 @@ use crate::pair::{PROBE_AREA, Started};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Wait};
 
-/// When a run is given up.
+/// The time limit for a run.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Names of the processes, in order.
+/// The names of the processes, in order.
 const NAMES: [&str; 3] = ["first", "second", "third"];
 
 impl Job for Order {
@@ -48,7 +49,7 @@ fn run(order: &Order) -> Result<Report> {
     }
 }
 
-/// The life of a process that was started with the hidden subcommand.
+/// The main function of a process that was started with the hidden subcommand. `told` is the order as JSON.
 pub fn main(name: &str, told: &str) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl(PR_SET_PDEATHSIG)")?;
     let order: Order = serde_json::from_str(told).doing("reading the order")?;
@@ -61,7 +62,8 @@ pub fn main(name: &str, told: &str) -> Result<()> {
     }
 }
 
-/// How a process's ends wait; those that it receives wait like the channel that brought them.
+/// Returns the options of a process's channel ends. An end that is received waits as the channel that brought it
+/// does.
 pub(super) fn options(order: &Order) -> Options {
     Options::new().wait(match order.wait {
         Wait::Spin => strait::Wait::Spin,
@@ -70,12 +72,13 @@ pub(super) fn options(order: &Order) -> Options {
     })
 }
 
-/// Whether the places of the first two processes are probed: where both certainly run at once, and nothing else does.
+/// Whether the probe runs in the first two processes: only if both certainly run at the same time, and no third
+/// process does.
 fn is_probed(order: &Order) -> bool {
     order.placement.is_two() && order.wait == Wait::Spin && order.task.processes() == 2
 }
 
-/// Starts the others, plays the first part, and reports.
+/// Runs the first process: starts the others, does its part of the task, and returns the report.
 fn first(order: &Order) -> Result<Report> {
     let probe_memory = Shared::create(PROBE_AREA)?;
     let mut sockets = Vec::new();
@@ -107,7 +110,7 @@ fn first(order: &Order) -> Result<Report> {
     Ok(report)
 }
 
-/// The life of the others. What goes wrong there the first process sees as an end that is closed.
+/// Runs another process. If it fails, the first process finds its end closed.
 fn other(order: &Order, third: bool) -> Result<()> {
     let control = stdin();
     let Heard::Packet((), mut descriptors) = control::recv::<()>(control.as_fd(), Duration::from_secs(5))? else {
@@ -127,7 +130,8 @@ fn other(order: &Order, third: bool) -> Result<()> {
     probe()
 }
 
-/// The part of the process of this number. The first has a socket to each of the others, which have one to it.
+/// Does the part of process `number` (from 0) in the task. The first process has a socket to each of the others; each
+/// of the others has one to the first.
 fn play(order: &Order, number: usize, mut sockets: Vec<OwnedFd>) -> Result<Report> {
     if let Task::Descriptor { bare, count } = order.task {
         let socket = sockets.remove(0);

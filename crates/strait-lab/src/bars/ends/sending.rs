@@ -1,6 +1,7 @@
-//! One end at a time: to the peer, and to a third process; and what both are compared with.
+//! One end at a time: to the peer, and to a third process; and the references for both.
 //!
-//! All times are one way: the message says when its sender began, by the clock that is the same in all processes.
+//! All times are one way: each message carries the time at which its sending began, by the clock that all processes
+//! share.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +16,7 @@ use crate::shape::payload;
 use crate::trouble::{Result, While};
 use crate::work::{Report, Work};
 
-/// What goes before, to be left out: as much again, but not more than this.
+/// Returns the number of messages in the warm-up: `count`, but at most 500.
 fn warm_up(count: u64) -> u64 {
     count.min(500)
 }
@@ -24,9 +25,9 @@ fn report(count: u64, samples: &Samples) -> Report {
     Report { count, times: samples.percentiles(), ..Report::default() }
 }
 
-/// A descriptor goes to and fro, and each process times what it receives.
+/// Sends a descriptor back and forth; each process times the messages that it receives.
 pub(super) fn descriptor(order: &Order, first: bool, bare: bool, count: u64, socket: OwnedFd) -> Result<Report> {
-    // The mechanisms take the description of a work of their own.
+    // The mechanisms take a description of a work.
     let mechanism = if bare { crate::mechanism::Mechanism::RIGHTS } else { crate::mechanism::Mechanism::STRAIT_RIGHTS };
     let work = Work::round_trip(mechanism, SIZE, order.wait, order.placement);
     let mut descriptors = vec![socket];
@@ -62,7 +63,7 @@ fn to_and_fro(end: &mut impl End, first: bool, count: u64) -> Result<Report> {
     Ok(report(count, &samples))
 }
 
-/// The first process: sends an end of a new channel, and a message through it.
+/// Runs the first process: sends an end of a new channel, and a message through the channel.
 pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Report> {
     let warm = warm_up(count);
     let mut sends = Samples::new();
@@ -75,7 +76,7 @@ pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Repo
         if number >= warm {
             sends.record(sent - begin, 1);
         }
-        // The other has closed its end before it answers: closing is none of this.
+        // The other process closes its end before it answers, so closing is not timed.
         talk::hear_number(peer, number)?;
     }
     let mut report = talk::hear_report(peer)?;
@@ -83,20 +84,21 @@ pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Repo
     Ok(report)
 }
 
-/// The second process: takes it.
+/// Runs the second process: receives each end, and the message through it.
 pub(super) fn take(peer: &Channel, count: u64) -> Result<Report> {
     hear_over_new_ends(peer, count, Answer::Afterwards)
 }
 
-/// When the one who gives ends learns that one has been taken.
+/// When the first process is told that the second has received an end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
+    /// As soon as the end was received.
     AtOnce,
-    /// Once a message came through it.
+    /// Once a message was received through the end.
     Afterwards,
 }
 
-/// Takes ends, and times what comes through each.
+/// Receives ends, and times the message that is received through each.
 fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Report> {
     let warm = warm_up(count);
     let mut samples = Samples::new();
@@ -121,8 +123,8 @@ fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Repo
     Ok(report)
 }
 
-/// The first process: gives one end of a new channel to each of the others, who have met long since. What counts is the
-/// second of these ends.
+/// Runs the first process: sends one end of a new channel to the second process and the other to the third, which
+/// have had a link to each other for long. The time counts for the latter end.
 pub(super) fn acquaint(second: &Channel, third: &Channel, options: &Options, count: u64) -> Result<Report> {
     for number in 0..warm_up(count) + count {
         let (one, other) = new_channel(options)?;
@@ -134,12 +136,12 @@ pub(super) fn acquaint(second: &Channel, third: &Channel, options: &Options, cou
     talk::hear_report(second)
 }
 
-/// The second process: receives through its end what the third sends.
+/// Runs the second process: receives through its end the message that the third process sends.
 pub(super) fn meet(first: &Channel, count: u64) -> Result<Report> {
     hear_over_new_ends(first, count, Answer::AtOnce)
 }
 
-/// The third process: sends through its end at once.
+/// Runs the third process: sends a message through each end as soon as it has received the end.
 pub(super) fn greet(first: &Channel, count: u64) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     for _ in 0..warm_up(count) + count {

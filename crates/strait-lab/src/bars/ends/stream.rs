@@ -1,4 +1,4 @@
-//! A stream whose receiving end moves while it flows.
+//! A stream whose receiving end moves while messages are in flight.
 
 use strait::{Channel, Options};
 
@@ -11,10 +11,10 @@ use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, While};
 use crate::work::{Report, Spent};
 
-/// Stretches that are left out.
+/// The number of stretches in the warm-up.
 const WARM_UP: u64 = 4;
 
-/// The first process: has the two others meet, and sends without a pause.
+/// Runs the first process: introduces the two others to each other, and sends without a pause.
 pub(super) fn pour(
     second: &Channel,
     third: &Channel,
@@ -36,7 +36,7 @@ pub(super) fn pour(
     }
     let spent = gauge.spent()?;
 
-    // Whoever had the end said when its stretch was received.
+    // The process that had the end reported when its stretch was received.
     let mut samples = Samples::new();
     let mut heard: Words = [0; talk::SIZE];
     let (mut first, mut then) = (0, 0);
@@ -62,14 +62,14 @@ pub(super) fn pour(
 
     let mut times = samples.percentiles();
     let median = times.p50 * stretch as f64;
-    // What counts is the whole, moves and all.
+    // The pace over the whole run is judged, including the moves.
     times.p50 = (then - first) as f64 / ((stretches - 1 - WARM_UP) * stretch) as f64;
     let mut report = Report { count: stretches * stretch, times, spent: [spent, others], ..Report::default() };
     report.found.insert("stretch".to_owned(), median);
     Ok(report)
 }
 
-/// The others: receive a stretch and, if the end is to move, send it across.
+/// Runs the other processes: each receives a stretch and, if the end is to move, sends the end to the other.
 pub(super) fn drain(first: &Channel, is_second: bool, stretch: u64) -> Result<Report> {
     let mut heard: Words = [0; talk::SIZE];
     let across = talk::one_end(talk::hear(first, &mut heard)?)?;
@@ -96,7 +96,7 @@ pub(super) fn drain(first: &Channel, is_second: bool, stretch: u64) -> Result<Re
     Ok(report)
 }
 
-/// Receives one stretch, and says so.
+/// Receives one stretch, and reports its end to the first process.
 fn receive(first: &Channel, end: &Channel, number: u64, stretch: u64) -> Result<()> {
     for message in number * stretch..(number + 1) * stretch {
         talk::hear_number(end, message)?;
@@ -104,8 +104,8 @@ fn receive(first: &Channel, end: &Channel, number: u64, stretch: u64) -> Result<
     first.send(&words(number, clock::now())).doing("send")
 }
 
-/// Takes turns with the other until all stretches are received. The message with the end says which is next and how many
-/// there are.
+/// Takes turns with the other process until all stretches are received. The message with the end carries the number
+/// of the next stretch, and how many there are.
 fn hand_about(first: &Channel, across: &Channel, mut held: Option<(Channel, u64)>, stretch: u64) -> Result<()> {
     let mut heard: Words = [0; talk::SIZE];
     let mut number = 0;

@@ -12,14 +12,15 @@ use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Report;
 
-/// Messages that are left out, and that are timed.
+/// The number of messages in the warm-up.
 const WARM_UP: u64 = 100;
+/// The number of messages that are timed.
 const COUNT: u64 = 1000;
 
-/// Before each message, so that the other sleeps.
+/// The pause before each message, so that the other process sleeps.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// The first process: sends through one of many channels, the last that was made.
+/// Runs the first process: sends through one of many channels, the last that was made.
 pub(super) fn wake(peer: &Channel, options: &Options, members: usize) -> Result<Report> {
     let mut mine = Vec::new();
     fill(peer, options, &mut mine, members)?;
@@ -34,7 +35,7 @@ pub(super) fn wake(peer: &Channel, options: &Options, members: usize) -> Result<
     talk::hear_report(peer)
 }
 
-/// The second process: waits for all of them.
+/// Runs the second process: waits for all channels.
 pub(super) fn sleep(peer: &Channel, members: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let mut ends = Vec::with_capacity(members);

@@ -1,4 +1,4 @@
-//! Channels within one process, by how many there are.
+//! Channels within one process, for a given number of channels.
 
 use strait::{Channel, Options};
 
@@ -8,7 +8,8 @@ use crate::pair::clock;
 use crate::trouble::Result;
 use crate::work::Report;
 
-/// Does each step with all channels before the next.
+/// Makes `channels` channels, uses them, sends an end of each, and closes them. Each step is done with all channels
+/// before the next step, and its mean time for a channel is reported.
 pub(super) fn run(options: &Options, channels: usize) -> Result<Report> {
     let mut report = Report { count: channels as u64, ..Report::default() };
     let mut then = clock::now();
@@ -40,7 +41,7 @@ pub(super) fn run(options: &Options, channels: usize) -> Result<Report> {
         talk::give(&out, &words(0, 0), [end])?;
         talk::one_end(talk::hear(&back, &mut heard)?)
     };
-    // In place, so that no memory but the channels' is measured.
+    // The list is allocated before, so that only the memory of the channels is measured.
     let mut sent = Vec::with_capacity(channels);
     then = clock::now();
     for other in others {

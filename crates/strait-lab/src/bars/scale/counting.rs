@@ -1,4 +1,4 @@
-//! Counts the instructions of a process with Valgrind, where the processor's own counters cannot be had.
+//! Counts the instructions of a process with Valgrind, since the processor's own counters are often not available.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub(super) fn has_valgrind() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs `command` under Valgrind and returns how many instructions it took in user space.
+/// Runs `command` under Valgrind and returns how many instructions it executed in user space.
 pub(super) fn instructions(command: &Command) -> Result<u64> {
     let output = std::env::temp_dir().join(format!("strait-instructions-{}", std::process::id()));
     let mut valgrind = Command::new("valgrind");
@@ -31,7 +31,7 @@ pub(super) fn instructions(command: &Command) -> Result<u64> {
     counted
 }
 
-/// The total in a file of cachegrind's.
+/// Returns the total in an output file of cachegrind.
 fn summary(file: &Path) -> Result<u64> {
     let text = fs::read_to_string(file).doing("reading what valgrind counted")?;
     let line = text.lines().rev().find_map(|line| line.strip_prefix("summary:"));

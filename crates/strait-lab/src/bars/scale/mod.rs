@@ -1,4 +1,5 @@
-//! `strait bench scale`: whether one more channel, client or member costs the same however many there are.
+//! `strait bench scale`: whether one more channel, client or member of a wait set costs the same however many there
+//! are.
 
 mod counting;
 mod scene;
@@ -14,13 +15,13 @@ use crate::trouble::{Result, Trouble, While};
 
 use self::scene::{Order, Taken, Task};
 
-/// How much more a unit may cost than with the number of units with which it costs least.
+/// The greatest allowed ratio of a unit's cost to the least cost of a unit in its group.
 const BAR: f64 = 1.2;
 
-/// When a run is given up.
+/// The time limit for a traced run.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What stands below the table.
+/// The explanation below the table.
 pub const HOW: &str = "\
 Each run is one fresh process, which does 64 units before the measured ones; the ends of a link are joined by a socket pair. The floor is
 the least that a unit cost in any row of the group. Instructions are those in user space, counted by Valgrind; system calls are
@@ -34,13 +35,13 @@ which a listener takes other paths, and both of the client's threads wait for ea
 pub struct Most(usize);
 
 impl Most {
-    /// What is measured.
+    /// No limit: all numbers of units, for measuring.
     pub const FULL: Self = Self(usize::MAX);
-    /// Enough to see that it works.
+    /// Up to 100 units, for tests: enough to see that the suite works.
     pub const QUICK: Self = Self(100);
 }
 
-/// A task, its words, and the numbers of units that are compared.
+/// A task, its description, and the numbers of units to compare.
 struct Group {
     task: Task,
     words: &'static str,
@@ -61,10 +62,10 @@ const GROUPS: [Group; 3] = [
     },
 ];
 
-/// One figure of a cost, where it was counted.
+/// A function that returns a count of a cost, if it was counted.
 type Figure = fn(&Cost) -> Option<f64>;
 
-/// What one number of units cost, each unit.
+/// The cost of each unit, for one number of units.
 #[derive(Debug, Default)]
 struct Cost {
     instructions: Option<f64>,
@@ -74,7 +75,7 @@ struct Cost {
     memory: Vec<f64>,
 }
 
-/// Runs the suite, and says whether a run broke.
+/// Runs the suite. Also returns whether a run broke.
 pub fn run(repetitions: usize, only: Option<&str>, most: Most) -> (Suite, bool) {
     let begin = Instant::now();
     let watch = machine::Watch::start();
@@ -99,12 +100,13 @@ pub fn run(repetitions: usize, only: Option<&str>, most: Most) -> (Suite, bool) 
     (Suite { suite: "scale", machine: machine::describe(), seconds, foreign: watch.foreign(), bars }, broken)
 }
 
-/// The numbers of units of a group, with the largest replaced by `most` where it is less.
+/// Returns the numbers of units of `group` that are not above `most`.
 fn sizes(group: &Group, most: Most) -> Vec<usize> {
     group.sizes.iter().copied().filter(|&units| units <= most.0).collect()
 }
 
-/// The rows of a group: counts first, each against the least in its group.
+/// Returns the rows of a group: first the counts, each compared with the least count in the group, and then times and
+/// memory.
 fn rows(words: &str, costs: &[(usize, Result<Cost>)]) -> Vec<Bar> {
     let mut bars = Vec::new();
     let counts: [(&str, Figure); 2] = [("instructions", |cost| cost.instructions), ("system calls", |cost| cost.calls)];
@@ -148,7 +150,7 @@ fn judge(bar: Bar, cost: &Result<Cost>, figure: impl Fn(&Cost) -> Option<(f64, f
     }
 }
 
-/// What `units` cost, each.
+/// Measures the cost of each of `units` units.
 fn cost(task: Task, units: usize, repetitions: usize, has_valgrind: bool) -> Result<Cost> {
     let order = Order { task, units };
     let mut cost = Cost::default();
@@ -165,14 +167,14 @@ fn cost(task: Task, units: usize, repetitions: usize, has_valgrind: bool) -> Res
     Ok(cost)
 }
 
-/// What `count` finds for the units of `order` alone, each.
+/// Returns what `count` counts for each unit of `order`: the difference between a run with all units and one without.
 fn each(order: Order, count: impl Fn(Order) -> Result<u64>) -> Result<Option<f64>> {
     let without = count(Order { units: 0, ..order })?;
     let with = count(order)?;
     Ok(Some(with.saturating_sub(without) as f64 / order.units as f64))
 }
 
-/// Runs the order with nothing that disturbs its time.
+/// Runs the order without tracing, so that its times are undisturbed.
 fn plain(order: Order) -> Result<Taken> {
     let output = command(order)?.stdout(Stdio::piped()).output().doing("starting a process")?;
     if !output.status.success() {
@@ -181,7 +183,7 @@ fn plain(order: Order) -> Result<Taken> {
     serde_json::from_slice(&output.stdout).doing("decoding what the process found")
 }
 
-/// This program with the hidden subcommand and the order.
+/// Returns the command that executes this program with the hidden subcommand and the order.
 fn command(order: Order) -> Result<Command> {
     let program = std::env::current_exe().doing("finding this program's file")?;
     let told = String::from_utf8(control::encode(&order)?).doing("describing the order")?;
@@ -190,7 +192,7 @@ fn command(order: Order) -> Result<Command> {
     Ok(command)
 }
 
-/// The life of a process that was started with the hidden subcommand.
+/// The main function of a process that was started with the hidden subcommand. `told` is the order as JSON.
 pub fn main(told: &str) -> Result<()> {
     let order: Order = serde_json::from_str(told).doing("reading the order")?;
     let taken = scene::run(order)?;

@@ -1,7 +1,7 @@
-//! What a measured process does: units of work against one link, listener or set that grows.
+//! The work of a measured process: units of work against one link, listener or wait set that grows.
 //!
-//! Each scene runs in one process, so that its instructions and system calls do not depend on the scheduler. The two ends
-//! of a link are joined by a socket pair, as they would be between two processes.
+//! Each task runs in one process, so that its instructions and system calls do not depend on the scheduler. The two
+//! ends of a link are connected by a socket pair, as they would be between two processes.
 
 use std::fs;
 use std::thread;
@@ -14,20 +14,20 @@ use strait::{Channel, Connector, Deadline, Handle, Interest, Listener, Mode, Opt
 use crate::pair::clock;
 use crate::trouble::{Result, Trouble, While};
 
-/// Units that are done before the measured ones: memory and tables that only the first units need exist afterwards.
+/// The number of units before the measured ones. They create memory and tables that only the first units need.
 const WARM: usize = 64;
 
-/// Channel ends in one message.
+/// The number of channel ends in one message.
 const BATCH: usize = 64;
 
-/// The kind of unit that there are many of.
+/// The kind of unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Task {
-    /// A channel over one link: made, one end sent, one message through it.
+    /// A channel over one link: it is made, one end is sent, and one message is sent through it.
     Channels,
-    /// A client of one listener: connected, accepted, one message through the channel.
+    /// A client of one listener: it connects, is accepted, and one message is sent through the channel.
     Clients,
-    /// A member of one wait set: added, woken by a message, and the message received.
+    /// A member of one wait set: it is added, a message notifies it, and the message is received.
     Members,
 }
 
@@ -38,18 +38,18 @@ pub(super) struct Order {
     pub(super) units: usize,
 }
 
-/// What one run took for its measured units, all together.
+/// The total cost of the measured units of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Taken {
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     pub(super) time: f64,
-    /// Nanoseconds of processor time of all threads.
+    /// Processor time of all threads in nanoseconds.
     pub(super) processor: f64,
-    /// Bytes of memory that the process holds more than before, shared memory included.
+    /// Memory in bytes that the process holds after the units and not before, shared memory included.
     pub(super) memory: f64,
 }
 
-/// Does what `order` says in this process.
+/// Runs `order` in this process.
 pub(super) fn run(order: Order) -> Result<Taken> {
     raise_descriptor_limit()?;
     match order.task {
@@ -81,7 +81,8 @@ pub(super) fn run(order: Order) -> Result<Taken> {
     }
 }
 
-/// Does the warm-up, and then the measured units.
+/// Calls `work` with the number of units for the warm-up, and then with the measured units. Returns the cost of the
+/// latter.
 fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<Taken> {
     work(WARM)?;
     let memory = held_memory()?;
@@ -91,13 +92,13 @@ fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<T
     Ok(Taken { time, processor, memory: held_memory()? - memory })
 }
 
-/// Two ends of one link.
+/// The two ends of one link.
 struct Link {
     one: Channel,
     other: Channel,
 }
 
-/// Every wait blocks at once: a wait that spins would take any number of instructions.
+/// Returns options with which every wait blocks at once: a wait that spins takes a varying number of instructions.
 fn options() -> Options {
     Options::new().wait(Wait::Block)
 }
@@ -168,7 +169,8 @@ fn clients(listener: &Listener, directory: &std::path::Path, units: usize, ends:
     })
 }
 
-/// Adds these ends to the set, sends one message to each, and receives what the set reports.
+/// Adds the second end of each channel to the wait set, sends one message to each, and receives the messages that the
+/// set reports.
 fn members(set: &WaitSet, ends: &[[Channel; 2]], first_key: usize) -> Result<()> {
     for (key, [_, member]) in ends.iter().enumerate() {
         set.add(member, (first_key + key) as u64, Interest::Readable, Mode::OneShot).doing("WaitSet::add")?;
@@ -188,7 +190,7 @@ fn members(set: &WaitSet, ends: &[[Channel; 2]], first_key: usize) -> Result<()>
     Ok(())
 }
 
-/// Bytes of memory that this process holds; of shared pages its share.
+/// Returns the memory that this process holds, in bytes. Of shared pages it counts this process's share.
 fn held_memory() -> Result<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").doing("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
@@ -196,14 +198,14 @@ fn held_memory() -> Result<f64> {
     kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| Trouble::new("the kernel tells no Pss"))
 }
 
-/// A thousand clients take more than a thousand descriptors.
+/// Raises the descriptor limit as far as allowed: a thousand clients need more than a thousand descriptors.
 fn raise_descriptor_limit() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).doing("setrlimit")
 }
 
-/// A fresh directory that only this user can write to.
+/// Creates a new directory for the listener's name, and returns its path.
 fn tempdir() -> Result<std::path::PathBuf> {
     let path = std::env::temp_dir().join(format!("strait-scale-{}-{}", std::process::id(), clock::now()));
     fs::create_dir(&path).doing("making a directory of names")?;

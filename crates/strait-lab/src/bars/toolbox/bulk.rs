@@ -1,4 +1,4 @@
-//! Bytes in bulk: a data pipe, and a bare copy in and one out with a flag for each piece.
+//! Bytes in bulk: through a data pipe, and by a bare copy in and a copy out with a flag for each piece.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PIECE: usize = 64 << 10;
 const SLOTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The first process: writes so many pieces, after a tenth of them to warm up.
+/// Runs the first process: writes `pieces` pieces, after a tenth of them as warm-up.
 pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
     let (producer, consumer) =
         PipeOptions::new().capacity(SLOTS * PIECE).prefault(true).create().doing("making a pipe")?;
@@ -35,7 +35,7 @@ pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<R
     Ok(talk::paced(pieces, elapsed, gauge.spent()?))
 }
 
-/// The second process: reads them.
+/// Runs the second process: reads the pieces.
 pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
     let mut handles = peer.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
     let region = handles.pop().and_then(Handle::into_region).ok_or_else(|| Trouble::new("no region came"))?;
@@ -57,7 +57,7 @@ pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<
     Ok(Report::default())
 }
 
-/// The flag of a slot, 1 while it is full; waits until it says this.
+/// Waits until the flag of `slot` has the value `wanted`, and returns the flag. It is 1 while the slot is full.
 fn flag(map: &RegionMap, slot: usize, wanted: u32) -> &AtomicU32 {
     let flag = map.word32(slot * 128).expect("inside");
     while flag.load(Ordering::Acquire) != wanted {
@@ -72,7 +72,7 @@ fn bare_in(map: &RegionMap, source: &[u8], pieces: u64) -> Result<()> {
         map.write((1 + slot) * PIECE, source).doing("write")?;
         flag.store(1, Ordering::Release);
     }
-    // The next begins with the first slot.
+    // The next call starts with the first slot again, so all slots must be empty.
     for slot in 0..SLOTS {
         flag(map, slot, 0);
     }

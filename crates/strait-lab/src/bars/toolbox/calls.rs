@@ -1,4 +1,4 @@
-//! Calls from several threads on one end.
+//! Calls from several threads on one call end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::work::Report;
 const SIZE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The first process: calls from so many threads for so long, after a third of that to warm up.
+/// Runs the first process: calls from `threads` threads for `millis` milliseconds, after a third of that as warm-up.
 pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Result<Report> {
     let end = CallEnd::over(channel);
     let (measured, over, count) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
@@ -54,7 +54,7 @@ pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Re
     Ok(talk::paced(count.into_inner(), elapsed, spent))
 }
 
-/// The second process: answers with what it was asked.
+/// Runs the second process: answers each request with its content.
 pub(in crate::bars) fn serve(channel: Channel) -> Result<Report> {
     let end = CallEnd::over(channel);
     while let Ok(request) = end.next_request(PATIENCE) {

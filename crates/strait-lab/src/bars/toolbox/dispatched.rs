@@ -1,4 +1,5 @@
-//! Round trips between handlers that a `Dispatcher` calls in their thread, and between threads that receive by themselves.
+//! Round trips between handlers that a `Dispatcher` calls in its thread, and between threads that receive by
+//! themselves.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,20 +16,20 @@ use crate::shape::{hop, payload};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Spent};
 
-/// Who calls a handler.
+/// The caller of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum By {
-    /// The thread that receives.
+    /// The thread that receives calls the handler; there is no dispatcher.
     Itself,
-    /// A dispatcher, which receives.
+    /// A dispatcher receives and calls the handler.
     Dispatcher,
-    /// A dispatcher for which a pump in another thread receives.
+    /// A dispatcher calls the handler; a pump in another thread receives for it.
     Pump,
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The side that begins, and what it knows of the round trip that is in progress.
+/// The side that begins round trips, with the state of the current round trip.
 struct Asker {
     message: Vec<u8>,
     number: u64,
@@ -52,7 +53,7 @@ impl Asker {
     }
 }
 
-/// The first process: so many round trips, after a tenth of them to warm up.
+/// Runs the first process: makes `trips` round trips, after a tenth of them as warm-up.
 pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) -> Result<Report> {
     let bare = hop::bare()?;
     let asker = Asker { message: vec![7; size], number: 0, begun: 0, samples: Samples::new() };
@@ -81,7 +82,7 @@ pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) ->
     Ok(report)
 }
 
-/// The second process: sends back what it gets until there is nobody any more.
+/// Runs the second process: sends back every message until the first process closes the channel.
 pub(in crate::bars) fn answer(channel: Channel, by: By) -> Result<Report> {
     serve(channel, by, |channel, message| match channel.send(message) {
         Err(failed) if failed.error == Error::PeerClosed => Ok(true),
@@ -90,7 +91,7 @@ pub(in crate::bars) fn answer(channel: Channel, by: By) -> Result<Report> {
     Ok(Report::default())
 }
 
-/// Calls `handle` in this thread with each message until it says that this was the last, or nothing comes any more.
+/// Calls `handle` in this thread with each message, until `handle` returns `true` or the peer has closed the channel.
 fn serve(channel: Channel, by: By, mut handle: impl FnMut(&Channel, &[u8]) -> Result<bool> + 'static) -> Result<()> {
     if by == By::Itself {
         let mut message = Message::new();

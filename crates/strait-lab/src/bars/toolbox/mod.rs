@@ -1,4 +1,4 @@
-//! `strait bench toolbox`: what is built on channels, and Mojo's ping-pongs, beside what the same costs at least.
+//! `strait bench toolbox`: the objects that are built on channels, and Mojo's ping-pongs, each compared with a floor.
 
 pub(super) mod bulk;
 pub(super) mod calls;
@@ -18,10 +18,10 @@ use crate::work::{Extent, Wait, Work};
 use dispatched::By;
 use objects::Relay;
 
-/// No repetition is begun that would end later, in seconds.
+/// Time budget in seconds: no repetition begins that would end later.
 const BUDGET: f64 = 600.0;
 
-/// What stands below the table.
+/// The explanation below the table.
 pub const HOW: &str = "\
 Ping-pongs are Mojo's, at its five sizes. With a hop, each side has a thread for input and output and one for handlers, and a queue with
 a mutex and a condition variable each way between them: a round trip goes through four. A bare hop is half of the way to another
@@ -33,17 +33,17 @@ processor, the server is one thread. A piece of a data pipe is 64 KiB. A message
 is written until the third has looked at each page; for these, and for values, nobody has set a bar, and 1 is no worse. Copies of a
 message are counted by a test: cargo test -p strait-lab --test copies.";
 
-/// How much is done in a run.
+/// How much work a run does.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// What is counted is divided by this.
+    /// The divisor of all counts.
     divisor: u64,
 }
 
 impl Scale {
-    /// What is measured.
+    /// The scale for measuring.
     pub const FULL: Self = Self { divisor: 1 };
-    /// Enough to see that it works.
+    /// The scale for tests: enough to see that the suite works.
     pub const QUICK: Self = Self { divisor: 100 };
 
     fn of(self, number: u64) -> u64 {
@@ -51,7 +51,7 @@ impl Scale {
     }
 }
 
-/// A run of one kind or the other.
+/// A run of a work, or of an order to several processes.
 #[derive(Debug)]
 enum Either {
     Work(Work),
@@ -67,12 +67,12 @@ impl Job for Either {
     }
 }
 
-/// Runs the suite, and says whether a run broke.
+/// Runs the suite. Also returns whether a run broke.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, scale: Scale) -> (Suite, bool) {
     contest::run("toolbox", contests(cpus, scale), repetitions, only, BUDGET)
 }
 
-/// The table of what must be reached.
+/// Returns the contests for all targets.
 fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Either>> {
     let mut all = Vec::new();
     ping_pongs(&mut all, cpus, scale);
@@ -100,7 +100,7 @@ fn row(work: &str, unit: &str, reference: &str, sense: Sense, limit: f64, kind: 
     Row { bar: Bar::new(work, unit, reference, sense, limit), kind }
 }
 
-/// A ping-pong of so many.
+/// Returns the run of a ping-pong, with as many round trips as the scale gives for 10,000.
 fn ping_pong(mechanism: Mechanism, shape: Shape, size: usize, wait: Wait, place: Placement, scale: Scale) -> Either {
     let steady = scale.of(10_000);
     let extent = Extent::Count { warm: steady / 10, steady };
@@ -164,7 +164,8 @@ fn hops(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// Handlers that are bound to their thread: a dispatcher on each side, which receives by itself, or for which another thread does.
+/// Adds the contests of handlers that a dispatcher calls in its thread, on each side. The dispatcher receives by
+/// itself, or a pump in another thread receives for it.
 fn dispatched(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     let trips = scale.of(10_000);
     for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
@@ -191,8 +192,9 @@ fn dispatched(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// Against ipcz's best, each as a ratio to a bare socket of the same seconds. Its own: 4.3 µs asleep, 3.5 µs spinning, 1.32
-/// million messages a second.
+/// Adds the contests against ipcz's best figures, each as a ratio to a bare socket in the same seconds. When ipcz was
+/// measured, the socket itself took 4.3 µs blocking and 3.5 µs spinning, and carried 1.32 million messages per
+/// second.
 fn ipcz(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     let socket = "a bare stream socket";
     for (placement, wait, how, limit, theirs) in [
@@ -231,7 +233,9 @@ fn round(ratio: f64) -> f64 {
     (ratio * 100.0).round() / 100.0
 }
 
-/// One thread that spins, or is on one core with its server, has all there is; one that sleeps on two cores leaves most of it.
+/// Adds the contests of calls from eight threads against calls from one. One thread that spins, or that shares a core
+/// with its server, already uses all processor time. One thread that sleeps on two cores leaves most of it unused, so
+/// more is expected of eight threads there.
 fn calls(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     for (placement, wait, how, limit) in [
         (Some(cpus.same()), Wait::Block, "blocking, same core", 0.8),
@@ -297,7 +301,8 @@ fn tasks(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// What passing a message on saves whom it passes through. The issue says nothing of it: 1 is no worse.
+/// Adds the contests of messages that another process passes on: forwarding against receiving and sending. No target
+/// is set, so forwarding only must not be slower (or, if it copies as often, about as fast).
 fn relayed(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     for (size, count) in [(1 << 20, 200), (16 << 20, 20)] {
         let run = |how, placement| {
@@ -318,13 +323,13 @@ fn relayed(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
             all,
             cpus.two(),
             |place| [Relay::Sealed, Relay::View, Relay::Forwarded, Relay::Sent].map(|how| run(how, place)).into(),
-            // To forward what is not sealed is to copy it as often as to send it.
+            // Forwarding a message that is not sealed makes as many copies as sending it.
             vec![row(0, "sealed and forwarded", 1.0), row(1, "forwarded in place", 1.0), row(2, "forwarded", 1.1)],
         );
     }
 }
 
-/// What a value within a process saves.
+/// Adds the contests of values that are sent within one process, against sending their bytes.
 fn values(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     for (size, count) in [(64, 100_000), (64 << 10, 20_000), (1 << 20, 1000)] {
         let run = |as_bytes, placement| {

@@ -1,4 +1,4 @@
-//! Messages as objects: sent on by a process in between, and as values within one.
+//! Messages as objects: passed on by a process in between, and as values within one process.
 
 use std::time::Duration;
 
@@ -15,23 +15,24 @@ use crate::work::{Report, Spent};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How far apart the receiver looks at a message.
+/// The distance in bytes between the bytes of a message that the receiver checks.
 const PAGE: usize = 4096;
 
-/// How a message gets from one process by way of a second to a third.
+/// The way in which the second process passes a message on to the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Relay {
-    /// Received, and its bytes sent.
+    /// The second process receives the message, and sends its bytes.
     Sent,
-    /// Received, and forwarded.
+    /// The second process receives the message, and forwards it.
     Forwarded,
-    /// Looked at in place, and forwarded.
+    /// The second process receives the message in place, and forwards it.
     View,
-    /// Sealed by its sender; received, and forwarded.
+    /// The first process seals the message; the second receives it, and forwards it.
     Sealed,
 }
 
-/// The first process: so many messages, one at a time; timed from before it is written until the third has looked at it.
+/// Runs the first process: sends `count` messages, one at a time. Each is timed from before it is written until the
+/// third process has checked it.
 pub(in crate::bars) fn source(
     relay: &Channel,
     sink: &Channel,
@@ -68,13 +69,13 @@ pub(in crate::bars) fn source(
     Ok(Report { count, times: samples.percentiles(), spent, ..Report::default() })
 }
 
-/// The end that a message brings.
+/// Receives a message and returns the channel end in it.
 fn end(channel: &Channel) -> Result<Channel> {
     let mut handles = channel.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
     handles.pop().and_then(Handle::into_channel).ok_or_else(|| Trouble::new("no end came"))
 }
 
-/// The second process: sends on what it gets.
+/// Runs the second process: passes on every message that it receives.
 pub(in crate::bars) fn relay(from: &Channel, how: Relay) -> Result<Report> {
     let to = end(from)?;
     let mut message = Message::new();
@@ -98,7 +99,7 @@ pub(in crate::bars) fn relay(from: &Channel, how: Relay) -> Result<Report> {
     }
 }
 
-/// The third process: looks at a byte of each page, and says so.
+/// Runs the third process: checks a byte of each page of each message, and acknowledges the message.
 pub(in crate::bars) fn sink(first: &Channel) -> Result<Report> {
     let from = end(first)?;
     let mut message = Message::new();
@@ -114,7 +115,7 @@ pub(in crate::bars) fn sink(first: &Channel) -> Result<Report> {
     Ok(Report::default())
 }
 
-/// What owns so many bytes, and is sent as it is or as these.
+/// A value that owns many bytes, and can be sent as it is or as bytes.
 struct Picture(Vec<u8>);
 
 impl Value for Picture {
@@ -127,7 +128,8 @@ impl Value for Picture {
     }
 }
 
-/// The only process: sends so many from one end to the other, after a tenth of them to warm up.
+/// Runs the only process: sends `count` values or messages from one end to the other, after a tenth of them as
+/// warm-up.
 pub(in crate::bars) fn values(options: &Options, as_bytes: bool, size: usize, count: u64) -> Result<Report> {
     let (one, other) = Channel::pair_with(options).doing("making a channel")?;
     let mut picture = Picture(vec![7; size]);

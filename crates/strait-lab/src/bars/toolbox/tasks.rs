@@ -1,4 +1,4 @@
-//! Round trips between tasks: over a channel, and over tokio's socket.
+//! Round trips between async tasks: over a channel, and over tokio's socket.
 
 use std::os::fd::OwnedFd;
 
@@ -15,20 +15,20 @@ use crate::work::Report;
 
 const SIZE: usize = 64;
 
-/// What carries the messages.
+/// The transport of the messages.
 enum Carrier {
     Channel(Channel),
     Socket(OwnedFd),
 }
 
-/// The first process: so many round trips, after a tenth of them to warm up.
+/// Runs the first process: makes `trips` round trips, after a tenth of them as warm-up.
 pub(in crate::bars) fn ask(channel: Channel, bare: bool, trips: u64) -> Result<Report> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().doing("socketpair")?;
     channel.send(Outgoing::new(b"").handle(OwnedFd::from(theirs))).doing("send")?;
     run(if bare { Carrier::Socket(ours.into()) } else { Carrier::Channel(channel) }, Some(trips))
 }
 
-/// The second process: answers until there is nobody any more.
+/// Runs the second process: answers until the first process closes the channel or the socket.
 pub(in crate::bars) fn answer(channel: Channel, bare: bool) -> Result<Report> {
     let mut handles = channel.recv().doing("recv")?.take_handles().doing("take_handles")?;
     let socket = handles.pop().and_then(Handle::into_fd).ok_or_else(|| Trouble::new("no socket came"))?;
