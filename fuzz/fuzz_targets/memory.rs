@@ -1,4 +1,4 @@
-//! See `strait_fuzz::memory`.
+//! The fuzzer of `strait_fuzz::memory`.
 #![no_main]
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 

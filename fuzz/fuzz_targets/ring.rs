@@ -1,4 +1,4 @@
-//! See `strait_fuzz::ring`.
+//! The fuzzer of `strait_fuzz::ring`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| strait_fuzz::ring(data));

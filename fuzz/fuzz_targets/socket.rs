@@ -1,4 +1,4 @@
-//! See `strait_fuzz::socket`.
+//! The fuzzer of `strait_fuzz::socket`.
 #![no_main]
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 

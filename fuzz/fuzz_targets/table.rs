@@ -1,4 +1,4 @@
-//! See `strait_fuzz::table`.
+//! The fuzzer of `strait_fuzz::table`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| strait_fuzz::table(data));

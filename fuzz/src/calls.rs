@@ -1,7 +1,7 @@
 //! Calls: ends of channels that an input uses for requests and replies.
 //!
-//! As long as nobody tampers, each request is served at most once and as it was made, each call gets the reply to it and no
-//! other, or hears that there is none, and no more is without an answer than there may be.
+//! As long as nothing was tampered with, each request is served at most once and has the bytes that were sent. Each
+//! call gets its own reply, or learns that there is none. No more calls are in flight than are permitted.
 
 use std::collections::HashSet;
 
@@ -10,21 +10,21 @@ use strait::{CallEnd, CallError, CallOptions, Channel, Deadline, Error, Outgoing
 use crate::program::Instruction;
 use crate::world::{Expected, Held, MOST_ENDS, Name, World, content, descriptor, length};
 
-/// Calls, and requests, of an end that may be without an answer.
+/// The greatest number of calls in flight, and of unanswered requests, of one call end.
 const MOST: usize = 4;
 
-/// What is held at most of each: ends, calls, requests.
+/// The greatest number of call ends, of pending calls, and of served requests that are held.
 const MOST_HELD: usize = 8;
 
-/// A call, as long as nobody tampers.
+/// What is known about a call, as long as nothing was tampered with.
 #[derive(Debug)]
 struct Fact {
-    /// The end that made it.
+    /// The end that made the call.
     from: Name,
     seed: u8,
     len: usize,
     taken: bool,
-    /// What was said of it: a reply, or that there will be none.
+    /// The answer: a reply, or that there will be none; `None` as long as there is no answer.
     said: Option<Said>,
 }
 
@@ -51,14 +51,14 @@ struct Pending {
 struct Served {
     request: Request,
     name: Name,
-    /// Which call it is, if that is known.
+    /// The number of the call, if it is known.
     fact: Option<usize>,
 }
 
 /// All calls of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Channels that are for calls.
+    /// The channels that are used for calls.
     channels: HashSet<usize>,
     ends: Vec<HeldEnd>,
     pending: Vec<Pending>,
@@ -66,7 +66,7 @@ pub(crate) struct Calls {
     facts: Vec<Fact>,
 }
 
-/// Bytes in which stands to which call they belong.
+/// Returns bytes that contain the number of the call to which they belong.
 fn numbered(fact: usize, seed: u8, len: usize) -> Vec<u8> {
     [&(fact as u32).to_le_bytes(), content(seed, len).as_slice()].concat()
 }
@@ -80,7 +80,7 @@ impl World {
         self.calls.channels.contains(&name.channel)
     }
 
-    /// An end that is for calls from here on.
+    /// Makes a call end of a channel end, and holds it; drops it if too many are held.
     pub(crate) fn hold_for_calls(&mut self, channel: Channel, name: Name) {
         let end = CallOptions::new().calls(MOST).requests(MOST).over(channel);
         if self.calls.ends.len() < MOST_HELD {
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Something of an end of calls was dropped: without any, the end is closed.
+    /// Notes that a part of a call end was dropped. If no part is held any more, the channel end is closed.
     fn calls_are_dropped(&mut self, name: Name) {
         let calls = &self.calls;
         let held = calls.ends.iter().any(|end| end.name == name)
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// A channel for calls: both ends are held, or one is sent.
+    /// Makes a channel for calls. Either both ends are held, or one is sent.
     fn new_calls(&mut self, who: u8, a: u8, b: u8, word: u32) {
         let (one, other) = Channel::pair_with(&self.options).expect("a pair");
         let name = self.new_name();
@@ -141,11 +141,11 @@ impl World {
         let bytes = numbered(self.calls.facts.len(), seed, len);
         match self.calls.ends[at].end.begin_call(Outgoing::new(&bytes).handles(handles), Deadline::NOW) {
             Ok(call) => {
-                // Where there were so many before, an answer came.
+                // If there were as many calls before, an answer has arrived.
                 assert!(self.calls.ends[at].end.under_way() <= MOST, "more calls at a time than permitted");
                 self.calls.pending.push(Pending { call, name, fact: self.calls.facts.len() });
                 self.calls.facts.push(Fact { from: name, seed, len, taken: false, said: None });
-                // What nobody waits for any more.
+                // Drops the oldest call, which is not waited for any more.
                 if self.calls.pending.len() > MOST_HELD {
                     self.drop_pending(0);
                 }
@@ -197,7 +197,7 @@ impl World {
                 Said::Nothing
             }
         };
-        // Before it hears of it.
+        // Noted before the replier is dropped and the caller learns of it.
         if let Some(fact) = fact {
             self.calls.facts[fact].said = Some(said);
         }
@@ -230,7 +230,7 @@ impl World {
                 if !matches!(error, Error::PeerClosed | Error::BadPeer(_)) {
                     return;
                 }
-                // Nothing else is ever said of it.
+                // The call gives the same answer ever after.
                 let again = self.calls.pending[at].call.poll();
                 assert!(
                     matches!(again, Err(CallError::OutcomeUnknown(now)) if now == error),
@@ -274,7 +274,7 @@ impl World {
                 1 => which(self.calls.served.len()).into_iter().for_each(|at| self.drop_served(at)),
                 _ => which(self.calls.ends.len()).into_iter().for_each(|at| self.drop_calls(at)),
             },
-            // Any end, with whatever its other end sends.
+            // Uses any end for calls, whatever its other end sends.
             7 if !self.honest() && !self.ends.is_empty() && self.ends.len() < MOST_ENDS => {
                 let Held { channel, name, .. } = self.ends.remove(usize::from(who) % self.ends.len());
                 self.hold_for_calls(channel, name);
@@ -289,7 +289,7 @@ impl World {
         self.calls_are_dropped(name);
     }
 
-    /// All requests are answered, all replies are taken, and everything is dropped.
+    /// Answers all requests, receives all replies, and drops everything.
     pub(crate) fn end_calls(&mut self) {
         for at in 0..self.calls.ends.len() {
             for _ in 0..MOST {

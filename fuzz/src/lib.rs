@@ -1,20 +1,20 @@
-//! What the fuzzers do with their inputs.
+//! The targets of the fuzzers.
 //!
-//! [`socket`] and [`memory`] run real channels, in one thread, in steps that the input chooses. Every link goes through
-//! somebody in the middle who sees each packet and has all shared memory. As long as the input leaves both alone it is an
-//! honest conversation, and everything has to arrive. Then packets are changed, lost, repeated, or sent by nobody, with other
-//! descriptors than they say; or words of shared memory are written to, between two calls or before a chosen access in the
-//! middle of one.
+//! [`socket`] and [`memory`] use real channels, in one thread, in steps that the input chooses. Every link passes
+//! through a proxy, which sees each packet and has all shared memory. As long as the input uses neither, the
+//! conversation is honest, and every message has to arrive. The proxy can change packets, lose them, repeat them, make
+//! up packets, and replace their descriptors. It can also write to words of shared memory, between two calls or before
+//! a chosen access in the middle of a call.
 //!
-//! Whatever is done, no call panics or hangs, an end that is over stays so for the same reason, no descriptor and no mapping is
-//! left behind, and two other channels in the same process go on.
+//! Whatever the proxy does, no call panics or hangs, and an end that failed for good goes on failing for the same
+//! reason. No descriptor and no mapping is leaked, and two other channels in the same process still work.
 //!
-//! [`hostile`] has an attacker of the crate `strait-hostile` and a victim take turns: every second byte of an input makes the choices of the one,
-//! the others those of the other.
+//! [`hostile`] lets an attacker of the crate `strait-hostile` and a victim take turns: the bytes of an input make the
+//! choices of the attacker and of the victim by turns.
 //!
-//! [`packet`], [`table`] and [`ring`] are the same for single parts, a thousand times faster.
+//! [`packet`], [`table`] and [`ring`] fuzz single parts of the library, a thousand times faster.
 //!
-//! Nothing depends on time, on random numbers or on addresses, so an input does the same each time.
+//! Nothing depends on time, on random numbers or on addresses, so an input has the same effect each time.
 
 mod calls;
 mod memory;
@@ -33,26 +33,27 @@ use world::{Attack, World};
 
 pub use strait::fuzzing::{packet, ring, table};
 
-/// In every so many inputs the mappings are counted, which takes longer than an input.
+/// The number of inputs between two counts of the mappings. A count takes longer than an input.
 const COUNT_MAPPINGS_EVERY: u32 = 64;
 
-/// A peer that tampers with what goes over the socket.
+/// Runs an input with a peer that tampers with the packets on the socket.
 pub fn socket(input: &[u8]) {
     run(Attack::Socket, input);
 }
 
-/// A peer that writes to shared memory.
+/// Runs an input with a peer that writes to shared memory.
 pub fn memory(input: &[u8]) {
     run(Attack::Memory, input);
 }
 
-/// A peer that speaks the raw wire, and a victim that uses every call.
+/// Runs an input with an attacker that writes raw packets, and a victim that uses every call.
 pub fn hostile(input: &[u8]) {
     strait::fuzzing::number_tokens(1);
     strait_hostile::world::within::Within { told: is_told(), ..Default::default() }.of_input(input);
 }
 
-/// Whether each step is printed, and the mappings are counted each time: with `STRAIT_FUZZ_TRACE` in the environment.
+/// Returns whether each step is printed, and the mappings are counted after each input: if `STRAIT_FUZZ_TRACE` is in
+/// the environment.
 fn is_told() -> bool {
     std::env::var_os("STRAIT_FUZZ_TRACE").is_some()
 }
@@ -74,7 +75,8 @@ thread_local! {
     static BYSTANDER: RefCell<Option<Bystander>> = const { RefCell::new(None) };
 }
 
-/// Channels of the same process that nobody attacks, and what the process had before an input.
+/// Channels of this process that the input does not attack, and the number of descriptors and mappings that the process
+/// had before the input.
 struct Bystander {
     within: (Channel, Channel),
     between: (Channel, Channel),
@@ -99,7 +101,7 @@ impl Bystander {
             count_mappings_every: if cfg!(fuzzing) && !is_told() { COUNT_MAPPINGS_EVERY } else { 1 },
         };
         bystander.set.add(&bystander.between.1, 7, Interest::Readable, Mode::Level).expect("a member");
-        // What is made once.
+        // Makes everything that is made only once.
         for _ in 0..4 {
             bystander.talk();
         }
@@ -126,7 +128,8 @@ impl Bystander {
         assert_eq!(self.set.wait(&mut events, strait::Deadline::NOW), Ok(0));
     }
 
-    /// How many descriptors are open, once threads of the library have closed what may take long to close.
+    /// Returns the number of open descriptors, once threads of the library have closed those whose closing may block.
+    /// Waits at most 10 seconds.
     fn descriptors_left(&self) -> usize {
         let begin = std::time::Instant::now();
         loop {
@@ -160,7 +163,7 @@ fn a_file() -> std::os::fd::OwnedFd {
     std::fs::File::open("/dev/null").expect("/dev/null").into()
 }
 
-/// How many descriptors this process has.
+/// Returns the number of open descriptors of this process.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc/self/fd").count()
 }
@@ -170,7 +173,7 @@ fn what_is_open() -> Vec<std::path::PathBuf> {
     entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).collect()
 }
 
-/// How many mappings of files that are in no directory.
+/// Returns the number of mappings of shared memory (memfds) in this process.
 fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc/self/maps");
     maps.lines().filter(|line| line.contains("/memfd:")).count()

@@ -1,4 +1,4 @@
-//! The memory that processes share, as a peer has it: mapped once more, to be scribbled on.
+//! Shared memory as a hostile peer has it: mapped once more, to be written to.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -7,25 +7,25 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-/// Larger memory is not scribbled on.
+/// The greatest size in bytes of memory that is mapped and written to.
 const LARGEST: usize = 64 << 20;
 
-/// How far a search for a word goes.
+/// The number of bytes at the start of a memory in which a word that is not zero is looked for.
 const NEAR: usize = 64 << 10;
 
-/// Bytes of a lane's two control blocks.
+/// The number of bytes of a lane's two control blocks.
 const CONTROLS: usize = 256;
 
-/// Where the words of a control block are.
+/// The offsets in bytes of the words of a control block.
 const CONTROL_WORDS: [usize; 11] = [0, 4, 8, 16, 20, 24, 64, 72, 80, 88, 96];
 
-/// Where the words of a data pipe are.
+/// The offsets in bytes of the words of a data pipe.
 const PIPE_WORDS: [usize; 8] = [0, 4, 8, 128, 132, 136, 256, 384];
 
-/// Bytes of a lane in an arena of many.
+/// The number of bytes of a lane in an arena of many lanes.
 const SMALL_LANE: usize = 768;
 
-/// A piece of shared memory.
+/// A mapped piece of shared memory.
 #[derive(Debug)]
 pub(crate) struct Shared {
     base: NonNull<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Maps what can be mapped and cannot shrink.
+    /// Maps the memory of a descriptor; `None` if it cannot be mapped writable, may shrink, or has an unsuitable size.
     pub(crate) fn map(fd: BorrowedFd<'_>) -> Option<Self> {
         let seals = fs::fcntl_get_seals(fd).ok()?;
         if !seals.contains(SealFlags::SHRINK) || seals.contains(SealFlags::WRITE) {
@@ -53,7 +53,7 @@ impl Shared {
         self.fd.as_fd()
     }
 
-    /// Whether it is the same file.
+    /// Returns whether `fd` is the same file as this memory.
     pub(crate) fn is(&self, fd: BorrowedFd<'_>) -> bool {
         let name = |fd| fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino));
         name(self.fd.as_fd()) == name(fd)
@@ -61,8 +61,8 @@ impl Shared {
 
     fn word(&self, offset: usize) -> &AtomicU32 {
         let offset = (offset % self.len) & !3;
-        // SAFETY: inside the mapping and aligned; everybody accesses shared memory atomically, or by copies that assume that
-        // it changes meanwhile.
+        // SAFETY: the word is inside the mapping and aligned. Every process accesses shared memory atomically, or by
+        // copies that assume that it changes meanwhile.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -72,8 +72,8 @@ impl Shared {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// The place that an input means: a byte, a word that is not zero, a word of a control block or of a pipe, or the header of
-    /// a cell.
+    /// Returns the offset that an input means: that of a byte, of a word that is not zero, of a word of a control block
+    /// or of a data pipe, or of the header of a record.
     fn offset(&self, how: u8, at: usize) -> usize {
         match how % 4 {
             2 if how >= 0x80 => PIPE_WORDS[at % 8],
@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// One of the words near the start that are not zero: where something was written.
+    /// Returns the offset of one of the words near the start that are not zero: where something was written.
     fn nonzero(&self, at: usize) -> usize {
         let words = || (0..self.len.min(NEAR)).step_by(4).filter(|at| self.word(*at).load(Ordering::Relaxed) != 0);
         let count = words().take(256).count();
@@ -102,13 +102,13 @@ impl Shared {
             1 => word.store(old ^ 1 << (value % 32), Ordering::SeqCst),
             2 => word.store(old.wrapping_add_signed((value as i16).into()), Ordering::SeqCst),
             3 => word.store(u32::MAX - u32::from(value), Ordering::SeqCst),
-            // What stands somewhere else.
+            // The value of a word from another place.
             4 => word.store(self.word(self.nonzero(value.into())).load(Ordering::Relaxed), Ordering::SeqCst),
             5 => {
                 let from = self.word64(self.nonzero(value.into())).load(Ordering::Relaxed);
                 self.word64(offset).store(from, Ordering::SeqCst);
             }
-            // A header: so many bytes, and what kind, and with how many handles.
+            // A header of a record: a length, a kind, and a number of handles.
             6 => {
                 let header = u64::from(value >> 5) | u64::from(value % 12) << 32 | u64::from(value >> 15) << 48;
                 self.word64(offset).store(header, Ordering::SeqCst);
@@ -120,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// The same, later: the memory has to stay as long.
+    /// Returns a view of this memory, to write to it later. The memory has to stay mapped as long as the view is used.
     pub(crate) fn view(&self) -> View {
         View { base: self.base, len: self.len }
     }
@@ -128,12 +128,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: made by `map`; nothing points into it.
+        // SAFETY: the mapping was made by `map`, and nothing points into it.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// What is written where, as an input says it.
+/// A write to shared memory, as an input describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scribble {
     pub(crate) how: u8,
@@ -141,30 +141,32 @@ pub(crate) struct Scribble {
     pub(crate) value: u16,
 }
 
-/// Memory that is looked at in the middle of a call.
+/// A view of mapped memory, for a write in the middle of a call.
 pub(crate) struct View {
     base: NonNull<u8>,
     len: usize,
 }
 
 impl View {
+    /// Writes to a place of the memory as an input says.
+    ///
     /// # Safety
-    /// What it is a view of is still there.
+    /// The [`Shared`] from which the view was made must still be mapped.
     pub(crate) unsafe fn scribble(&self, scribble: Scribble) {
-        // A descriptor is only needed for what is not done here.
+        // The descriptor is needed only for things that are not done here.
         let shared = std::mem::ManuallyDrop::new(Shared { base: self.base, len: self.len, fd: never() });
         shared.scribble(scribble);
     }
 }
 
-/// A descriptor that is not used and not closed.
+/// Returns a descriptor that is not used and not closed.
 fn never() -> OwnedFd {
     use std::os::fd::FromRawFd;
-    // SAFETY: only ever held in a `ManuallyDrop`, by nobody who asks for it; any number but -1 is valid for the type.
+    // SAFETY: the descriptor is only held in a `ManuallyDrop` and never used; any number but -1 is valid for the type.
     unsafe { OwnedFd::from_raw_fd(i32::MAX) }
 }
 
-/// Memory as a peer would make it, with these seals.
+/// Returns memory as a peer would make it: of this size, with this content and these seals.
 pub(crate) fn memfd(len: usize, content: &[u8], seals: SealFlags) -> OwnedFd {
     let fd = fs::memfd_create("fuzzed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
     fs::ftruncate(&fd, len as u64).expect("a size");

@@ -1,8 +1,8 @@
-//! Data pipes that an input makes, sends, writes and reads.
+//! The data pipes that an input makes, sends, writes and reads.
 //!
-//! As long as nobody tampers, the bytes that come out are those that went in, and exactly as many can be written and read as
-//! there is room and as there are. Whatever is done, only whole elements move, no more than were asked for, and an end that is
-//! over stays so.
+//! As long as nothing was tampered with, the bytes that are read are those that were written, and exactly as many can
+//! be written and read as there is room and as there are. Whatever was tampered with, only whole elements are
+//! transferred, no more than were asked for, and an end that failed for good goes on failing.
 
 use std::collections::VecDeque;
 
@@ -11,13 +11,14 @@ use strait::{DataConsumer, DataPipe, DataProducer, Deadline, Error, Handle, Mode
 use crate::program::Instruction;
 use crate::world::{Expected, Name, World, length};
 
-/// Ends that are held at most.
+/// The greatest number of ends of data pipes that are held.
 const MOST: usize = 8;
 
-/// Reads in a row at most, at the end: of a pipe whose words somebody changes there may be no end.
+/// The greatest number of reads in a row at the end of an input. A data pipe whose words the proxy changes may never
+/// become empty.
 const MOST_READS: usize = 500;
 
-/// A pipe, as long as nobody tampers.
+/// What is known about a data pipe, as long as nothing was tampered with.
 #[derive(Debug)]
 struct Pipe {
     channel: usize,
@@ -60,20 +61,20 @@ impl Side {
 #[derive(Debug)]
 struct Held {
     side: Side,
-    /// Its channel's; the first side writes.
+    /// The end of the data pipe's channel; side 0 writes.
     name: Name,
-    /// What was said when it was over: an error, or the end of the stream.
+    /// How the end failed for good: with an error, or `Some(None)` at the end of the stream.
     over: Option<Option<Error>>,
 }
 
-/// All pipes of an input.
+/// All data pipes of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Pipes {
     pipes: Vec<Pipe>,
     held: VecDeque<Held>,
 }
 
-/// The byte at a place of the stream.
+/// Returns the byte at a position of the stream of a data pipe.
 fn byte(pipe: usize, at: u64) -> u8 {
     (pipe as u64 * 89 + at * 7 + at / 251) as u8
 }
@@ -82,7 +83,7 @@ fn bytes(pipe: usize, from: u64, len: usize) -> Vec<u8> {
     (from..from + len as u64).map(|at| byte(pipe, at)).collect()
 }
 
-/// What a call did: how many bytes, or why not.
+/// The result of a call: the number of bytes, or the error.
 type Done = Result<usize, Error>;
 
 impl World {
@@ -91,7 +92,7 @@ impl World {
         (held > 0).then(|| usize::from(who) % held)
     }
 
-    /// One of a kind, if there is any.
+    /// Returns the index of a held producer (`writes`) or consumer; `None` if none is held.
     fn pipe_end_of(&self, who: u8, writes: bool) -> Option<usize> {
         let fits = |held: &Held| matches!(held.side, Side::Producer(_)) == writes;
         let count = self.pipes.held.iter().filter(|held| fits(held)).count();
@@ -99,13 +100,14 @@ impl World {
         self.pipes.held.iter().enumerate().filter(|(_, held)| fits(held)).nth(which).map(|(at, _)| at)
     }
 
-    /// What is known of a pipe: nothing once somebody tampers.
+    /// Returns what is known about a data pipe; `None` once something was tampered with.
     fn pipe(&mut self, name: Name) -> Option<(usize, &mut Pipe)> {
         let honest = self.honest();
         self.pipes.pipes.iter_mut().enumerate().find(|(_, pipe)| honest && pipe.channel == name.channel)
     }
 
-    /// Where its stream is, and how many bytes there are to read, and room for; of both, how many side by side.
+    /// Returns the number of the data pipe and its positions of reading and writing. Then come the bytes to read and
+    /// the room, both in all and without a wrap.
     fn stream(&mut self, name: Name) -> (usize, [u64; 2], [usize; 2], [usize; 2]) {
         self.pipe(name).map_or_else(Default::default, |(which, pipe)| {
             let beside = |at: u64, len: u64| [len as usize, len.min(pipe.capacity - at % pipe.capacity) as usize];
@@ -148,7 +150,7 @@ impl World {
         }
     }
 
-    /// An end of a pipe that came, or came back.
+    /// Holds an end of a data pipe that arrived or came back from a failed send.
     pub(crate) fn hold_pipe(&mut self, handle: Handle, name: Name) {
         let side = match handle {
             Handle::Producer(end) => Side::Producer(end),
@@ -158,7 +160,7 @@ impl World {
         self.hold_side(Held { side, name, over: None });
     }
 
-    /// One came as what should be this one.
+    /// Checks and holds an end of a data pipe that arrived and should be `name`.
     pub(crate) fn pipe_arrived(&mut self, handle: Handle, name: Name) {
         let (element, capacity, writes) = match &handle {
             Handle::Producer(end) => (end.element(), end.capacity(), true),
@@ -171,11 +173,12 @@ impl World {
         self.hold_pipe(handle, name);
     }
 
-    /// An end of a pipe as a handle: of a new one, whose other end is held, or one that is held.
+    /// Returns a handle of an end of a data pipe, and what to expect of it. The end is a held one, or one of a new data
+    /// pipe whose other end is held.
     pub(crate) fn pipe_handle(&mut self, who: u8, a: u8, word: u32, over: Name) -> Option<(Handle, Expected)> {
         let held = if a & 8 == 0 {
             let at = self.pipe_end_at(who)?;
-            // Never over a younger channel, as with ends.
+            // Never over a younger channel, as with ends of channels.
             if self.pipes.held[at].name.channel <= over.channel {
                 return None;
             }
@@ -193,7 +196,7 @@ impl World {
         Some((handle, Expected::Pipe(held.name)))
     }
 
-    /// Whether an error of an end is one that there may be, and the same as ever once it is over.
+    /// Panics if the result of a call is not one that is possible, or if an end that failed for good succeeds.
     fn check_pipe(&mut self, at: usize, done: Done, call: &str) {
         let honest = self.honest();
         let held = &self.pipes.held[at];
@@ -207,7 +210,8 @@ impl World {
             _ => None,
         };
         let held = &mut self.pipes.held[at];
-        // What there is can be had after an error, if it is less than was asked for; but nothing can be written any more.
+        // After an error a consumer can still read what is there, if that is less than was asked for. But a producer
+        // can write nothing any more.
         if let (Some(before), false) = (held.over, reads) {
             assert!(!done.is_ok_and(|len| len > 0), "{call}: an end of a pipe that is over");
             assert!(last.is_none_or(|last| last == before), "{call}: {last:?} after {before:?}");
@@ -231,7 +235,7 @@ impl World {
         }
     }
 
-    /// Writes to a pipe in one of the ways that there are.
+    /// Writes to a data pipe in one of several ways.
     fn write_pipe(&mut self, at: usize, a: u8, b: u8, word: u32) {
         let honest = self.honest();
         let name = self.pipes.held[at].name;
@@ -279,7 +283,7 @@ impl World {
         self.check_pipe(at, done, call);
     }
 
-    /// Reads from a pipe in one of the ways that there are. Whether anything was read.
+    /// Reads from a data pipe in one of several ways. Returns whether any bytes were read and removed.
     fn read_pipe(&mut self, at: usize, a: u8, b: u8, word: u32) -> bool {
         let honest = self.honest();
         let name = self.pipes.held[at].name;
@@ -295,7 +299,7 @@ impl World {
             2 => ("read whole", wanted, true, end.read_whole(&mut out, Deadline::NOW).map(|()| wanted)),
             3 => ("peek", whole(there[0]), false, end.peek(&mut out)),
             4 => {
-                // Nothing to drop is no end.
+                // A discard of no bytes is not the end of the stream.
                 let dropped = end.discard(wanted);
                 if let Ok(len) = dropped {
                     out.copy_from_slice(&bytes(which, read, wanted));
@@ -334,7 +338,7 @@ impl World {
                     (taken, ended)
                 });
                 match unread {
-                    // Some were there, and none were taken.
+                    // There were bytes, and the input took none.
                     Ok((0, false)) => return false,
                     unread => ("begin to read", whole(there[1]), true, unread.map(|(len, _)| len)),
                 }
@@ -356,7 +360,7 @@ impl World {
             let needed = if b % 8 == 2 { wanted } else { element };
             assert!(there[0] < needed, "{call}: {} bytes are nothing", there[0]);
         }
-        // Once the end was said, it stays the end for whoever asks in the same way.
+        // Once the end of the stream was reported, the same call reports it again.
         if let (Some(before), true) = (over, b % 8 < 2 && wanted >= element) {
             let now = done.map(|_| ()).err();
             let more = done.is_ok_and(|len| len > 0);
@@ -421,12 +425,12 @@ impl World {
         }
     }
 
-    /// Everything that was written is read, and all ends are dropped.
+    /// Reads everything that was written, and drops all ends.
     pub(crate) fn end_pipes(&mut self) {
         for at in 0..self.pipes.held.len() {
             let element = self.pipes.held[at].side.element();
             for _ in 0..MOST_READS {
-                // As much as there is.
+                // As much as there is to read.
                 if !self.read_pipe(at, 4, 0, 69_000u32.next_multiple_of(element as u32)) {
                     break;
                 }

@@ -1,28 +1,28 @@
-//! An input is a program: 8 bytes that choose options, then instructions of 8 bytes.
+//! Decodes an input as a program: 8 bytes that choose options, then instructions of 8 bytes each.
 //!
-//! What an instruction does not use is of no meaning, so that every input is a program and a change of one byte is a small
-//! change.
+//! Bytes that an instruction does not use have no meaning. So every input is a program, and a change of one byte is a
+//! small change.
 
 use crate::world;
 
-/// Bytes of an instruction.
+/// The number of bytes of an instruction.
 pub const INSTRUCTION: usize = 8;
 
-/// Most instructions of a program that are followed.
+/// The greatest number of instructions of a program that are executed.
 pub const LONGEST: usize = 192;
 
-/// One step of an input.
+/// An instruction: one step of an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction {
-    /// What to do.
+    /// What the instruction does.
     pub code: u8,
-    /// With what.
+    /// The object on which the instruction works, for example the number of an end.
     pub who: u8,
-    /// And how, in three parts.
+    /// The first parameter of the instruction.
     pub a: u8,
-    /// The second.
+    /// The second parameter of the instruction.
     pub b: u8,
-    /// The third.
+    /// The third parameter of the instruction.
     pub word: u32,
 }
 
@@ -32,7 +32,7 @@ impl Instruction {
         Self { code, who, a, b, word: u32::from_le_bytes(word) }
     }
 
-    /// As it stands in an input.
+    /// Returns the bytes of the instruction in an input.
     pub fn encode(&self) -> [u8; INSTRUCTION] {
         let mut bytes = [self.code, self.who, self.a, self.b, 0, 0, 0, 0];
         bytes[4..].copy_from_slice(&self.word.to_le_bytes());
@@ -40,13 +40,14 @@ impl Instruction {
     }
 }
 
-/// The options and the instructions of an input.
+/// Returns the options and the instructions of an input.
 pub fn decode(input: &[u8]) -> ([u8; INSTRUCTION], impl Iterator<Item = Instruction>) {
     let (options, rest) = input.split_first_chunk().map_or(([0; INSTRUCTION], input), |(head, rest)| (*head, rest));
     (options, rest.as_chunks().0.iter().take(LONGEST).map(|bytes| Instruction::decode(*bytes)))
 }
 
-/// Changes an input for the fuzzer: whole instructions as often as bytes. Returns how long it is then.
+/// Changes an input for the fuzzer: whole instructions as often as bytes. `size` is the length of the input in `data`,
+/// `most` the greatest permitted length, and `any` the fuzzer's own mutation. Returns the new length.
 pub fn mutate(
     data: &mut [u8],
     size: usize,
@@ -67,7 +68,7 @@ pub fn mutate(
         return any(data, size.max(1).min(data.len()), most);
     }
     match (random(12), room) {
-        // Once more, elsewhere.
+        // Copies an instruction to another place.
         (0 | 1, Some(_)) => {
             let (from, to) = (random(count), 1 + random(count));
             let copied: [u8; INSTRUCTION] = data[place(from)].try_into().expect("eight bytes");
@@ -75,27 +76,28 @@ pub fn mutate(
             data[place(to)].copy_from_slice(&copied);
             size + INSTRUCTION
         }
-        // Anything, somewhere.
+        // Inserts a random instruction.
         (2 | 3, Some(_)) => {
             let to = 1 + random(count);
             data.copy_within(to * INSTRUCTION..size, (to + 1) * INSTRUCTION);
             for byte in &mut data[place(to)] {
                 *byte = random(256) as u8;
             }
-            // What is chosen by a small number is chosen by one that is; and what has few codes is not forgotten.
+            // The number of an object is small, so that it is valid more often. Codes of kinds with few codes are
+            // chosen on purpose.
             data[to * INSTRUCTION + 1] = random(8) as u8;
             if random(3) == 0 {
                 data[to * INSTRUCTION] = world::OTHERS + random(usize::from(world::ATTACKS - world::OTHERS)) as u8;
             }
             size + INSTRUCTION
         }
-        // One less.
+        // Removes an instruction.
         (4, _) => {
             let at = random(count);
             data.copy_within((at + 1) * INSTRUCTION..size, at * INSTRUCTION);
             size - INSTRUCTION
         }
-        // Two change places.
+        // Exchanges two instructions.
         (5, _) => {
             let (one, other) = (random(count), random(count));
             for byte in 0..INSTRUCTION {
@@ -103,7 +105,7 @@ pub fn mutate(
             }
             size
         }
-        // One byte of one.
+        // Changes one byte.
         (6..=9, _) => {
             let at = random(size);
             data[at] = match random(3) {
@@ -113,8 +115,8 @@ pub fn mutate(
             };
             size
         }
-        // What the fuzzer thinks of, the comparisons that it has seen among it; in one instruction, so that the others stay
-        // what they are.
+        // Applies the fuzzer's own mutation, which uses the comparisons that it has seen. It changes one instruction
+        // only, so that the others stay as they are.
         _ => {
             let at = random(count);
             any(&mut data[place(at)], INSTRUCTION, INSTRUCTION);

@@ -1,7 +1,7 @@
-//! The one in the middle: what goes over a link's socket goes through here, and may come out otherwise.
+//! The proxy: every packet on the socket of a link passes through it, and may come out changed.
 //!
-//! Both ends of every link are real; each is the other's honest peer as long as nothing is changed, and a hostile one from
-//! then on. So inputs get as deep into the library as real programs do.
+//! Both ends of every link are real ends of the library. Each is an honest peer of the other as long as nothing is
+//! changed, and a hostile one from then on. So inputs reach as deep into the library as real programs do.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -18,22 +18,22 @@ use rustix::net::{
 
 use crate::memory::{Shared, memfd};
 
-/// Bytes of a packet.
+/// The number of bytes of a packet.
 pub(crate) const PACKET: usize = 48;
 
-/// Kinds of packets that matter here.
+/// The kinds of packets that the proxy treats specially.
 const HANDSHAKE: u32 = 7;
 const INTRODUCE: u32 = 8;
 const ARENA: u32 = 9;
 
-/// Links, and pieces of memory, that are looked after at most.
+/// The greatest number of links, and of pieces of memory, that the proxy tracks.
 const MOST_LINKS: usize = 24;
 const MOST_MEMORIES: usize = 64;
 
-/// Packets that are moved in one go.
+/// The greatest number of packets that are moved in one call of [`Proxies::pump`].
 const MOST_MOVED: usize = 4096;
 
-/// A packet on its way.
+/// A packet that the proxy has received and not sent yet.
 #[derive(Debug)]
 struct Packet {
     bytes: Vec<u8>,
@@ -43,63 +43,63 @@ struct Packet {
 /// One side of a link.
 #[derive(Debug, Default)]
 struct Side {
-    /// Ours, which that process thinks is its peer's.
+    /// The proxy's socket, which the end at this side takes for its peer's; `None` once it is closed.
     socket: Option<OwnedFd>,
-    /// What it is to get.
+    /// The packets that the end at this side will get.
     queue: VecDeque<Packet>,
 }
 
-/// What is done to a packet to come.
+/// A change to a packet that will pass later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tamper {
-    /// To which packet from here on.
+    /// How many packets pass unchanged before the changed one.
     pub(crate) after: u8,
     pub(crate) what: u8,
     pub(crate) how: u8,
     pub(crate) value: u32,
 }
 
-/// A link with the one in the middle.
+/// A link that passes through the proxy.
 #[derive(Debug)]
 struct Proxy {
     sides: [Side; 2],
     tampers: [Option<Tamper>; 2],
-    /// Whether there never was anybody at the second side.
+    /// Whether there never was an end at the second side.
     lonely: bool,
 }
 
-/// All links, and what was learnt from what went over them.
+/// All links, and what the proxy has learnt from their packets.
 #[derive(Debug, Default)]
 pub(crate) struct Proxies {
     proxies: Vec<Proxy>,
     pub(crate) memories: Vec<Shared>,
-    /// First those that name things, then packets as they were.
+    /// The tokens and names seen in packets, and copies of the packets (`seen`).
     tokens: Vec<u128>,
     seen: Vec<Vec<u8>>,
-    /// Other ends of sockets that were handed out.
+    /// The other ends of sockets that the proxy handed out.
     loose: Vec<OwnedFd>,
-    /// Memory that shrinks once it was sent.
+    /// Memory that shrinks after it was sent.
     shrinking: Vec<OwnedFd>,
-    /// Whether all processes say the same name.
+    /// Whether all processes have the same name in their handshakes.
     one_name: bool,
-    /// Whether anything was done that an honest peer, or the kernel, would not do.
+    /// Whether the proxy did anything that an honest peer, or the kernel, would not do.
     pub(crate) tampered: bool,
-    /// How many announcements have passed.
+    /// The number of announcements that have passed.
     announcements: usize,
 }
 
-/// A connected pair.
+/// Returns a connected pair of sockets.
 pub(crate) fn pair() -> (OwnedFd, OwnedFd) {
     net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket pair")
 }
 
 impl Proxies {
-    /// With `one_name` all processes say that they are the same.
+    /// Returns a proxy without links. With `one_name` all processes have the same name in their handshakes.
     pub(crate) fn new(one_name: bool) -> Self {
         Self { one_name, ..Self::default() }
     }
 
-    /// The two ends of a link that goes through here.
+    /// Returns the two ends of a new link that passes through the proxy.
     pub(crate) fn link(&mut self) -> (OwnedFd, OwnedFd) {
         let ((one, ours), (other, theirs)) = (pair(), pair());
         self.between(ours, theirs);
@@ -111,7 +111,7 @@ impl Proxies {
         self.proxies.push(Proxy { sides: [side(one), side(other)], tampers: [None; 2], lonely: false });
     }
 
-    /// A link at whose other end is nobody but the input.
+    /// Returns one end of a new link at whose other end there is only the proxy.
     fn lonely_link(&mut self) -> OwnedFd {
         let (handed, ours) = pair();
         if self.proxies.len() < MOST_LINKS {
@@ -126,14 +126,14 @@ impl Proxies {
         (links > 0).then(|| (usize::from(who / 2) % links, usize::from(who % 2)))
     }
 
-    /// Changes a packet that will come from one side of a link.
+    /// Sets the change for a packet that will come from one side of a link.
     pub(crate) fn tamper(&mut self, who: u8, tamper: Tamper) {
         if let Some((link, side)) = self.which(who) {
             self.proxies[link].tampers[side] = Some(tamper);
         }
     }
 
-    /// Moves packets until none is under way.
+    /// Moves packets until none is in flight.
     pub(crate) fn pump(&mut self) {
         self.shrink();
         let mut moved = 0;
@@ -153,8 +153,8 @@ impl Proxies {
         self.shrink();
     }
 
-    /// Whether somebody was told of memory or of others just now, which was still here when it should have been there: a socket
-    /// keeps nothing to itself, and so it is as if it had come late.
+    /// Returns whether the proxy still held an announcement that should have arrived. A real socket holds nothing back,
+    /// so this counts as a late packet.
     pub(crate) fn kept_an_announcement(&mut self) -> bool {
         let before = self.announcements;
         self.pump();
@@ -180,7 +180,7 @@ impl Proxies {
                     }
                 }
                 Err(()) => {
-                    // What it sent still arrives, and then the other is told.
+                    // The packets that this side had sent still arrive; then the other side sees the hang-up.
                     self.proxies[at].sides[side].socket = None;
                     moved += 1;
                 }
@@ -189,7 +189,8 @@ impl Proxies {
         moved + self.flush(at, 1 - side)
     }
 
-    /// Learns from a packet; names and introductions are changed so that nobody notices us.
+    /// Learns from a packet. Changes its name, or the socket that it introduces, so that the ends do not notice the
+    /// proxy.
     fn look_at(&mut self, mut packet: Packet, from: usize) -> Packet {
         if packet.bytes.len() != PACKET {
             return packet;
@@ -209,9 +210,9 @@ impl Proxies {
             && let Some(theirs) = packet.descriptors.pop()
         {
             let (handed, ours) = pair();
-            // As the library does, before anybody says hello.
+            // As the library does, before the first packet.
             net::sockopt::set_socket_passcred(&handed, true).expect("an option of a socket");
-            // Which need not be one, if the introduction is nobody's.
+            // The descriptor need not be a socket, if the proxy made the packet up.
             let _ = net::sockopt::set_socket_passcred(&theirs, true);
             packet.descriptors.push(handed);
             self.between(ours, theirs);
@@ -252,7 +253,7 @@ impl Proxies {
                 let token = self.token(how, value);
                 packet.bytes[8..24].copy_from_slice(&token.to_le_bytes());
             }
-            // Lost.
+            // Loses the packet.
             4 => return,
             5 => packet.bytes.truncate(offset),
             6 => packet.bytes.resize(PACKET + usize::from(how), value as u8),
@@ -264,13 +265,13 @@ impl Proxies {
                 packet.descriptors.pop();
                 packet.descriptors.extend(self.descriptor(how, value));
             }
-            // Twice.
+            // Sends the packet twice.
             10 => {
                 let again = packet.descriptors.iter().filter_map(|fd| fd.try_clone().ok()).collect();
                 let again = Packet { bytes: packet.bytes.clone(), descriptors: again };
                 self.proxies[at].sides[1 - side].queue.push_back(again);
             }
-            // Before what was sent before it.
+            // Sends the packet before packets that were sent earlier.
             _ => {
                 let queue = &mut self.proxies[at].sides[1 - side].queue;
                 let place = queue.len().saturating_sub(usize::from(how % 4));
@@ -289,7 +290,8 @@ impl Proxies {
         token.wrapping_add(i128::from(value as i8) as u128)
     }
 
-    /// A packet that nobody sent, to one side of a link: of these bytes, or one that was seen before.
+    /// Sends a packet to one side of a link that the other side did not send: made of these bytes, or a copy of an
+    /// earlier packet.
     pub(crate) fn inject(&mut self, who: u8, a: u8, b: u8, value: u32) {
         let Some((at, side)) = self.which(who) else { return };
         self.tampered = true;
@@ -319,7 +321,7 @@ impl Proxies {
         };
         let count = usize::from(third % 8);
         let descriptors = (0..count).filter_map(|_| self.descriptor(fourth, value)).collect();
-        // What it says of them is mostly so.
+        // The number of descriptors in the packet is mostly right.
         if third & 0x80 == 0 && bytes.len() == PACKET {
             bytes[4..8].copy_from_slice(&(count as u32).to_le_bytes());
         }
@@ -327,7 +329,7 @@ impl Proxies {
         self.flush(at, side);
     }
 
-    /// Bytes as they are.
+    /// Sends these bytes as a packet to one side of a link.
     pub(crate) fn inject_bytes(&mut self, who: u8, bytes: &[u8]) {
         let Some((at, side)) = self.which(who) else { return };
         self.tampered = true;
@@ -335,7 +337,7 @@ impl Proxies {
         self.flush(at, side);
     }
 
-    /// Something to send.
+    /// Returns a descriptor of the given kind to send; `None` if there is none.
     fn descriptor(&mut self, kind: u8, value: u32) -> Option<OwnedFd> {
         let size_seals = SealFlags::SHRINK | SealFlags::GROW;
         let pages = [1, 2, 4, 16, 17, 64, 256][value as usize % 7] * 4096;
@@ -353,7 +355,7 @@ impl Proxies {
             3 => memfd(pages, &content, size_seals | SealFlags::SEAL | SealFlags::WRITE),
             4 => self.lonely_link(),
             5 => rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()?,
-            // What both have mapped already.
+            // Memory that both sides have mapped already.
             6 | 7 => {
                 let known = self.memories.len();
                 let at = (value >> 8) as usize % known.max(1);
@@ -373,12 +375,12 @@ impl Proxies {
                 stream.0
             }
             12 => memfd(pages + value as usize % 4096, &content, size_seals),
-            // More than it may be.
+            // More memory than a peer may have.
             _ => memfd(usize::from(kind) << 20, &[], size_seals),
         })
     }
 
-    /// The link breaks, on one side or both.
+    /// Shuts the link down, on one side or both.
     pub(crate) fn hang_up(&mut self, who: u8, how: u8) {
         let Some((at, side)) = self.which(who) else { return };
         self.tampered = true;
@@ -391,7 +393,7 @@ impl Proxies {
         }
     }
 
-    /// Sends what is there for one side of a link.
+    /// Sends what is queued for one side of a link, and returns the number of packets sent.
     fn flush(&mut self, at: usize, side: usize) -> usize {
         let Proxy { sides, lonely, .. } = &mut self.proxies[at];
         let mut sent = 0;
@@ -399,11 +401,11 @@ impl Proxies {
             match send(socket.as_fd(), packet) {
                 Ok(true) => {}
                 Ok(false) => {
-                    // It comes later than the record that refers to it.
+                    // The packet arrives later than the record that refers to it.
                     self.tampered = true;
                     return sent;
                 }
-                // It takes nothing more. What it has sent is still to be read, as it is where nobody stands between.
+                // This side receives nothing more. What it has sent can still be read, as on a link without a proxy.
                 Err(()) => {
                     sides[side].queue.clear();
                     sent += 1;
@@ -420,7 +422,7 @@ impl Proxies {
     }
 }
 
-/// The next packet, if there is one; an error if none will come.
+/// Returns the next packet; `None` if there is none now. Fails if none will come.
 fn receive(socket: BorrowedFd<'_>) -> Result<Option<Packet>, ()> {
     let mut bytes = vec![0; 4 * PACKET];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(253))];
@@ -428,7 +430,8 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Option<Packet>, ()> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = loop {
         match net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-            // Said once if a process has left something unread, and before what it had sent.
+            // The kernel reports this once if a process has left something unread, before the packets that the process
+            // had sent.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             Err(Errno::AGAIN) => return Ok(None),
             Err(_) => return Err(()),
@@ -448,7 +451,7 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Option<Packet>, ()> {
     Ok(Some(Packet { bytes, descriptors }))
 }
 
-/// False if there is no room now; an error if there never will be.
+/// Sends a packet. Returns `false` if there is no room now; fails if there never will be.
 fn send(socket: BorrowedFd<'_>, packet: &Packet) -> Result<bool, ()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,17 +1,18 @@
-//! Regions that an input makes, sends, maps and seals.
+//! The regions that an input makes, sends, maps and seals.
 //!
-//! As long as nobody tampers, each has the bytes and the rights that whoever made it gave it. Whatever is done, a region that
-//! arrives can be read wherever it says that it has bytes, and one that can be viewed never changes.
+//! As long as nothing was tampered with, each region has the bytes and the rights that its maker gave it. Whatever was
+//! tampered with, a received region can be read wherever it says that it has bytes, and a region that can be viewed
+//! never changes.
 
 use strait::{Access, Error, Handle, Region, RegionMap};
 
 use crate::program::Instruction;
 use crate::world::{Expected, World, content};
 
-/// Regions that are held at most.
+/// The greatest number of regions that are held.
 const MOST: usize = 8;
 
-/// What a region is, whichever handle of it one has.
+/// What is known about a region, through whichever handle it is used.
 #[derive(Debug)]
 struct Fact {
     seed: u8,
@@ -20,7 +21,7 @@ struct Fact {
     sealed: bool,
 }
 
-/// Which region it is, and whether by this handle it can only be read.
+/// Which region a handle refers to, and whether the handle is read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Which {
     fact: usize,
@@ -30,7 +31,7 @@ pub(crate) struct Which {
 #[derive(Debug)]
 struct Held {
     region: Region,
-    /// Of one that came while somebody tampered it is not known.
+    /// The region, as far as it is known; `None` if it arrived after something was tampered with.
     which: Option<Which>,
     map: Option<RegionMap>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Regions {
     held: Vec<Held>,
 }
 
-/// What an error of a region may be, besides those that are looked at where they come.
+/// Panics if a region failed with an unexpected error. Errors that a caller expects in one place are checked there.
 fn check(error: Error, call: &str) {
     match error {
         Error::NotSealed | Error::ReadOnly | Error::StillMapped | Error::OutOfRange { .. } => {}
@@ -71,7 +72,8 @@ impl World {
         (region, Which { fact: self.regions.facts.len() - 1, reader: false })
     }
 
-    /// A region as a handle, new or one that is held.
+    /// Returns a handle of a region, either of a new one or of one that is held, and what to expect of it at the
+    /// receiver.
     pub(crate) fn region_handle(&mut self, who: u8, a: u8, word: u32) -> (Handle, Expected) {
         let held = self.region_at(who).filter(|_| a & 8 != 0).map(|at| &self.regions.held[at]);
         let (region, which) = match held {
@@ -86,14 +88,14 @@ impl World {
         self.hold_region(region, Some(which));
     }
 
-    /// A region that came, or came back.
+    /// Holds a region that arrived or came back from a failed send; drops it if too many are held.
     pub(crate) fn hold_region(&mut self, region: Region, which: Option<Which>) {
         if self.regions.held.len() < MOST {
             self.regions.held.push(Held { region, which, map: None });
         }
     }
 
-    /// One came as what should be this one.
+    /// Holds and checks a region that arrived and should be `which`.
     pub(crate) fn region_arrived(&mut self, region: Region, which: Which) {
         let Fact { len, .. } = self.regions.facts[which.fact];
         assert_eq!(region.len(), len, "a region of another size came");
@@ -101,13 +103,13 @@ impl World {
         self.look_at_region(self.regions.held.len() as u8 - 1, 0, 0);
     }
 
-    /// What of a region is mapped or read: from where to where.
+    /// Returns the range of a region that is mapped or read; it may extend past the end by one byte.
     fn range(len: usize, word: u32) -> std::ops::Range<usize> {
         let from = word as u16 as usize % (len + 1);
         from..from + (word >> 16) as usize % (len + 2 - from)
     }
 
-    /// Reads it in one of the ways that there are.
+    /// Reads a region in one of several ways, and checks its bytes and its rights.
     pub(crate) fn look_at_region(&mut self, who: u8, a: u8, word: u32) {
         let Some(at) = self.region_at(who) else { return };
         let honest = self.honest();
@@ -131,7 +133,7 @@ impl World {
             1 => {
                 let map = map.take().map_or_else(|| region.map(..), Ok).expect("a mapping of all of it");
                 let read = map.read(range.start, &mut out);
-                // What was sent shrinks now, if it can.
+                // Sent memory shrinks now, if it can.
                 self.proxies.pump();
                 let mut again = out.clone();
                 assert_eq!(map.read(range.start, &mut again), read);
@@ -175,7 +177,7 @@ impl World {
         assert!(out == content(fact.seed, len)[range], "the bytes of a region");
     }
 
-    /// Writes what is there anyway, or takes rights away, or lets go of it.
+    /// Writes the bytes that are there anyway, takes rights away, or drops the region or its mapping.
     pub(crate) fn change_region(&mut self, who: u8, a: u8, word: u32) {
         let Some(at) = self.region_at(who) else { return };
         let honest = self.honest();
@@ -213,7 +215,7 @@ impl World {
                 };
                 written.inspect(|()| assert!(range.end <= region.len(), "bytes that it does not have were written"))
             }
-            // As others take it, and back.
+            // Turns the region into a descriptor and back.
             5 => region.to_fd().map(|fd| {
                 let again = Region::from_fd(fd).expect("a region's descriptor");
                 assert_eq!(again.len(), region.len());
@@ -230,7 +232,7 @@ impl World {
         };
         if let Err(error) = changed {
             match error {
-                // Somebody's memory may be a file system's that is not opened anew.
+                // Memory that the proxy made may be of a file system that does not open it anew.
                 Error::System { .. } | Error::NoDescriptors if !honest && a % 8 == 2 => {}
                 error => check(error, "changing"),
             }

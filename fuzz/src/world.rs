@@ -1,8 +1,8 @@
-//! The processes of an input: ends of channels that are used as an input says, and what is known of them.
+//! The processes of an input: the ends of channels that the input uses, and what is known about them.
 //!
-//! They all are in this process and in one thread, and talk over sockets that go through [`proxy`](crate::proxy). As long as
-//! nobody has tampered with anything, every message has to arrive as it was sent, and no end may say that it has a bad peer:
-//! that is checked with a queue for each direction.
+//! All of them are in this process and in one thread. They communicate over sockets that pass through the
+//! [`proxy`](crate::proxy). As long as nothing was tampered with, every message has to arrive as it was sent, and no
+//! end may report a bad peer. A queue for each direction is kept to check this.
 
 use std::collections::VecDeque;
 
@@ -16,28 +16,29 @@ use crate::program::{INSTRUCTION, Instruction};
 use crate::proxy::{Proxies, Tamper};
 use crate::regions::{Regions, Which};
 
-/// Ends that are held at most.
+/// The greatest number of ends that are held.
 pub(crate) const MOST_ENDS: usize = 16;
 
-/// Instructions from here on are for regions, pipes and calls; below, each kind of instruction has several codes.
+/// The first code of the instructions for regions, data pipes and calls. Below it, each kind of instruction for
+/// channels has several codes.
 pub(crate) const OTHERS: u8 = 0x84;
 
-/// And from here on for whoever attacks.
+/// The first code of the instructions for attacks.
 pub(crate) const ATTACKS: u8 = 0xb0;
 
-/// Messages that are received in a row at most; an honest input has no more under way.
+/// The greatest number of messages that are received in a row; an honest input has no more in flight.
 const MOST_RECEIVED: usize = 20_000;
 
-/// What an input may do to others.
+/// The kind of attack that an input may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
-    /// Change packets, and send some that nobody sent.
+    /// Change packets, and send packets that no end sent.
     Socket,
     /// Write to shared memory.
     Memory,
 }
 
-/// Which end it is.
+/// The name of an end: its channel and its side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) channel: usize,
@@ -50,18 +51,18 @@ impl Name {
     }
 }
 
-/// What a handle should turn out to be.
+/// What a handle should be at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     Descriptor,
     End(Name),
     Region(Which),
-    /// An end of a pipe, by its channel's; the first side writes.
+    /// An end of a data pipe, named by the end of its channel; side 0 writes.
     Pipe(Name),
 }
 
 impl Expected {
-    /// Which end it is, or has.
+    /// Returns the name of the channel end that the handle is, or that belongs to it.
     fn end(self) -> Option<Name> {
         match self {
             Self::End(name) | Self::Pipe(name) => Some(name),
@@ -70,7 +71,7 @@ impl Expected {
     }
 }
 
-/// A message under way.
+/// A message in flight.
 #[derive(Debug)]
 struct Sent {
     seed: u8,
@@ -78,20 +79,20 @@ struct Sent {
     handles: Vec<Expected>,
 }
 
-/// One direction of a channel, by the end that sends.
+/// One direction of a channel, kept by the end that sends.
 #[derive(Debug, Default)]
 struct Direction {
     under_way: VecDeque<Sent>,
-    /// Whether that end was closed.
+    /// Whether the sending end was closed.
     closed: bool,
 }
 
-/// An end that is held.
+/// An end that the input holds.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) channel: Channel,
     pub(crate) name: Name,
-    /// Why nothing more can be received or sent, if that was said.
+    /// The error with which receiving failed for good; `None` if it did not. `sending` is the error of sending.
     receiving: Option<Error>,
     sending: Option<Error>,
 }
@@ -110,18 +111,18 @@ pub(crate) struct World {
     pub(crate) options: Options,
     /// Whether shared memory was written to.
     scribbled: bool,
-    /// Makes messages differ.
+    /// A counter that makes the contents of messages differ.
     count: u8,
-    /// Whether each step is printed, and what goes wrong in it.
+    /// Whether each step and its errors are printed.
     told: bool,
 }
 
-/// The bytes of a message.
+/// Returns the bytes of a message.
 pub(crate) fn content(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| seed.wrapping_add((at % 251) as u8)).collect()
 }
 
-/// Whether an end that failed so fails so for ever.
+/// Returns whether an end that failed with this error fails for good.
 fn lasts(error: Error) -> bool {
     matches!(error, Error::PeerClosed | Error::BadPeer(_) | Error::Refused(_))
 }
@@ -131,7 +132,7 @@ pub(crate) fn descriptor() -> Handle {
     Handle::Fd(rustix::fs::open("/dev/null", flags, FileMode::empty()).expect("/dev/null"))
 }
 
-/// How long a message is.
+/// Returns the length of a message in bytes.
 pub(crate) fn length(a: u8, word: u32) -> usize {
     let word = word as usize;
     match a % 8 {
@@ -146,7 +147,7 @@ pub(crate) fn length(a: u8, word: u32) -> usize {
 }
 
 impl World {
-    /// Two processes with two channels over a link each, and options as the input says.
+    /// Makes two processes with one or two channels, over a link each, with the options that `head` chooses.
     pub(crate) fn new(attack: Attack, head: [u8; INSTRUCTION]) -> Self {
         strait::fuzzing::number_tokens(1 + u64::from(head[0] & 3));
         let options = Options::new()
@@ -197,7 +198,7 @@ impl World {
         name
     }
 
-    /// Of a channel that is being made.
+    /// Returns the name of side 0 of a channel that is being made.
     pub(crate) fn new_name(&mut self) -> Name {
         self.directions.push(Default::default());
         Name { channel: self.directions.len() - 1, side: 0 }
@@ -214,7 +215,7 @@ impl World {
         &mut self.directions[sender.channel][sender.side]
     }
 
-    /// Whether an end was closed, or is in a message that nobody will receive.
+    /// Returns whether an end was closed, or is in a message that will never be received.
     pub(crate) fn is_closed(&mut self, name: Name) -> bool {
         self.direction(name).closed
     }
@@ -223,7 +224,7 @@ impl World {
         self.told
     }
 
-    /// One step.
+    /// Executes one instruction.
     pub(crate) fn act(&mut self, instruction: Instruction) {
         let Instruction { code, who, a, b, word } = instruction;
         if self.told {
@@ -277,7 +278,7 @@ impl World {
                 21 => self.sets[usize::from(a % 2)] = None,
                 _ => {}
             }
-            // If it came to that.
+            // The action of the attacker in the middle of a call is dropped, if it did not run.
             strait::fuzzing::no_more_steps();
         }
         self.proxies.pump();
@@ -312,7 +313,7 @@ impl World {
             }
             2 => {
                 let view = memory.view();
-                // SAFETY: memories are kept until the world ends, and `act` has it forgotten before that.
+                // SAFETY: memories are kept until the world ends, and `act` drops the action before that.
                 strait::fuzzing::at_step(b.into(), move || unsafe { view.scribble(scribble) });
                 self.scribbled = true;
             }
@@ -325,7 +326,7 @@ impl World {
         }
     }
 
-    /// Whether an error is one that there may be.
+    /// Panics if an error is not one that is possible in this state.
     fn check(&mut self, at: usize, error: Option<Error>, call: &str) {
         let Some(error) = error else { return };
         let name = self.ends[at].name;
@@ -340,7 +341,7 @@ impl World {
                 Error::WouldBlock | Error::OwnChannel | Error::MessageTooLarge { .. } => true,
                 Error::BufferTooSmall { .. } | Error::LimitReached(_) => true,
                 Error::PeerClosed => self.direction(name.other()).closed,
-                // There is only so much that it has mapped.
+                // An end maps only a limited amount of memory of its peer.
                 Error::BadPeer(reason) => reason.starts_with("memory larger"),
                 _ => false,
             };
@@ -370,7 +371,7 @@ impl World {
     fn check_sent(&mut self, at: usize, error: Error) {
         self.check(at, Some(error), "send");
         let held = &mut self.ends[at];
-        // The reason may change: of two links that an end had to do with, one may be found broken after the other.
+        // The reason may change: an end can depend on two links, and one may be found broken after the other.
         let other = matches!(error, Error::OwnChannel | Error::MessageTooLarge { .. });
         if let Some(before) = held.sending {
             assert!(lasts(error) || other, "an end that is over said {error} after {before}");
@@ -380,7 +381,7 @@ impl World {
         }
     }
 
-    /// A message was sent.
+    /// Notes that a message was sent.
     fn note_sent(&mut self, sender: Name, seed: u8, len: usize, handles: Vec<Expected>) {
         if self.direction(sender.other()).closed {
             handles.into_iter().for_each(|handle| self.note_closed(handle));
@@ -389,7 +390,8 @@ impl World {
         }
     }
 
-    /// A handle is gone, and with it what is in the messages that nobody will receive.
+    /// Notes that a handle was closed. With it, all handles are closed that are in messages which will never be
+    /// received.
     pub(crate) fn note_closed(&mut self, handle: Expected) {
         let mut closing = vec![handle];
         while let Some(handle) = closing.pop() {
@@ -422,7 +424,7 @@ impl World {
             }
             Err(SendError { error, handles: back, .. }) => {
                 assert_eq!(back.len(), handles.len(), "handles that were not sent");
-                // Of an end that is to be sent it may be that one's error.
+                // If an end is sent, the error may be that of the sent end.
                 match handles.iter().any(|handle| handle.end().is_some()) {
                     true => self.check(at, Some(error), "send ends"),
                     false => self.check_sent(at, error),
@@ -462,7 +464,7 @@ impl World {
 
     fn send_held_end(&mut self, mut at: usize, a: u8, b: u8, word: u32) {
         let which = usize::from(b) % self.ends.len();
-        // Never over a younger channel: two that travel over each other are held by nobody.
+        // Never over a younger channel: two ends that travel over each other can never be received.
         if self.ends[which].name.channel <= self.ends[at].name.channel {
             return;
         }
@@ -471,7 +473,7 @@ impl World {
         self.send(at, a, word, vec![(Handle::Channel(channel), Expected::End(name))]);
     }
 
-    /// Regions and ends of pipes, some of each.
+    /// Sends regions and ends of data pipes, some of each.
     fn send_others(&mut self, at: usize, a: u8, b: u8, word: u32) {
         let mut handles = Vec::new();
         let over = self.ends[at].name;
@@ -527,7 +529,7 @@ impl World {
             if b & 4 != 0 {
                 room.add_handle(descriptor());
             }
-            // Or it is given back.
+            // Or the reservation is dropped.
             (b & 1 == 0).then(|| room.commit_first(less))
         });
         let sent = match reserved {
@@ -543,7 +545,7 @@ impl World {
         let (seed, len) = (self.next_seed(), length(a, word));
         let channel = &self.ends[at].channel;
         let reserved = channel.reserve_sealed(len).map(|mut room| {
-            // Empty ones have a byte that is not theirs.
+            // The memory of an empty message has a byte that is not part of the message.
             room.bytes()[..len].copy_from_slice(&content(seed, len));
             if b & 4 != 0 {
                 room.add_handle(descriptor());
@@ -559,7 +561,7 @@ impl World {
         self.after_send(at, seed, len, handles, sent);
     }
 
-    /// A message was received: whether it is the one that was sent.
+    /// Checks a message that was received: it must be the one that was sent.
     fn arrived(&mut self, at: usize, bytes: &[u8], handles: Result<Vec<Handle>, Error>) {
         let name = self.ends[at].name;
         assert!(self.ends[at].receiving.is_none(), "an end that is over received");
@@ -583,8 +585,8 @@ impl World {
             return;
         }
         for handle in handles.into_iter().flatten() {
-            // Which one it is may not be known any more, but it is of a younger channel than the one that it came over: so it
-            // cannot be sent over an end whose other end it has in a message itself.
+            // It may not be known any more which end this is. It gets a younger channel than the one over which it
+            // arrived, so it cannot be sent over an end whose other end it has in a message itself.
             let unknown = Name { channel: name.channel + 1, side: 0 };
             while self.directions.len() <= unknown.channel {
                 self.directions.push(Default::default());
@@ -613,7 +615,8 @@ impl World {
         }
     }
 
-    /// What is there; of an end whose peer has filled its ring with one write there is no end.
+    /// Receives the messages that are there, up to a limit: a peer can make its ring look endlessly full with one
+    /// write.
     fn receive_all(&mut self, at: usize) {
         for _ in 0..MOST_RECEIVED {
             if !self.receive(at) {
@@ -718,7 +721,7 @@ impl World {
         self.check(at, peer.err(), "who is it");
     }
 
-    /// Everything is received and closed.
+    /// Receives everything and closes all ends.
     pub(crate) fn end(mut self) {
         let mut at = 0;
         while at < self.ends.len() {

@@ -1,5 +1,5 @@
-//! Every input that is kept does what it should: those that once found something, and those that together reach everything
-//! that the fuzzers have reached.
+//! Every input of the corpus passes: those that once found a fault, and those that together reach everything that the
+//! fuzzers have reached.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ fn replay(target: &str, run: impl Fn(&[u8])) {
     inputs.sort();
     assert!(!inputs.is_empty(), "no inputs in {folder:?}");
     for input in &inputs {
-        // Shown if it fails.
+        // Shown if the input fails.
         println!("{}", input.display());
         run(&std::fs::read(input).unwrap());
     }
 }
 
-/// One after the other, since descriptors are counted.
+/// Runs all inputs of all targets, one after the other, since descriptors are counted.
 #[test]
 fn the_corpus_is_clean() {
     replay("socket", strait_fuzz::socket);

@@ -1,20 +1,20 @@
-//! A short run: inputs of the corpus, changed here and there by the same random numbers each time.
+//! A short run of the fuzz targets: inputs of the corpus, changed by the same random numbers each time.
 //!
-//! A fuzzer follows what it reaches, which is never twice the same to the last branch, and so it tries other inputs each
-//! time. That finds more, and is no test: it would fail for somebody whose change has nothing to do with what was found. So
-//! these are the same inputs until the corpus changes.
+//! A fuzzer follows the branches that an input reaches. These are never quite the same twice, so a fuzzer tries other
+//! inputs each time. It finds more, but it is no test: it would fail for a change that has nothing to do with the
+//! fault. The inputs here are the same until the corpus changes.
 
 use std::path::Path;
 
 use fastrand::Rng;
 
-/// Changed inputs that are tried of each kind.
+/// The number of changed inputs that are tried for each target.
 const INPUTS: usize = 2500;
 
-/// Programs consist of instructions of so many bytes; what stands elsewhere has words of this size.
+/// The number of bytes of an instruction of a program; other inputs have words of this size.
 const PIECE: usize = 8;
 
-/// Longer inputs are cut off, as by the fuzzers.
+/// The greatest length of an input in bytes, as with the fuzzers; longer inputs are cut off.
 const LONGEST: usize = 1544;
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
@@ -24,12 +24,12 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     inputs.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// A place between two pieces.
+/// Returns a random offset between two pieces.
 fn place(input: &[u8], random: &mut Rng) -> usize {
     random.usize(..=input.len() / PIECE) * PIECE
 }
 
-/// Some pieces one after the other, not many.
+/// Returns up to four successive pieces of the input.
 fn pieces<'a>(input: &'a [u8], random: &mut Rng) -> &'a [u8] {
     let begin = place(input, random);
     let len = random.usize(1..=4) * PIECE;
@@ -61,7 +61,7 @@ fn change(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Rng) {
     input.truncate(LONGEST);
 }
 
-/// The input that is being tried, to be kept if it fails.
+/// The input that is being tried. It is written to a file if the test panics.
 struct Tried<'a> {
     target: &'a str,
     number: usize,
@@ -93,7 +93,7 @@ fn try_changed(target: &str, run: impl Fn(&[u8])) {
     }
 }
 
-/// One after the other, since descriptors are counted.
+/// Runs the changed inputs of each target, one after the other, since descriptors are counted.
 #[test]
 fn changed_inputs_are_handled_like_any_other() {
     try_changed("socket", strait_fuzz::socket);

@@ -63,8 +63,8 @@ async fn look(reactor: &Reactor, spin: Duration) -> bool {
     }
 }
 
-/// A reactor that runs once more when it is dropped. If the task is aborted between two steps, no event is left
-/// unhandled.
+/// A reactor on which [`strait::Reactor::turn`] is called when the task ends, also between two steps: after that the
+/// descriptor becomes readable again, for the next driver of the reactor.
 struct Driven(Reactor);
 
 impl Drop for Driven {
