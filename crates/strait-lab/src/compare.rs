@@ -45,8 +45,8 @@ fn moved(then: Option<f64>, now: Option<f64>) -> bool {
     }
 }
 
-/// Formats the comparison for the terminal: the figures that changed, then those that cannot be judged, and how many
-/// did not change.
+/// Formats the comparison for the terminal: a table of the figures that changed, then the figures that cannot be
+/// judged, and how many did not change.
 pub fn print(before: &Results, after: &Results) -> String {
     let mut out = String::new();
     if before.machine.words() != after.machine.words() {

@@ -83,19 +83,19 @@ pub fn describe() -> String {
 #[derive(Debug)]
 pub struct Watch(Option<Ticks>);
 
-/// Processor time in ticks since the machine started.
+/// A reading of processor times, in ticks of the kernel since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
-    /// The time of all processors, busy or idle.
+    /// The time of all processors in ticks, busy or idle.
     all: u64,
-    /// The time in which processors were idle.
+    /// The time in ticks in which processors were idle or waited for input and output.
     idle: u64,
-    /// The time that this process used, with its children that have ended.
+    /// The processor time of this process in ticks, with its children that have ended.
     ours: u64,
 }
 
 impl Watch {
-    /// Starts the measurement.
+    /// Starts to measure the use of the processors.
     pub fn start() -> Self {
         Self(Ticks::now())
     }
@@ -109,7 +109,7 @@ impl Watch {
         Some(busy.saturating_sub(now.ours.saturating_sub(then.ours)) as f64 / all as f64)
     }
 
-    /// Returns the share of [`foreign`](Self::foreign) as a sentence.
+    /// Returns a sentence with the share that [`foreign`](Self::foreign) returns.
     pub fn sentence(&self) -> String {
         match self.foreign() {
             Some(share) => format!("others used {:.0} % of the processors meanwhile", 100.0 * share),

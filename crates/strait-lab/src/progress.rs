@@ -19,7 +19,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts with none of `steps` steps done.
+    /// Shows the progress of a suite with `steps` steps, none of which is done.
     pub fn new(steps: usize) -> Self {
         let bar = stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}, {eta} left  {wide_msg}")

@@ -21,10 +21,11 @@ use crate::stats::spread;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Calls, Report, Work};
 
-/// How often a run is measured at most while the probe changes within it by more than [`STEADY`].
+/// The greatest number of times that a run is measured if the probe (the bare cache-line round trip) changes within
+/// it by more than [`STEADY`].
 const RETRIES: usize = 3;
 
-/// The works to measure, and how to measure them.
+/// A suite to measure: its works, and how to measure them.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The name of the suite, for the results.
@@ -35,7 +36,7 @@ pub struct Plan {
     pub repetitions: usize,
     /// Time budget in seconds: no repetition begins that would probably end later, and no run begins later.
     pub budget: f64,
-    /// Random seed for the order of the runs.
+    /// The random seed for the order of the runs.
     pub seed: u64,
     /// Whether system calls are counted too, in separate runs.
     pub calls: bool,
@@ -74,7 +75,7 @@ fn stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// The findings for one work so far.
+/// The reports, the error and the system calls of one work so far.
 #[derive(Debug, Default)]
 struct Found {
     reports: Vec<Report>,
@@ -154,8 +155,8 @@ pub fn run(plan: &Plan) -> Results {
     }
 }
 
-/// Counts the system calls of every measured work. Returns whether it reached the end; if system calls cannot be
-/// counted for a work, the reason is added to `missing`.
+/// Counts the system calls of every measured work, in separate runs. Returns `false` if the suite was stopped before
+/// the end. If system calls cannot be counted for a work, the reason is added to `missing`.
 fn count_calls(
     plan: &Plan,
     groups: &[Vec<usize>],
@@ -182,8 +183,8 @@ fn count_calls(
     true
 }
 
-/// Groups the indices of works that are compared with one another, without the works that this machine cannot measure
-/// (`lacking`).
+/// Groups the works that are compared with one another, as their indices in `works`. A work is left out if this
+/// machine cannot measure it (its element of `lacking` is a reason).
 fn groups(works: &[Work], lacking: &[Option<String>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for index in (0..works.len()).filter(|&index| lacking[index].is_none()) {
@@ -195,7 +196,8 @@ fn groups(works: &[Work], lacking: &[Option<String>]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Measures `work` once, and again up to [`RETRIES`] times in all while the probe changed within the run.
+/// Measures `work`, again if the probe changed within the run, but at most [`RETRIES`] times. Returns the last
+/// report.
 fn measure(work: &Work) -> Result<Report> {
     let mut last = once(work)?;
     for _ in 1..RETRIES {

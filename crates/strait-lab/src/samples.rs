@@ -16,7 +16,7 @@ pub const QUANTILES: [f64; 40] = [
     0.9999, 0.99999, 1.0,
 ];
 
-/// A histogram of times, with picosecond resolution.
+/// A histogram of times, in picoseconds.
 #[derive(Debug)]
 pub(crate) struct Samples(Histogram<u64>);
 
@@ -27,7 +27,7 @@ impl Samples {
         Self(Histogram::new_with_bounds(1, minute, 3).expect("these bounds are valid"))
     }
 
-    /// Records that `count` messages took `elapsed` nanoseconds together: one sample with their mean.
+    /// Records one sample: the mean time of `count` messages that took `elapsed` nanoseconds together.
     #[inline]
     pub(crate) fn record(&mut self, elapsed: u64, count: u64) {
         self.0.saturating_record(elapsed.saturating_mul(1000) / count);

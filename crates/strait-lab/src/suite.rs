@@ -58,7 +58,7 @@ impl Suite {
         }
     }
 
-    /// Returns the works of this suite for the processors `cpus`.
+    /// Returns the works of this suite, for the processors in `cpus`.
     pub fn works(self, cpus: Cpus) -> Vec<Work> {
         match self {
             Self::Quick => quick(cpus),
@@ -72,8 +72,8 @@ impl Suite {
         }
     }
 
-    /// Returns the works with as many messages as in the benchmark that the suite repeats. `None` if
-    /// [`works`](Self::works) sends as many already, or the suite repeats no such benchmark.
+    /// Returns the suite's works with as many messages as the benchmark that the suite repeats. `None` for a suite
+    /// without such a longer variant.
     pub fn whole_works(self, cpus: Cpus) -> Option<Vec<Work>> {
         match self {
             Self::Mojo => Some(documents::whole_mojo(cpus)),
@@ -100,7 +100,7 @@ pub struct Axes {
     pub waiting: Vec<Wait>,
     /// The placements of the sides on processors.
     pub placements: Vec<Placement>,
-    /// How long each run is.
+    /// The length of each run.
     pub extent: Extent,
 }
 
@@ -130,8 +130,8 @@ impl Axes {
     }
 }
 
-/// Estimates how long `works` take in so many repetitions, on a machine like the one on which the estimate was made.
-/// `calls` adds the separate runs that count system calls.
+/// Estimates how long `repetitions` runs of each work take, on a machine like the one on which the estimate was made.
+/// If `calls` is set, the runs that count system calls are added.
 pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
     let run = |work: &Work| {
         let measured = match work.extent {

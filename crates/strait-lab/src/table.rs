@@ -7,7 +7,8 @@ const LOOK: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .content_lines(ContentLineStyle::none().junction(' '));
 
-/// Returns an empty table with these column heads. The columns whose index is in `figures` are aligned to the right.
+/// Returns an empty table with the column heads `heads`. The columns whose index is in `figures` are aligned to the
+/// right.
 pub fn new<const N: usize>(heads: [&str; N], figures: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
     table.load_style(LOOK).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);

@@ -43,7 +43,7 @@ impl Trouble {
         Self(Box::new(Told { words, is_limit }))
     }
 
-    /// Whether this error is a known limit of a mechanism, and not a failure.
+    /// Whether this error is a known limit of a mechanism (which is no failure).
     pub fn is_limit(&self) -> bool {
         self.0.is_limit
     }
@@ -58,7 +58,7 @@ impl Trouble {
         }
     }
 
-    /// Puts `who` before the text of the error, unless the error is a limit.
+    /// Puts the name of a process, `who`, before the text of the error, unless the error is a limit.
     pub(crate) fn of(mut self, who: &str) -> Self {
         if !self.is_limit() {
             self.0.words = format!("{who}: {}", self.0.words);
@@ -75,7 +75,7 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// Adds the step that failed to an error.
+/// Adds a description of the failed step to an error.
 pub trait While<T> {
     /// Puts `doing` before the error: "opening a pipe: too many open files".
     fn doing(self, doing: &str) -> Result<T>;

@@ -15,7 +15,7 @@ use crate::samples::Percentiles;
 use crate::shape::Shape;
 use crate::stats::bytes;
 
-/// How a side waits for the other side.
+/// The way in which a side of a measurement waits for the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
@@ -34,7 +34,7 @@ impl Wait {
         !(self == Self::Spin && matches!(placement, Placement::Same(_)))
     }
 
-    /// Returns the words for a table.
+    /// Returns the name of the way of waiting for a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spinning",
@@ -44,15 +44,15 @@ impl Wait {
     }
 }
 
-/// The length of a run: its warm-up and its measured part.
+/// The length of a run: of its warm-up, and of its measured part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
     /// The run is limited by time. Both fields are in milliseconds.
     Time {
-        /// The duration of the warm-up, which is in no figure.
+        /// The duration of the warm-up in milliseconds. The warm-up is in no figure.
         warm: u64,
-        /// The duration of the measured part.
+        /// The duration of the measured part in milliseconds.
         steady: u64,
     },
     /// The run is limited by the number of messages or round trips.
@@ -89,7 +89,7 @@ impl Extent {
 pub struct Work {
     /// The mechanism that carries the messages.
     pub mechanism: Mechanism,
-    /// The shape of the work: who sends what, and when.
+    /// The shape of the work: which process sends what, and when.
     pub shape: Shape,
     /// The size of a message in bytes, at least 8.
     pub size: usize,
@@ -112,7 +112,7 @@ pub struct Work {
 pub const DEFAULT_SLOTS: usize = 16_384;
 
 impl Work {
-    /// Describes a ping-pong that replies with all `size` bytes, with the default length.
+    /// Describes a ping-pong with messages of `size` bytes in both directions, and with the default length.
     pub fn round_trip(mechanism: Mechanism, size: usize, wait: Wait, placement: Placement) -> Self {
         // Reading the clock costs up to a third of a round trip of one cache line, and must not distort the figure.
         let stride = match (wait, size) {
@@ -148,8 +148,8 @@ impl Work {
         }
     }
 
-    /// Estimates how long one message of this work takes. The estimate is only good enough to predict the duration of
-    /// a suite.
+    /// Estimates how long one message of this work takes. The estimate serves only to predict the duration of a
+    /// suite.
     pub(crate) fn about(&self) -> Duration {
         let far = !matches!(self.placement, Placement::Same(_)) && self.wait == Wait::Block;
         let nanoseconds = match self.shape {
@@ -164,7 +164,7 @@ impl Work {
         Duration::from_nanos(nanoseconds + self.size as u64 / 2)
     }
 
-    /// Returns why this machine cannot measure the work, if it cannot: the mechanism is missing, or too few
+    /// Returns why this machine cannot measure the work, if it cannot: it lacks the mechanism, or has too few
     /// processors.
     pub fn lacking(&self) -> Option<String> {
         let (processes, processors) = (self.shape.processes(), Machine::processors());
@@ -179,8 +179,8 @@ impl Work {
         (self.shape, self.size, self.wait, self.placement) == (other.shape, other.size, other.wait, other.placement)
     }
 
-    /// Whether `other` is a repetition of this measurement, perhaps on other processors in the same arrangement or
-    /// with another length.
+    /// Whether `other` is the same case: mechanism, shape, size, waiting, kind of placement and ring size are equal.
+    /// The processors and the length of the run may differ.
     pub fn is_same_case(&self, other: &Self) -> bool {
         let key = |work: &Self| (work.mechanism, work.shape, work.size, work.wait, work.placement.name(), work.slots);
         key(self) == key(other)
@@ -192,7 +192,8 @@ impl Work {
         format!("{}, {shape} of {size}, {}, {}", self.mechanism.title(), self.wait.name(), self.placement.name())
     }
 
-    /// Returns why the mechanism cannot do this work on any machine, if it cannot.
+    /// Returns why the work cannot be measured on any machine, if it cannot: the combination makes no sense, or the
+    /// mechanism cannot do it.
     pub fn unfit(&self) -> Option<String> {
         if !self.wait.fits(self.placement) {
             return Some("spinning on one processor only keeps the other side from running".to_owned());
@@ -215,7 +216,7 @@ impl Work {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Spent {
-    /// Processor time in nanoseconds.
+    /// Processor time of this side in nanoseconds.
     pub cpu: u64,
     /// How often the side went to sleep and was woken: voluntary context switches.
     pub sleeps: u64,
@@ -225,7 +226,7 @@ pub struct Spent {
     pub minor_faults: u64,
     /// Page faults that waited for a device.
     pub major_faults: u64,
-    /// Memory allocations.
+    /// Memory allocations of this side.
     pub allocations: u64,
     /// System calls, counted by the kernel's tracepoint.
     pub calls: Option<u64>,
@@ -279,7 +280,7 @@ pub enum Counted {
     Ptrace,
 }
 
-/// The findings of one run.
+/// The results of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The number of messages (one way) or round trips in the measured part.
@@ -291,9 +292,9 @@ pub struct Report {
     /// time per message of a stream, in stretches of 5 milliseconds; or the time from commit to the reader's first
     /// byte.
     pub times: Percentiles,
-    /// The resources that each side used.
+    /// The resources that each side used: the first process, and all others together.
     pub spent: [Spent; 2],
-    /// The duration of connecting, in nanoseconds.
+    /// The duration of making and connecting the ends, in nanoseconds.
     pub connect: u64,
     /// The duration of the very first round trip, in nanoseconds.
     pub first: u64,
@@ -303,7 +304,7 @@ pub struct Report {
     /// The share of all processors' time that other processes used during the run, from 0 to 1.
     #[serde(default)]
     pub foreign: Option<f64>,
-    /// How often the idle receiver woke.
+    /// How often the idle receiver woke; only in the shape `idle`.
     pub wake_ups: Option<u64>,
     /// Whether the second process was killed for a system call when none was allowed.
     pub silence_broken: bool,
@@ -311,7 +312,7 @@ pub struct Report {
     /// for the repetition with the median time only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<f64>,
-    /// Additional results of the shape, by name.
+    /// Additional results of the shape, by their name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub found: BTreeMap<String, f64>,
 }

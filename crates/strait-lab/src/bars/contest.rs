@@ -12,14 +12,15 @@ use crate::progress::Progress;
 use crate::stats::{median, spread};
 use crate::work::Report;
 
-/// The factor by which the probe may change within a contest.
+/// The factor by which the probe (the bare cache-line round trip) may change within a contest.
 const STEADY: f64 = 1.5;
-/// How often a contest is run in a repetition, at most, if the probe changes by more.
+/// The greatest number of times that one repetition of a contest is run because the probe changed by more than
+/// [`STEADY`].
 const RETRIES: usize = 3;
 
-/// A run in fresh processes.
+/// A run that can be repeated: each call of `run` uses fresh processes.
 pub(crate) trait Job: Sync {
-    /// Runs the job once.
+    /// Runs the job once, and waits for its result.
     fn run(&self) -> std::result::Result<Run, String>;
 }
 
@@ -33,7 +34,7 @@ pub(crate) enum Run {
 /// A group of runs that are compared with each other.
 #[derive(Debug)]
 pub(crate) struct Contest<J> {
-    /// The runs. The first one is Strait's, or the one that is judged. Empty if this machine has too few processors.
+    /// The runs; a row refers to them by index. The list is empty if this machine has too few processors.
     pub(crate) runs: Vec<J>,
     /// The rows that are computed from the runs.
     pub(crate) rows: Vec<Row>,
@@ -52,20 +53,24 @@ pub(crate) struct Row {
 /// The way in which a row is computed and judged.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// The median time of a run, compared with the shortest median time of the runs in the list.
+    /// `Times(run, others)`: the median time of `run`, compared with the shortest median time of the runs in
+    /// `others`.
     Times(usize, Vec<usize>),
-    /// The pace of the first run in messages per second, compared with that of another run.
+    /// `Paces(other)`: the messages per second of the first run, compared with those of run `other`.
     Paces(usize),
-    /// An additional result of a run, by its name, in nanoseconds, compared with a given time.
+    /// `Limit(run, name, limit)`: the additional result `name` of `run` in nanoseconds, compared with the fixed time
+    /// `limit`.
     Limit(usize, &'static str, f64),
-    /// A count summed over all runs; the worst repetition is compared with the bar.
+    /// `Count(count)`: a count summed over all runs. The sum of the worst repetition is compared with the row's
+    /// limit.
     Count(fn(&Report) -> Option<f64>),
-    /// The system calls of all runs, which must be silent runs.
+    /// `SystemCalls`: the number of system calls of all runs, in which any system call ends the run.
     SystemCalls,
-    /// The median time of `run` minus that of run `to`, divided by `parts`, compared with the additional result of
-    /// `run` that is named by `each`.
+    /// `Added`: the median time of `run` minus that of run `to`, divided by `parts`, compared with the additional
+    /// result `each` of `run`.
     Added { run: usize, to: usize, parts: f64, each: &'static str },
-    /// An additional result of a run, by its name, in the bar's unit, compared with the bar itself.
+    /// `Found(run, name)`: the additional result `name` of `run`, in the row's unit, compared with the row's limit if
+    /// it has one.
     Found(usize, &'static str),
 }
 
@@ -74,7 +79,7 @@ pub(crate) enum Kind {
 struct Results {
     /// The result of each run, or its error.
     runs: Vec<std::result::Result<Run, String>>,
-    /// Whether the probe changed too much in every try.
+    /// Whether the probe changed too much in every try of this repetition.
     unsteady: bool,
 }
 
@@ -83,7 +88,7 @@ impl Results {
         self.runs.iter().any(std::result::Result::is_err)
     }
 
-    /// Returns the reports of all runs that were measured.
+    /// Returns the reports of the runs that were measured.
     fn reports(&self) -> impl Iterator<Item = &Report> {
         self.runs.iter().filter_map(|run| match run {
             Ok(Run::Report(report)) => Some(&**report),
@@ -111,7 +116,8 @@ impl Results {
     }
 }
 
-/// Runs a suite. Also returns whether a run broke. No repetition begins that would end after `budget` seconds.
+/// Runs all contests of a suite. Returns the rows, and whether a run broke. No repetition begins that would end after
+/// `budget` seconds. With `only`, just the rows whose work contains it are measured.
 pub(crate) fn run<J: Job>(
     suite: &'static str,
     mut contests: Vec<Contest<J>>,
@@ -172,7 +178,7 @@ pub(crate) fn run<J: Job>(
     (suite, broken)
 }
 
-/// Runs one repetition of a contest, again if the distance between the processors changed meanwhile.
+/// Runs one repetition of a contest. Repeats it up to [`RETRIES`] times in all if the probe changed too much.
 fn repeat<J: Job>(contest: &Contest<J>, repetition: usize, progress: &mut Progress) -> Results {
     for _ in &contest.runs {
         progress.step(&contest.rows[0].bar.work);
@@ -208,7 +214,7 @@ fn once<J: Job>(contest: &Contest<J>, repetition: usize) -> Results {
     Results { runs, unsteady: false }
 }
 
-/// Computes the row. Also returns whether a run broke.
+/// Computes one row from the results of its contest. Returns the row, and whether a run of the contest broke.
 fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
     let mut bar = row.bar.clone();
     if skipped {
@@ -274,8 +280,8 @@ fn silence(bar: Bar, counts: &[f64]) -> Bar {
     bar.noted(format!("in {broken} of {} repetitions a process was killed at its first system call", counts.len()))
 }
 
-/// Fills in the values and the references of the repetitions in which both were measured; only the references if
-/// there is no such repetition.
+/// Fills in the values and the references of the repetitions in which both were measured. If there is none, fills in
+/// only the references.
 fn compare(
     bar: Bar,
     results: &[Results],

@@ -23,12 +23,13 @@ impl Job for Work {
     }
 }
 
-/// Runs the suite. Also returns whether a run broke.
+/// Runs the suite `floors`. Returns its rows, and whether a run broke. With `only`, just the rows whose work contains
+/// it are measured.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus) -> (Suite, bool) {
     contest::run("floors", contests(cpus), repetitions, only, BUDGET)
 }
 
-/// Returns the contests for all targets.
+/// Returns the contests of the suite `floors`, with the target of each row.
 fn contests(cpus: Cpus) -> Vec<Contest<Work>> {
     let mut all = Vec::new();
     let two = cpus.two();
@@ -45,7 +46,8 @@ fn contests(cpus: Cpus) -> Vec<Contest<Work>> {
     all
 }
 
-/// Adds a contest. Without a placement it has no runs, and its rows say that they were skipped.
+/// Adds a contest with the runs that `runs` returns for `placement`. Without a placement it has no runs, and its rows
+/// say that they were skipped.
 fn contest(
     all: &mut Vec<Contest<Work>>,
     placement: Option<Placement>,

@@ -28,7 +28,7 @@ pub enum Sense {
     AtLeast,
 }
 
-/// One row of a suite.
+/// One row of a suite with targets.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {
     /// The work that was measured.
@@ -37,11 +37,11 @@ pub struct Bar {
     pub value: Option<f64>,
     /// The unit of `value` and `reference_value`.
     pub unit: String,
-    /// The reference that the work is compared with.
+    /// The description of the reference: the bare means with which the work is compared.
     pub reference: String,
     /// The figure for the reference: the median over the repetitions.
     pub reference_value: Option<f64>,
-    /// The median of the ratios, each computed within one repetition; none for a count.
+    /// The median of the ratios of value and reference, each computed within one repetition; none for a count.
     pub ratio: Option<f64>,
     /// The least and the greatest of the ratios.
     pub ratio_range: Option<[f64; 2]>,
@@ -51,13 +51,13 @@ pub struct Bar {
     /// Processor time of all processes for each message or round trip of `value`, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// The limit for the ratio or the count; none for a figure without a target.
+    /// The limit for the ratio or the count: the target. None for a figure without a target.
     pub bar: Option<f64>,
     /// Whether the limit is an upper or a lower one.
     pub sense: Sense,
-    /// Whether the figure keeps to the limit; none if it could not be measured here.
+    /// Whether the figure keeps to the limit; none if it could not be measured here or has no limit.
     pub holds: Option<bool>,
-    /// The number of repetitions.
+    /// The number of repetitions that were measured.
     pub repetitions: usize,
     /// The round trip of two empty flag lines in the same processes, in nanoseconds, if it was measured: how close
     /// the two processors were at that moment.
@@ -69,12 +69,12 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Returns a bar with a limit, and nothing measured yet.
+    /// Returns a row with the limit `bar`, and nothing measured yet.
     pub fn new(work: &str, unit: &str, reference: &str, sense: Sense, bar: f64) -> Self {
         Self { sense, bar: Some(bar), ..Self::told(work, unit, reference) }
     }
 
-    /// Returns a bar without a limit, and nothing measured yet.
+    /// Returns a row without a limit, and nothing measured yet.
     pub fn told(work: &str, unit: &str, reference: &str) -> Self {
         Self {
             work: work.to_owned(),
@@ -95,7 +95,7 @@ impl Bar {
         }
     }
 
-    /// Fills in the figures: `(value, reference value)` of each repetition.
+    /// Fills in the figures of a row: `(value, reference value)` of each repetition.
     pub fn compared(mut self, pairs: &[(f64, f64)]) -> Self {
         let values: Vec<_> = pairs.iter().map(|pair| pair.0).collect();
         let references: Vec<_> = pairs.iter().map(|pair| pair.1).collect();
@@ -109,8 +109,8 @@ impl Bar {
         self
     }
 
-    /// Fills in counts, one of each repetition. A count that must be zero must be zero in every repetition, so the
-    /// worst repetition is judged.
+    /// Fills in the counts of a row, one of each repetition. A count that must be zero must be zero in every
+    /// repetition, so the worst repetition is judged.
     pub fn counted(mut self, counts: &[f64]) -> Self {
         let worst = range(counts).map(|[least, greatest]| match self.sense {
             Sense::AtMost => greatest,
@@ -123,7 +123,8 @@ impl Bar {
         self
     }
 
-    /// Fills in a figure that is compared with the limit itself, or not judged: one value of each repetition.
+    /// Fills in the values of a row without a reference, one of each repetition. Their median is compared with the
+    /// limit, if there is one.
     pub fn found(mut self, values: &[f64]) -> Self {
         self.value = median(values);
         self.holds = self.value.and_then(|value| self.keeps(value));
@@ -131,14 +132,14 @@ impl Bar {
         self
     }
 
-    /// Fills in the 90th and the 99th percentile of each repetition.
+    /// Fills in the 90th and the 99th percentile of the times in each repetition.
     pub fn spread_over(mut self, repetitions: &[[f64; 2]]) -> Self {
         let middle = |index: usize| median(&repetitions.iter().map(|spread| spread[index]).collect::<Vec<_>>());
         self.p90_p99 = middle(0).zip(middle(1)).map(|(p90, p99)| [p90, p99]);
         self
     }
 
-    /// Fills in the processor time of each repetition.
+    /// Fills in the processor time in each repetition.
     pub fn costing(mut self, cpu: &[f64]) -> Self {
         self.cpu = median(cpu);
         self
@@ -151,7 +152,7 @@ impl Bar {
         self
     }
 
-    /// Adds a remark.
+    /// Adds a remark, after those that the row has.
     pub fn noted(mut self, note: impl Into<String>) -> Self {
         let note = note.into();
         self.note = Some(match self.note.take() {

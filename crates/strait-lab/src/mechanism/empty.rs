@@ -11,7 +11,7 @@ use crate::shape;
 use crate::trouble::Result;
 use crate::work::{Extent, Wait, Work};
 
-/// An end that answers its own messages.
+/// An end in whose place nothing carries messages: each message that it sends, it receives itself.
 #[derive(Debug)]
 pub(crate) struct Empty {
     number: u64,
@@ -52,7 +52,8 @@ impl End for Empty {
     }
 }
 
-/// Measures the cost of the measuring itself on this machine.
+/// Measures on this machine what a clock reading costs, and a round trip through the measuring loops without a
+/// mechanism.
 pub(crate) fn calibrate() -> Harness {
     let readings = 100_000;
     let begin = clock::now();

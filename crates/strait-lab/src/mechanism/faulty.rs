@@ -19,9 +19,9 @@ pub(super) const TEARS: u8 = 2;
 pub(super) const REORDERS: u8 = 3;
 /// The fault that the receiving process is killed.
 pub(super) const DIES: u8 = 4;
-/// The state that no machine supports the mechanism.
+/// Not a fault of a message, but a mechanism that no machine supports.
 pub(super) const LACKING: u8 = 5;
-/// The state that the mechanism meets a known limit.
+/// Not a fault of a message, but a mechanism that meets a known limit.
 pub(super) const LIMITED: u8 = 6;
 
 /// The fault occurs once in so many messages.

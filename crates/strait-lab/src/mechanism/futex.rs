@@ -77,7 +77,7 @@ impl End for Futex {
     }
 }
 
-/// Publishes the message in the buffer, and wakes the receiver.
+/// Publishes the message in the shared buffer by incrementing `word`, and wakes the receiver.
 #[inline]
 fn wake(word: &AtomicU32, sent: &mut u32) -> Result<()> {
     *sent = sent.wrapping_add(1);
@@ -86,7 +86,7 @@ fn wake(word: &AtomicU32, sent: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Waits until one more message was published.
+/// Waits until `word` shows one more message than `received`, and counts it as received.
 #[inline]
 fn wait(word: &AtomicU32, received: &mut u32) -> Result<()> {
     let before = *received;
@@ -110,7 +110,7 @@ impl Look for Futex {
     }
 }
 
-/// Waits for the words of all mailboxes by one call (`futex_waitv`, since Linux 5.16).
+/// Sleeps until one of the ends may have a message, by one call for all (`futex_waitv`, since Linux 5.16).
 fn wait_for_any(ends: &[Futex]) -> Result<()> {
     let waits: Vec<futex::Wait> = ends.iter().map(Futex::in_a_row).collect();
     match futex::waitv(&waits, futex::WaitvFlags::empty(), None, ClockId::Monotonic) {
@@ -121,7 +121,7 @@ fn wait_for_any(ends: &[Futex]) -> Result<()> {
 }
 
 impl Futex {
-    /// Returns the element of this end in a list for `futex_waitv`.
+    /// Returns the element for this end in the list that `futex_waitv` takes.
     fn in_a_row(&self) -> futex::Wait {
         let mut wait = futex::Wait::new();
         wait.val = self.0.received.into();

@@ -11,7 +11,7 @@ use super::End;
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// The ends to several processes.
+/// The ends to several processes, used as one: a hub sends to any of them and waits for all.
 pub(crate) trait Hub {
     /// Sends `message` through the end with the index `to`.
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()>;
@@ -27,10 +27,10 @@ pub(super) trait Look: End {
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool>;
 }
 
-/// Several ends that are polled one after the other.
+/// A hub whose ends are polled one after the other.
 struct InTurn<E, S> {
     ends: Vec<E>,
-    /// The index at which the next look begins, so that each end has its turn.
+    /// The index of the end that is polled next, so that each end has its turn.
     next: usize,
     sleep: S,
 }
@@ -83,14 +83,14 @@ pub(super) trait Polls: End {
     }
 }
 
-/// An end that is used through one descriptor is waited for by this descriptor.
+/// Every end that is used through one descriptor (`AsFd`) is waited for by this descriptor.
 impl<E: End + AsFd> Polls for E {
     fn polled(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
 }
 
-/// Several ends with descriptors in an epoll instance.
+/// A hub whose ends have descriptors in an epoll instance.
 struct Polled<E> {
     ends: Vec<E>,
     epoll: OwnedFd,
@@ -140,8 +140,8 @@ impl<E: Polls> Hub for Polled<E> {
     }
 }
 
-/// Sends all bytes of `parts` by `send`, which sends as many as it can and returns their number, or `None` if it
-/// could send none now.
+/// Sends all bytes of `parts` by calls of `send`, which sends as many as it can. `send` returns their number, or
+/// `None` if it could send none now.
 pub(super) fn gathered(
     parts: &[IoSlice<'_>],
     mut send: impl FnMut(&[IoSlice<'_>]) -> Result<Option<usize>>,

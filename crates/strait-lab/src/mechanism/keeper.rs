@@ -27,7 +27,7 @@ use crate::sys::signal::Blocked;
 use crate::sys::{posix, sysv};
 use crate::trouble::{Result, Trouble, While};
 
-/// The name of the keeper where the command line of a hidden subcommand names a side.
+/// The name of the keeper on the command line of the hidden subcommand, in place of a side.
 pub(crate) const KEEPER: &str = "keeper";
 
 /// The time limit for an answer of the keeper: longer than any keeper needs.
@@ -61,7 +61,7 @@ enum Order {
 pub(crate) struct Keeper(Option<OwnedFd>);
 
 impl Keeper {
-    /// Starts a keeper.
+    /// Starts a keeper, a process that removes names and System V objects when the measurement has ended.
     pub(super) fn start() -> Result<Self> {
         let (socket, theirs) = control::pair()?;
         // The keeper ends when its socket is closed. Until then no process waits for it.
@@ -168,7 +168,7 @@ struct Kept {
     names: Vec<Order>,
 }
 
-/// Runs a keeper, with `socket` to the first process of its measurement.
+/// Runs the keeper until `socket`, its connection to the first process of the measurement, is closed.
 pub(crate) fn keep(socket: BorrowedFd<'_>) -> Result<()> {
     // A command that ends all processes of this program ends the others first, since the keeper blocks these signals.
     let gentle = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw);

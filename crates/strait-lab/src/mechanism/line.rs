@@ -97,14 +97,14 @@ impl Line {
         Ok(Self { memory: Shared::map(memory, AREA)?, mine, theirs, sent: 0, received: 0 })
     }
 
-    /// Publishes the content of this side's line.
+    /// Stores the next value of this side's flag, so that the other side sees the content of the line.
     #[inline(always)]
     fn raise(&mut self) {
         self.sent += 1;
         self.memory.word(self.mine).store(self.sent, Release);
     }
 
-    /// Waits until the other side has published its line once more.
+    /// Waits until the other side's flag has its next value.
     #[inline(always)]
     fn wait(&mut self) {
         self.received += 1;

@@ -14,7 +14,7 @@ use crate::work::Work;
 /// The page size in bytes. The flags are on a page of their own, and each buffer starts on a page.
 const PAGE: usize = 4096;
 
-/// Both buffers as one side sees them.
+/// The two shared buffers, one for each direction, as one side uses them.
 #[derive(Debug)]
 pub(super) struct Mailboxes {
     pub(super) memory: Shared,

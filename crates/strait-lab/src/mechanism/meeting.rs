@@ -43,7 +43,7 @@ impl Meeting for Pair {
     }
 }
 
-/// Returns a connected pair of sockets.
+/// Returns a connected pair of Unix sockets.
 pub(super) fn pair(kind: SocketType) -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).doing("socketpair")
 }

@@ -309,7 +309,7 @@ pub(crate) trait End: Sized + 'static {
     const TITLE: &'static str;
     /// The ways of waiting that the mechanism supports.
     const WAITS: &'static [Wait];
-    /// The mechanism's other abilities.
+    /// The mechanism's abilities, besides sending a message and waiting for the next one.
     const ABILITIES: &'static [Ability] = &[Ability::Stream];
     /// The ways of waiting for several ends at once, if the mechanism has [`Ability::Hub`].
     const HUB_WAITS: &'static [Wait] = Self::WAITS;
@@ -320,7 +320,7 @@ pub(crate) trait End: Sized + 'static {
     /// The most descriptors in a message, if the mechanism has [`Ability::Descriptors`].
     const MOST_DESCRIPTORS: usize = 253;
 
-    /// The mechanism's entry in the catalogue.
+    /// The mechanism's entry in the list of all mechanisms.
     const LISTING: &'static Listing = &Listing {
         name: Self::NAME,
         title: Self::TITLE,
@@ -416,7 +416,7 @@ pub(crate) type Sending<'a> = Box<dyn FnMut(&[u8]) -> Result<()> + Send + 'a>;
 /// A function that waits for a message as [`End::recv`] does.
 pub(crate) type Receiving<'a> = Box<dyn FnMut(&mut [u8]) -> Result<()> + 'a>;
 
-/// The entry of a mechanism in the catalogue.
+/// The properties of a mechanism, and the functions that run it.
 #[derive(Debug)]
 pub(crate) struct Listing {
     name: &'static str,
@@ -440,12 +440,12 @@ impl Mechanism {
         Self(E::LISTING)
     }
 
-    /// Returns the name on the command line and in results.
+    /// Returns the mechanism's name on the command line and in results.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// Returns the name in a table.
+    /// Returns the mechanism's name in a table.
     pub fn title(self) -> &'static str {
         self.0.title
     }
@@ -496,7 +496,7 @@ impl Mechanism {
         self.0.abilities.contains(&Ability::Stream)
     }
 
-    /// Runs one process of a measurement.
+    /// Runs one process of the measurement `work`, on the given side, until the end.
     pub(crate) fn run(self, work: &Work, side: Side) -> Result<Report> {
         (self.0.run)(work, side)
     }

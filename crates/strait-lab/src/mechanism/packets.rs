@@ -59,7 +59,7 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     const NAME: &'static str = K::NAMES[M::NAMED as usize];
     const TITLE: &'static str = K::TITLES[M::NAMED as usize];
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
-    /// The abilities; a socket that was connected by a name has one sender.
+    /// The socket's abilities. A socket that was connected by a name has only one sender.
     const ABILITIES: &'static [Ability] = if M::NAMED {
         &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Threads]
     } else {
@@ -154,8 +154,9 @@ fn get(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
     }
 }
 
-/// Returns why the kernel did not take a message of `len` bytes. The message has to fit whole into the socket's
-/// buffer, and for a large message the kernel needs contiguous memory, which it may not have.
+/// Explains why the kernel did not take a message of `len` bytes. The message has to fit whole into the socket's
+/// buffer, and for a large message the kernel needs contiguous memory, which it may not have. Both count as known
+/// limits.
 #[cold]
 pub(super) fn refused(error: Errno, len: usize, doing: &str) -> Trouble {
     match error {

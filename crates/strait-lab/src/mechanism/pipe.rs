@@ -46,7 +46,7 @@ impl End for Pipe {
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
     const ABILITIES: &'static [Ability] =
         &[Ability::Stream, Ability::Gather, Ability::Shared, Ability::Hub, Ability::Threads];
-    /// `PIPE_BUF`: the kernel writes up to so many bytes in one piece.
+    /// The size of the largest message that stays whole if several processes write: `PIPE_BUF` bytes.
     const MOST_SHARED: usize = 4096;
 
     fn open(work: &Work) -> Result<Opened> {

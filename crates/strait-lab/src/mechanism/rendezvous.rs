@@ -13,14 +13,16 @@ use crate::pair::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// The offsets of the words that count lent messages, one for each direction: after the words of the bells.
+/// The offsets of the words that count lent messages, one for each direction. They follow the words of the bells
+/// (futexes).
 const LENT: [usize; 2] = [8 * APART, 9 * APART];
 /// The offsets of the words that count taken messages, one for each direction.
 const TAKEN: [usize; 2] = [10 * APART, 11 * APART];
-/// The offset of the value that describes a loan, from the word that counts loans: in the same cache line.
+/// The distance from the word that counts lent messages to the value that describes the last one: in the same cache
+/// line.
 const WITH: usize = 8;
 
-/// The words as one side sees them.
+/// The shared words that count lent and taken messages, as one side uses them.
 #[derive(Debug)]
 pub(super) struct Rendezvous {
     memory: Shared,
@@ -65,7 +67,7 @@ impl Rendezvous {
         if self.polled { Ok(()) } else { self.futex.ring(&self.memory, bell) }
     }
 
-    /// Lends a message that `with` describes.
+    /// Lends a message to the receiver. `with` describes it, for instance by its address.
     #[inline]
     pub(super) fn lend(&mut self, with: u64) -> Result<()> {
         self.memory.put(LENT[self.out] + WITH, &with.to_ne_bytes());
@@ -94,7 +96,7 @@ impl Rendezvous {
         Ok(u64::from_ne_bytes(with))
     }
 
-    /// Reports that the message was taken.
+    /// Tells the sender that the message was taken.
     #[inline]
     pub(super) fn take(&mut self) -> Result<()> {
         self.taken += 1;

@@ -17,7 +17,8 @@ const SLOT: usize = 64;
 /// The offset of the slots: on the page after the indices.
 const SLOTS_AT: usize = 4096;
 
-/// One direction as one side sees it: its own index, and the last value that it read of the other's.
+/// One direction of the ring as one side uses it: its own index, and the last value that it read of the other side's
+/// index.
 #[derive(Debug)]
 struct Position {
     head: usize,

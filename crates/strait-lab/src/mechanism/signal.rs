@@ -33,7 +33,7 @@ pub(crate) trait Fetch: Sized + 'static {
     fn next(&self) -> std::result::Result<Came, Errno>;
 }
 
-/// Receives signals by `sigwaitinfo`.
+/// Receives signals by `sigwaitinfo` (polled: by `sigtimedwait`).
 #[derive(Debug)]
 pub(crate) struct Waited {
     signals: Blocked,

@@ -14,7 +14,7 @@ use crate::work::{Wait, Work};
 /// The ways of waiting that a channel supports.
 const WAITS: &[Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// A way to use a channel.
+/// A way to use a channel, which makes a mechanism of its own.
 pub(crate) trait Manner: Sized + 'static {
     /// The mechanism's name on the command line and in results.
     const NAME: &'static str;
@@ -150,7 +150,7 @@ impl Manner for Sealed {
     }
 }
 
-/// Receives by a wait set that contains the channel, as a server with many clients does.
+/// Receives by a wait set that contains only this channel, as a server with many clients would.
 #[derive(Debug)]
 pub(crate) struct InSet {
     set: WaitSet,

@@ -143,20 +143,20 @@ impl hub::Look for Strait {
     }
 }
 
-/// The capacity for events of the list that the wait set fills.
+/// The most events that one call of the wait set returns.
 const EVENTS: usize = 64;
 /// The most messages that are taken from one channel before the next one has its turn.
 const TURN: usize = 64;
 
-/// Several channels in a wait set.
+/// A hub of several channels in a wait set.
 #[derive(Debug)]
 struct Waiting {
     ends: Vec<Strait>,
     set: WaitSet,
     events: Vec<Event>,
-    /// The index of the event whose channel is received from.
+    /// The index in `events` of the event whose channel is received from.
     next: usize,
-    /// The number of messages that were received for this event.
+    /// The number of messages that were received for this event since the wait set reported it.
     taken: usize,
 }
 

@@ -25,7 +25,7 @@ use crate::work::{Wait, Work};
 const SENT: u64 = 1;
 /// The tag of a completed receive operation.
 const RECEIVED: u64 = 2;
-/// The number of bits for the tag; the index of the socket is in the bits above.
+/// The number of low bits of a completion's user data for the tag; the index of the socket is in the bits above.
 const WHERE: u32 = 8;
 
 /// The socket's index among the ring's registered files.
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Debugless {
     }
 }
 
-/// Returns a ring with room for `room` operations at a time.
+/// Returns an io_uring instance with room for `room` operations at a time.
 fn ring(room: u32) -> std::io::Result<IoUring> {
     // The kernel does a thread's work when the thread asks for it, without interrupting it (since Linux 6.1).
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(room).or_else(|_| IoUring::new(room))
@@ -142,7 +142,7 @@ impl End for Uring {
     }
 }
 
-/// Several sockets in one ring. The rings of the ends are not used any more, but their buffers are.
+/// A hub of several sockets in one ring. The rings of the single ends are not used any more, but their buffers are.
 #[derive(Debug)]
 struct Several {
     ring: Debugless,

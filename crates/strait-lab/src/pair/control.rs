@@ -48,7 +48,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, what: &impl Serialize, descriptors: &
     Ok(())
 }
 
-/// The result of a wait for a packet.
+/// The result of waiting for a packet.
 #[derive(Debug)]
 pub(crate) enum Heard<T> {
     /// A packet and its descriptors.
@@ -59,7 +59,7 @@ pub(crate) enum Heard<T> {
     Nothing,
 }
 
-/// Waits for a packet until `limit` has passed.
+/// Waits for a packet, at most for the time `limit`.
 pub(crate) fn recv<T: DeserializeOwned>(socket: BorrowedFd<'_>, limit: Duration) -> Result<Heard<T>> {
     let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     loop {

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
 
-/// Readings of all counters since [`open`].
+/// The counts of all counters since [`open`]; `None` for a counter that is not available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
     pub(crate) calls: Option<u64>,
@@ -67,7 +67,7 @@ pub(crate) fn missing() -> Vec<[String; 2]> {
     missing
 }
 
-/// Returns the counts so far.
+/// Returns the counts since [`open`].
 pub(crate) fn now() -> Events {
     let mut counters = match COUNTERS.lock() {
         Ok(counters) => counters,
@@ -86,7 +86,7 @@ pub(crate) fn now() -> Events {
     }
 }
 
-/// Returns the count, scaled up for the time in which others used the processor's few counters.
+/// Returns a counter's value, scaled up for the time in which other programs used the processor's few counters.
 fn reading(counter: &mut Counter) -> Option<u64> {
     let read = counter.read_count_and_time().ok()?;
     match read.time_running {

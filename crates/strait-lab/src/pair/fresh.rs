@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::trouble::{Result, While};
 
-/// A private mapping that is all zero and has no pages yet.
+/// A new private mapping, all zero, whose pages the kernel adds when they are first used.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     base: NonNull<u8>,

@@ -55,7 +55,7 @@ pub enum Outcome {
     SilenceBroken,
 }
 
-/// Runs `work` in fresh processes.
+/// Runs `work` in fresh processes, and returns its report. Blocks until the run ends or its time limit has passed.
 pub fn run(work: &Work) -> Result<Outcome> {
     let (socket, theirs) = control::pair()?;
     let mut first = Started::new("peer", "first", work, theirs)?;
@@ -179,7 +179,7 @@ pub(crate) fn run_side<E: End>(work: &Work, side: Side) -> Result<Report> {
     }
 }
 
-/// Another process of the measurement, as the first process sees it.
+/// The second process, or one of several others, as the first process sees it.
 #[derive(Debug)]
 struct Other {
     socket: OwnedFd,
@@ -187,7 +187,8 @@ struct Other {
 }
 
 impl Other {
-    /// Starts process `index` and sends its descriptors; the last one is the memory of the probe.
+    /// Starts another process with the number `index`, and sends its descriptors; the last one is the memory of the
+    /// probe.
     fn start(work: &Work, index: usize, mut descriptors: Vec<OwnedFd>, probe: &OwnedFd) -> Result<Self> {
         let (socket, theirs) = control::pair()?;
         let started = Started::new("peer", "second", work, theirs)?;
@@ -252,8 +253,8 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     Ok(report)
 }
 
-/// Starts the other processes, and makes an end for each of them or one end that all share. Returns the processes,
-/// the ends, and how long joining the ends took in nanoseconds.
+/// Starts the other processes, and makes an end to each of them, or one end that all of them share. Returns the
+/// processes, the ends, and how long joining the ends took in nanoseconds.
 fn connect<E: End>(work: &Work, probe: &OwnedFd) -> Result<(Vec<Other>, Vec<E>, u64)> {
     let crowd = work.shape.crowd().unwrap_or(Crowd { peers: 1, shared: false });
     let (mut others, mut ends, mut connect) = (Vec::new(), Vec::new(), 0);
@@ -279,7 +280,7 @@ fn connect<E: End>(work: &Work, probe: &OwnedFd) -> Result<(Vec<Other>, Vec<E>, 
     Ok((others, ends, connect))
 }
 
-/// Adds the findings of the other processes to `report`. All of them together are the second side.
+/// Adds the results of the other processes to the first process's report. All of them together are the second side.
 fn add(report: &mut Report, shares: Vec<Share>) {
     for (index, share) in shares.into_iter().enumerate() {
         if index == 0 {

@@ -35,7 +35,7 @@ impl Placement {
         sched_setaffinity(None, &set).doing(&format!("binding the process to processor {cpu}"))
     }
 
-    /// Returns the words for a table.
+    /// Returns the name of the placement for a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Same(_) => "same core",
@@ -75,12 +75,12 @@ impl Cpus {
         }
     }
 
-    /// Returns the placement of all processes on the first processor.
+    /// Returns the placement of all processes on the first of the processors.
     pub fn same(self) -> Placement {
         Placement::Same(self.first)
     }
 
-    /// Returns the placement on two processors, if there are two.
+    /// Returns the placement on two processors; `None` if there is only one.
     pub fn two(self) -> Option<Placement> {
         self.second.map(|second| Placement::Two(self.first, second))
     }

@@ -22,7 +22,7 @@ pub(crate) const APART: usize = 128;
 /// The size in bytes of the smallest page; other page sizes are multiples of it.
 pub(crate) const PAGE: usize = 4096;
 
-/// A mapping that this process shares with the peer.
+/// A piece of memory that this process shares with the peer, mapped here.
 #[derive(Debug)]
 pub(crate) struct Shared {
     base: NonNull<u8>,
@@ -98,7 +98,7 @@ impl Shared {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Copies the bytes at `offset` into `bytes`.
+    /// Copies the bytes at `offset` of the memory into `bytes`, and fills `bytes`.
     #[inline(always)]
     pub(crate) fn get(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.place(offset, bytes.len());

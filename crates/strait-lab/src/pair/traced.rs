@@ -40,8 +40,8 @@ pub(crate) fn calls(work: &Work) -> Result<Calls> {
     Ok(Calls { sides: [each(0), each(1)], how: Counted::Ptrace })
 }
 
-/// Returns the numbers of messages of the shorter and the longer run: enough to make the difference clear, and few if
-/// they are large or slow.
+/// Returns the numbers of messages for the shorter and the longer run: enough for a clear difference, but fewer if
+/// messages are large or slow.
 fn counts(work: &Work) -> [u64; 2] {
     let many = match work.shape {
         Shape::Wake { after } => (2000 / u64::from(after).max(1)).clamp(8, 200),
@@ -53,7 +53,7 @@ fn counts(work: &Work) -> [u64; 2] {
     [many / 4, many]
 }
 
-/// The findings of one traced run.
+/// The results of one traced run.
 #[derive(Debug, Default)]
 struct Run {
     messages: u64,

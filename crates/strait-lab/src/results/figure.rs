@@ -14,7 +14,7 @@ pub const STEADY: f64 = 1.5;
 /// disturbed.
 pub const FOREIGN: f64 = 0.15;
 
-/// One work, and the result of measuring it.
+/// A work with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
     /// The work that was measured.
@@ -134,8 +134,8 @@ impl Figure {
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// Removes all curves but that of the repetition with the median time: curves take most of a file, and only one
-    /// for each figure is drawn.
+    /// Removes the curves of all repetitions but the one with the median time, since curves take most of a file and
+    /// only one of each figure is drawn.
     fn keep_one_curve(&mut self) {
         let middle = self.middle_index();
         for (index, report) in self.repetitions.iter_mut().enumerate() {

@@ -15,7 +15,8 @@ use crate::shape::payload::{STEADY, STOP};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Work};
 
-/// Runs the first process.
+/// Runs the first process of the shape `descriptors`: sends messages with `count` descriptors, and receives them
+/// back.
 pub(super) fn first(end: &mut impl End, work: &Work, count: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; work.size];
@@ -61,7 +62,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, count: usize) -> Result<Rep
     Ok(Report { first, ..report(spent, done, then - begin, &samples) })
 }
 
-/// Runs the second process.
+/// Runs the second process of the shape `descriptors`: sends back every message with its descriptors.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut held = Vec::new();

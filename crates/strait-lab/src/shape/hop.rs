@@ -86,8 +86,8 @@ impl Hop {
     }
 }
 
-/// The handler's way to send and receive: it receives through a queue, and sends through another queue or, if
-/// `direct` is set, by itself.
+/// The handler's transport: it receives through a queue, and sends through another queue or, if `direct` is set, by
+/// itself.
 struct Handler<'a> {
     hop: &'static Hop,
     /// The recycled buffer for the next message to send.
@@ -149,7 +149,8 @@ fn between<T: Send>(
     })
 }
 
-/// Receives for a handler that sends by itself, until the last message has arrived.
+/// Receives messages and puts them into the queue of a handler that sends by itself, until the last message has
+/// arrived.
 fn receive(hop: &Hop, receive: &mut Receiving<'_>, size: usize) -> Result<()> {
     loop {
         let mut buffer = hop.to_io.try_pop().unwrap_or_else(|| vec![0; size]);
@@ -162,7 +163,7 @@ fn receive(hop: &Hop, receive: &mut Receiving<'_>, size: usize) -> Result<()> {
     }
 }
 
-/// Runs the first process.
+/// Runs the first process of the shape `hop`, with a handler that begins every round trip.
 pub(super) fn first(end: &mut impl End, work: &Work, direct: bool) -> Result<Report> {
     let bare = bare()?;
     let handle = |handler: &mut Handler<'_>| ping_pong::first(handler, work, work.size);
@@ -184,7 +185,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, direct: bool) -> Result<Rep
     Ok(report)
 }
 
-/// Runs the second process.
+/// Runs the second process of the shape `hop`, with a handler that answers.
 pub(super) fn second(end: &mut impl End, work: &Work, direct: bool) -> Result<Share> {
     let handle = |handler: &mut Handler<'_>| ping_pong::second(handler, work, work.size);
     if direct {

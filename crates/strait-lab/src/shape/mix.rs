@@ -62,7 +62,7 @@ fn deck() -> Vec<u16> {
     deck
 }
 
-/// The message sizes of a run.
+/// The message sizes of a run, which both processes draw alike.
 #[derive(Debug)]
 struct Sizes {
     deck: Vec<u16>,
@@ -80,7 +80,7 @@ impl Sizes {
     }
 }
 
-/// Runs the first process.
+/// Runs the first process of the shape `mix`: sends messages, and unless `stream` is set receives each of them back.
 pub(super) fn first(end: &mut impl End, work: &Work, stream: bool) -> Result<Report> {
     let sizes = Sizes::new();
     let mut answer = vec![0; LARGEST];
@@ -130,7 +130,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, stream: bool) -> Result<Rep
     Ok(report)
 }
 
-/// Runs the second process.
+/// Runs the second process of the shape `mix`: receives messages, and unless `stream` is set sends each of them back.
 pub(super) fn second(end: &mut impl End, work: &Work, stream: bool) -> Result<Share> {
     let sizes = Sizes::new();
     let mut message = vec![0; LARGEST];

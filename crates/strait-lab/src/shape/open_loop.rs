@@ -26,7 +26,7 @@ const HOPELESS: u64 = 1_000_000_000;
 /// The share of a fixed rate that must really be sent. Below it the mechanism is reported as limited.
 const KEPT_UP: f64 = 0.9;
 
-/// The requested load.
+/// The load that the sender is to offer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Load {
     /// A share of the capacity, in percent.
@@ -35,7 +35,7 @@ pub(super) enum Load {
     Rate(u32),
 }
 
-/// The sender's schedule.
+/// The sender's schedule: when each message is due.
 #[derive(Debug)]
 struct Pace {
     /// The intervals between messages, in picoseconds.

@@ -89,7 +89,7 @@ impl Touch {
     }
 }
 
-/// Runs the first process.
+/// Runs the first process of the shape `out-of-line`: sends large messages, and waits for each acknowledgement.
 pub(super) fn first<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool) -> Result<Report> {
     let way = way::<E>(cold);
     let mut touch = Touch::new(work, touched);
@@ -135,7 +135,7 @@ pub(super) fn first<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool)
     Ok(Report { first, ..report(spent, count, elapsed, &samples) })
 }
 
-/// Runs the second process.
+/// Runs the second process of the shape `out-of-line`: receives large messages, and acknowledges each.
 pub(super) fn second<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool) -> Result<Share> {
     let way = way::<E>(cold);
     let mut touch = Touch::new(work, touched);

@@ -30,7 +30,8 @@ fn stamp(pieces: &mut [Vec<u8>], number: u64) {
     }
 }
 
-/// Runs the first process.
+/// Runs the first process of the shape `vectored`: sends messages in `parts` pieces, and waits for each
+/// acknowledgement. If `linear` is set, the pieces are assembled first.
 pub(super) fn first(end: &mut impl End, work: &Work, parts: usize, linear: bool) -> Result<Report> {
     let mut pieces = pieces(work.size, parts);
     let mut samples = Samples::new();

@@ -48,7 +48,7 @@ pub(crate) fn unlink_queue(name: &CStr) -> Result<(), Errno> {
     outcome(unsafe { libc::mq_unlink(name.as_ptr()) }).map(drop)
 }
 
-/// Sends `message` to `queue`.
+/// Sends `message` to `queue`; `EAGAIN` if a polled queue is full.
 #[inline]
 pub(crate) fn send(queue: BorrowedFd<'_>, message: &[u8]) -> Result<(), Errno> {
     // SAFETY: the kernel reads the bytes of a valid slice.

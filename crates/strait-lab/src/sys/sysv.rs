@@ -45,7 +45,7 @@ impl Patience {
     }
 }
 
-/// Creates a queue, which stays until [`remove_queue`]. Returns its number.
+/// Creates a queue, which stays until [`remove_queue`]. Returns the queue's number.
 pub(crate) fn make_queue() -> Result<i32, Errno> {
     // SAFETY: the call takes and returns numbers only.
     outcome(unsafe { libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | MINE) })
@@ -78,7 +78,7 @@ pub(crate) fn recv(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience:
 }
 
 /// Creates `len` bytes of memory, which stay until [`remove_memory`], and then as long as a process has them
-/// attached. Returns their number.
+/// attached. Returns the memory's number.
 pub(crate) fn make_memory(len: usize) -> Result<i32, Errno> {
     // SAFETY: the call takes and returns numbers only.
     outcome(unsafe { libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | MINE) })
@@ -119,7 +119,7 @@ pub(crate) unsafe fn detach(base: NonNull<u8>) -> Result<(), Errno> {
     outcome(unsafe { libc::shmdt(base.as_ptr().cast()) }).map(drop)
 }
 
-/// Creates a set of `count` semaphores, all 0, which stays until [`remove_semaphores`]. Returns its number.
+/// Creates a set of `count` semaphores, all 0, which stays until [`remove_semaphores`]. Returns the set's number.
 pub(crate) fn make_semaphores(count: usize) -> Result<i32, Errno> {
     // SAFETY: the call takes and returns numbers only.
     outcome(unsafe { libc::semget(libc::IPC_PRIVATE, count as i32, libc::IPC_CREAT | MINE) })

@@ -35,7 +35,7 @@ pub(super) fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, c
     Ok(())
 }
 
-/// Runs the first process: makes round trips on one channel, with `idle` others that are idle.
+/// Runs the first process of the task `Beside`: makes round trips on one channel, while `idle` others are idle.
 pub(super) fn ping(peer: &Channel, options: &Options, order: &Order, idle: usize) -> Result<Report> {
     let mut mine = Vec::new();
     fill(peer, options, &mut mine, 1)?;
@@ -47,7 +47,7 @@ pub(super) fn ping(peer: &Channel, options: &Options, order: &Order, idle: usize
     Ok(report)
 }
 
-/// Runs the second process: answers on one channel, and holds the others.
+/// Runs the second process of the task `Beside`: answers on one channel, and holds the idle channels.
 pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let active = talk::one_end(talk::hear(peer, &mut heard)?)?;
@@ -61,13 +61,13 @@ pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report>
     Ok(Report::default())
 }
 
-/// Returns the description of the work for the measuring loops.
+/// Returns the work that the measuring loops of a ping-pong take as their description.
 fn work(order: &Order) -> Work {
     let work = Work::round_trip(Mechanism::STRAIT, SIZE, order.wait, order.placement);
     Work { extent: Extent::Time { warm: 30, steady: 200 }, ..work }
 }
 
-/// The descriptors and the memory of a process.
+/// The descriptors and the memory that a process holds.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Stock {
     descriptors: f64,
@@ -120,7 +120,8 @@ fn kilobytes(text: &str, name: &str) -> Option<f64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok().map(|kilobytes| 1024.0 * kilobytes)
 }
 
-/// Runs the first process: makes channels, uses each, and reads memory and descriptor counts before and after.
+/// Runs the first process of the task `Hold`: makes channels and uses each. It reads memory and descriptor counts
+/// after the first channel and after the last.
 pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result<Report> {
     // The list of the ends is allocated before the first reading.
     let mut mine = Vec::from_iter((0..channels).map(|_| None));
@@ -160,8 +161,8 @@ pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result
     Ok(report)
 }
 
-/// Runs the second process: receives the message through each channel, and reads its memory and descriptor counts
-/// when the first process asks for them.
+/// Runs the second process of the task `Hold`: receives the message through each channel, and reads its memory and
+/// descriptor counts when the first process asks for them.
 pub(super) fn hold_too(peer: &Channel) -> Result<Report> {
     // The list has room for all ends from the start, so that it does not move: this process does not know their
     // number.

@@ -14,7 +14,7 @@ use crate::work::{Report, Spent};
 /// The number of channels or messages that are timed together.
 const STRETCH: u64 = 100;
 
-/// Runs the first process: makes channels, sends one end of each, and a message through each.
+/// Runs the first process of the task `Open`: makes channels, sends one end of each, and a message through each.
 pub(super) fn open(peer: &Channel, options: &Options, channels: usize, batch: usize) -> Result<Report> {
     // Both processes have used the link and a channel once before the measured part.
     let (mine, theirs) = new_channel(options)?;
@@ -52,7 +52,7 @@ pub(super) fn open(peer: &Channel, options: &Options, channels: usize, batch: us
     Ok(report)
 }
 
-/// Runs the second process: receives a message through each end.
+/// Runs the second process of the task `Open`: receives a message through each end.
 pub(super) fn accept(peer: &Channel, channels: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let first = talk::one_end(talk::hear(peer, &mut heard)?)?;
@@ -85,7 +85,7 @@ pub(super) fn accept(peer: &Channel, channels: usize) -> Result<Report> {
     Ok(report)
 }
 
-/// Runs the first process: sends ends and receives them back.
+/// Runs the first process of the task `Pass`: sends ends and receives them back.
 pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: usize, window: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let mut mine = Vec::new();
@@ -150,7 +150,7 @@ pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: us
     Ok(report)
 }
 
-/// Runs the second process: sends back every message with its ends.
+/// Runs the second process of the task `Pass`: sends back every message with its ends.
 pub(super) fn pass_back(peer: &Channel) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let gauge = Gauge::start()?;

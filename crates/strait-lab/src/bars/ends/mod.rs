@@ -22,7 +22,7 @@ pub use self::process::main;
 /// Time budget in seconds: no repetition begins that would end later.
 const BUDGET: f64 = 600.0;
 
-/// The explanation below the table.
+/// The explanation below the table of the suite `ends`.
 pub const HOW: &str = "\
 A single end or descriptor is timed one way: from before the call that sends it until the other process has received it, an
 end until a message through it has been received. With a third process, the second holds the other end, and receives what
@@ -33,19 +33,19 @@ for many things are means over the run; their percentiles are of stretches of ab
 processes for each. The probe is a round trip of two empty flag lines between the same processes. Memory is that of the
 pages that are there.";
 
-/// How much work a run does.
+/// The amount of work in a run of the suite `ends`.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The number of messages in a run that times each message.
+    /// The number of messages in a run that times each message by itself.
     count: u64,
-    /// The divisor of all other counts, which are thousands and more.
+    /// The number by which all other counts (thousands and more) are divided.
     divisor: usize,
 }
 
 impl Scale {
-    /// The scale for measuring.
+    /// The amount of work for measuring.
     pub const FULL: Self = Self { count: 4000, divisor: 1 };
-    /// The scale for tests: enough to see that the suite works.
+    /// The amount of work for tests: enough to see that the suite works.
     pub const QUICK: Self = Self { count: 50, divisor: 100 };
 
     fn of(self, number: usize) -> usize {
@@ -53,12 +53,13 @@ impl Scale {
     }
 }
 
-/// Runs the suite. Also returns whether a run broke.
+/// Runs the suite `ends`. Returns its rows, and whether a run broke. With `only`, just the rows whose work contains
+/// it are measured.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, scale: Scale) -> (Suite, bool) {
     contest::run("ends", contests(cpus, scale), repetitions, only, BUDGET)
 }
 
-/// Returns the contests for all targets.
+/// Returns the contests of the suite `ends`, with the target of each row.
 fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Order>> {
     let mut all = Vec::new();
     sent(&mut all, cpus, scale);
@@ -99,7 +100,8 @@ fn told(work: &str, run: usize, name: &'static str, unit: &str, remark: &str) ->
     Row { bar: Bar::told(work, unit, remark), kind: Kind::Found(run, name) }
 }
 
-/// Returns a row whose target is a time in nanoseconds. `others` is the time of ipcz in microseconds, for a remark.
+/// Returns a row that compares the additional result `each` with the time `limit` in nanoseconds. `others` is the
+/// time of ipcz in microseconds, for a remark.
 fn limit(work: &str, reference: &str, limit: f64, others: f64) -> Row {
     let bar = Bar::new(work, "ns", reference, Sense::AtMost, 1.0).noted(format!("ipcz takes {others} µs"));
     Row { bar, kind: Kind::Limit(0, "each", limit) }
@@ -260,7 +262,7 @@ fn passed(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// Adds the times of making and using channels within one process, which have no target.
+/// Adds the times of making and using channels within one process. They have no target.
 fn within(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     let channels = scale.of(100_000);
     let row = |work: &str, name| told(work, 0, name, "ns", "within one process");
@@ -279,7 +281,7 @@ fn within(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     );
 }
 
-/// Adds the times of a channel for different numbers of channels, which have no target.
+/// Adds the time of a channel if there are 1, 10, 1,000 and 100,000 of them. These times have no target.
 fn counts(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     for channels in [1, 10, 1000, 100_000].map(|channels| if channels > 1000 { scale.of(channels) } else { channels }) {
         contest(

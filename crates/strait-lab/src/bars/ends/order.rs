@@ -7,16 +7,16 @@ use crate::bars::toolbox::objects::Relay;
 use crate::pair::placement::Placement;
 use crate::work::Wait;
 
-/// One run: the task, the way of waiting and the placement.
+/// The order for one run: its task, the way of waiting and the placement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) task: Task,
-    /// The way in which every call waits.
+    /// The way in which every blocking call waits.
     pub(crate) wait: Wait,
     pub(crate) placement: Placement,
 }
 
-/// The task of a run. Numbers in it say how often or how many.
+/// The task of a run. The numbers in it say how often or how many.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// `Descriptor`: a message with one descriptor goes back and forth, over a channel or (`bare`) over a socket. It
@@ -56,7 +56,7 @@ pub(crate) enum Task {
     Bulk { bare: bool, pieces: u64 },
     /// `Tasks`: round trips between tasks of tokio, over a channel or (`bare`) over a socket.
     Tasks { bare: bool, trips: u64 },
-    /// `Dispatched`: round trips between handlers, which a dispatcher or the receiving thread calls.
+    /// `Dispatched`: round trips between handlers, each called by a dispatcher or by the receiving thread itself.
     Dispatched { by: By, size: usize, trips: u64 },
     /// `Relayed`: messages go from the first process through the second to the third, one at a time. Each is timed
     /// from before it is written until the third process has checked it.

@@ -25,7 +25,7 @@ use crate::work::{Report, Wait};
 /// The time limit for a run.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The names of the processes, in order.
+/// The names of the processes on the command line, in order.
 const NAMES: [&str; 3] = ["first", "second", "third"];
 
 impl Job for Order {
@@ -49,7 +49,8 @@ fn run(order: &Order) -> Result<Report> {
     }
 }
 
-/// The main function of a process that was started with the hidden subcommand. `told` is the order as JSON.
+/// The main function of a process that was started with the hidden subcommand. `name` says which process it is;
+/// `told` is the order as JSON.
 pub fn main(name: &str, told: &str) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl(PR_SET_PDEATHSIG)")?;
     let order: Order = serde_json::from_str(told).doing("reading the order")?;
@@ -72,8 +73,8 @@ pub(super) fn options(order: &Order) -> Options {
     })
 }
 
-/// Whether the probe runs in the first two processes: only if both certainly run at the same time, and no third
-/// process does.
+/// Whether the probe runs before and after the task: only if both processes certainly run at the same time, and there
+/// is no third one.
 fn is_probed(order: &Order) -> bool {
     order.placement.is_two() && order.wait == Wait::Spin && order.task.processes() == 2
 }
@@ -110,7 +111,8 @@ fn first(order: &Order) -> Result<Report> {
     Ok(report)
 }
 
-/// Runs another process. If it fails, the first process finds its end closed.
+/// Runs the second or the third process. If it fails, it closes its socket, and the first process finds the channel
+/// closed.
 fn other(order: &Order, third: bool) -> Result<()> {
     let control = stdin();
     let Heard::Packet((), mut descriptors) = control::recv::<()>(control.as_fd(), Duration::from_secs(5))? else {

@@ -25,7 +25,8 @@ fn report(count: u64, samples: &Samples) -> Report {
     Report { count, times: samples.percentiles(), ..Report::default() }
 }
 
-/// Sends a descriptor back and forth; each process times the messages that it receives.
+/// Runs either process of the task `Descriptor`: sends a descriptor back and forth, and times the messages that it
+/// receives.
 pub(super) fn descriptor(order: &Order, first: bool, bare: bool, count: u64, socket: OwnedFd) -> Result<Report> {
     // The mechanisms take a description of a work.
     let mechanism = if bare { crate::mechanism::Mechanism::RIGHTS } else { crate::mechanism::Mechanism::STRAIT_RIGHTS };
@@ -63,7 +64,7 @@ fn to_and_fro(end: &mut impl End, first: bool, count: u64) -> Result<Report> {
     Ok(report(count, &samples))
 }
 
-/// Runs the first process: sends an end of a new channel, and a message through the channel.
+/// Runs the first process of the task `Give`: sends an end of a new channel, and a message through the channel.
 pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Report> {
     let warm = warm_up(count);
     let mut sends = Samples::new();
@@ -84,21 +85,21 @@ pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Repo
     Ok(report)
 }
 
-/// Runs the second process: receives each end, and the message through it.
+/// Runs the second process of the task `Give`: receives each end, and the message through it.
 pub(super) fn take(peer: &Channel, count: u64) -> Result<Report> {
     hear_over_new_ends(peer, count, Answer::Afterwards)
 }
 
-/// When the first process is told that the second has received an end.
+/// The moment at which the first process is told that the second has received an end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// As soon as the end was received.
+    /// `AtOnce`: as soon as the end was received, and once more when the message through it was received.
     AtOnce,
-    /// Once a message was received through the end.
+    /// `Afterwards`: only when the first message through the end was received.
     Afterwards,
 }
 
-/// Receives ends, and times the message that is received through each.
+/// Receives `count` ends after the warm-up, and times the first message that arrives through each.
 fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Report> {
     let warm = warm_up(count);
     let mut samples = Samples::new();
@@ -123,8 +124,8 @@ fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Repo
     Ok(report)
 }
 
-/// Runs the first process: sends one end of a new channel to the second process and the other to the third, which
-/// have had a link to each other for long. The time counts for the latter end.
+/// Runs the first process of the task `Acquaint`: sends one end of a new channel to the second process and the other
+/// to the third. These two have had a link to each other for long. The time begins when the latter end is sent.
 pub(super) fn acquaint(second: &Channel, third: &Channel, options: &Options, count: u64) -> Result<Report> {
     for number in 0..warm_up(count) + count {
         let (one, other) = new_channel(options)?;
@@ -136,12 +137,13 @@ pub(super) fn acquaint(second: &Channel, third: &Channel, options: &Options, cou
     talk::hear_report(second)
 }
 
-/// Runs the second process: receives through its end the message that the third process sends.
+/// Runs the second process of the task `Acquaint`: receives through its end the message that the third process sends.
 pub(super) fn meet(first: &Channel, count: u64) -> Result<Report> {
     hear_over_new_ends(first, count, Answer::AtOnce)
 }
 
-/// Runs the third process: sends a message through each end as soon as it has received the end.
+/// Runs the third process of the task `Acquaint`: sends a message through each end as soon as it has received the
+/// end.
 pub(super) fn greet(first: &Channel, count: u64) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     for _ in 0..warm_up(count) + count {

@@ -11,10 +11,10 @@ use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, While};
 use crate::work::{Report, Spent};
 
-/// The number of stretches in the warm-up.
+/// The number of stretches (groups of messages that are timed together) in the warm-up.
 const WARM_UP: u64 = 4;
 
-/// Runs the first process: introduces the two others to each other, and sends without a pause.
+/// Runs the first process of the task `Stream`: introduces the two others to each other, and sends without a pause.
 pub(super) fn pour(
     second: &Channel,
     third: &Channel,
@@ -69,7 +69,8 @@ pub(super) fn pour(
     Ok(report)
 }
 
-/// Runs the other processes: each receives a stretch and, if the end is to move, sends the end to the other.
+/// Runs the second or the third process of the task `Stream`: each receives a stretch of messages and, if the end is
+/// to move, sends the end to the other.
 pub(super) fn drain(first: &Channel, is_second: bool, stretch: u64) -> Result<Report> {
     let mut heard: Words = [0; talk::SIZE];
     let across = talk::one_end(talk::hear(first, &mut heard)?)?;
@@ -96,7 +97,7 @@ pub(super) fn drain(first: &Channel, is_second: bool, stretch: u64) -> Result<Re
     Ok(report)
 }
 
-/// Receives one stretch, and reports its end to the first process.
+/// Receives the messages of one stretch through `end`, and tells the first process when the last has arrived.
 fn receive(first: &Channel, end: &Channel, number: u64, stretch: u64) -> Result<()> {
     for message in number * stretch..(number + 1) * stretch {
         talk::hear_number(end, message)?;
@@ -104,8 +105,8 @@ fn receive(first: &Channel, end: &Channel, number: u64, stretch: u64) -> Result<
     first.send(&words(number, clock::now())).doing("send")
 }
 
-/// Takes turns with the other process until all stretches are received. The message with the end carries the number
-/// of the next stretch, and how many there are.
+/// Takes turns with the other receiving process until all stretches are received. The message with the end carries
+/// the number of the next stretch, and how many there are.
 fn hand_about(first: &Channel, across: &Channel, mut held: Option<(Channel, u64)>, stretch: u64) -> Result<()> {
     let mut heard: Words = [0; talk::SIZE];
     let mut number = 0;

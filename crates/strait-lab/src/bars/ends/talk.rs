@@ -27,7 +27,7 @@ pub(super) fn time_in(words: &Words) -> u64 {
     u64::from_le_bytes(*words[8..].first_chunk().expect("a message is longer"))
 }
 
-/// Returns a report for `count` messages in `elapsed` nanoseconds. `spent` is the cost to the first process.
+/// Returns a report for `count` messages in `elapsed` nanoseconds; `spent` is what the first process used for them.
 pub(in crate::bars) fn paced(count: u64, elapsed: u64, spent: Spent) -> Report {
     let mut report = Report { count, elapsed, spent: [spent, Spent::default()], ..Report::default() };
     report.times.p50 = elapsed as f64 / count.max(1) as f64;

@@ -20,7 +20,7 @@ const COUNT: u64 = 1000;
 /// The pause before each message, so that the other process sleeps.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Runs the first process: sends through one of many channels, the last that was made.
+/// Runs the first process of the task `Wake`: sends through one of many channels, the last that was made.
 pub(super) fn wake(peer: &Channel, options: &Options, members: usize) -> Result<Report> {
     let mut mine = Vec::new();
     fill(peer, options, &mut mine, members)?;
@@ -35,7 +35,7 @@ pub(super) fn wake(peer: &Channel, options: &Options, members: usize) -> Result<
     talk::hear_report(peer)
 }
 
-/// Runs the second process: waits for all channels.
+/// Runs the second process of the task `Wake`: waits for all channels by one wait set.
 pub(super) fn sleep(peer: &Channel, members: usize) -> Result<Report> {
     let mut heard: Words = [0; SIZE];
     let mut ends = Vec::with_capacity(members);

@@ -18,10 +18,10 @@ use self::scene::{Order, Taken, Task};
 /// The greatest allowed ratio of a unit's cost to the least cost of a unit in its group.
 const BAR: f64 = 1.2;
 
-/// The time limit for a traced run.
+/// The time limit for a run under `ptrace`.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The explanation below the table.
+/// The explanation below the table of the suite `scale`.
 pub const HOW: &str = "\
 Each run is one fresh process, which does 64 units before the measured ones; the ends of a link are joined by a socket pair. The floor is
 the least that a unit cost in any row of the group. Instructions are those in user space, counted by Valgrind; system calls are
@@ -30,7 +30,7 @@ counts as one, since a call that many units share comes in steps. Time, processo
 part of them is in no count, and others use the machine. The instructions of a client are not counted: Valgrind has no pidfds, without
 which a listener takes other paths, and both of the client's threads wait for each other.";
 
-/// The largest number of units in a run.
+/// The largest number of units (channels, clients or members of a wait set) in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Most(usize);
 
@@ -41,7 +41,7 @@ impl Most {
     pub const QUICK: Self = Self(100);
 }
 
-/// A task, its description, and the numbers of units to compare.
+/// A group of rows: a task, its description, and the numbers of units to compare.
 struct Group {
     task: Task,
     words: &'static str,
@@ -62,10 +62,10 @@ const GROUPS: [Group; 3] = [
     },
 ];
 
-/// A function that returns a count of a cost, if it was counted.
+/// A function that returns one count of a [`Cost`], or `None` if it was not counted.
 type Figure = fn(&Cost) -> Option<f64>;
 
-/// The cost of each unit, for one number of units.
+/// The cost of each unit in runs with a given number of units.
 #[derive(Debug, Default)]
 struct Cost {
     instructions: Option<f64>,
@@ -75,7 +75,8 @@ struct Cost {
     memory: Vec<f64>,
 }
 
-/// Runs the suite. Also returns whether a run broke.
+/// Runs the suite `scale`. Returns its rows, and whether a run broke. With `only`, just the groups whose description
+/// contains it are measured; with `most`, just the runs with at most so many units.
 pub fn run(repetitions: usize, only: Option<&str>, most: Most) -> (Suite, bool) {
     let begin = Instant::now();
     let watch = machine::Watch::start();
@@ -150,7 +151,7 @@ fn judge(bar: Bar, cost: &Result<Cost>, figure: impl Fn(&Cost) -> Option<(f64, f
     }
 }
 
-/// Measures the cost of each of `units` units.
+/// Measures the cost of each unit in runs with `units` units.
 fn cost(task: Task, units: usize, repetitions: usize, has_valgrind: bool) -> Result<Cost> {
     let order = Order { task, units };
     let mut cost = Cost::default();
@@ -167,14 +168,15 @@ fn cost(task: Task, units: usize, repetitions: usize, has_valgrind: bool) -> Res
     Ok(cost)
 }
 
-/// Returns what `count` counts for each unit of `order`: the difference between a run with all units and one without.
+/// Returns what `count` counts for each unit of `order`: the difference between a run with all units and a run with
+/// none, divided by their number.
 fn each(order: Order, count: impl Fn(Order) -> Result<u64>) -> Result<Option<f64>> {
     let without = count(Order { units: 0, ..order })?;
     let with = count(order)?;
     Ok(Some(with.saturating_sub(without) as f64 / order.units as f64))
 }
 
-/// Runs the order without tracing, so that its times are undisturbed.
+/// Runs the order without tracing, so that its times are undisturbed. Returns the costs that the process reports.
 fn plain(order: Order) -> Result<Taken> {
     let output = command(order)?.stdout(Stdio::piped()).output().doing("starting a process")?;
     if !output.status.success() {

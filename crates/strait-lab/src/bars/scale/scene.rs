@@ -20,7 +20,7 @@ const WARM: usize = 64;
 /// The number of channel ends in one message.
 const BATCH: usize = 64;
 
-/// The kind of unit.
+/// The kind of unit that a run makes many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Task {
     /// A channel over one link: it is made, one end is sent, and one message is sent through it.
@@ -31,7 +31,7 @@ pub(super) enum Task {
     Members,
 }
 
-/// One run: the task, and the number of measured units.
+/// The order for one run: the task, and the number of measured units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) task: Task,
@@ -41,15 +41,15 @@ pub(super) struct Order {
 /// The total cost of the measured units of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Taken {
-    /// Duration in nanoseconds.
+    /// The duration of all units together in nanoseconds.
     pub(super) time: f64,
-    /// Processor time of all threads in nanoseconds.
+    /// The processor time of all threads for all units together, in nanoseconds.
     pub(super) processor: f64,
-    /// Memory in bytes that the process holds after the units and not before, shared memory included.
+    /// The memory in bytes by which this process holds more after the units than before, shared memory included.
     pub(super) memory: f64,
 }
 
-/// Runs `order` in this process.
+/// Runs `order` in this process, and returns the cost of its units.
 pub(super) fn run(order: Order) -> Result<Taken> {
     raise_descriptor_limit()?;
     match order.task {
@@ -81,8 +81,7 @@ pub(super) fn run(order: Order) -> Result<Taken> {
     }
 }
 
-/// Calls `work` with the number of units for the warm-up, and then with the measured units. Returns the cost of the
-/// latter.
+/// Calls `work` with the number of units for the warm-up, and then with `units`. Returns the cost of the second call.
 fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<Taken> {
     work(WARM)?;
     let memory = held_memory()?;
@@ -92,7 +91,7 @@ fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<T
     Ok(Taken { time, processor, memory: held_memory()? - memory })
 }
 
-/// The two ends of one link.
+/// A link with both of its ends in this process: the first channel over it, as each side has it.
 struct Link {
     one: Channel,
     other: Channel,

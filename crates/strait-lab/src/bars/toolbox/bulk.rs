@@ -15,7 +15,7 @@ const PIECE: usize = 64 << 10;
 const SLOTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the first process: writes `pieces` pieces, after a tenth of them as warm-up.
+/// Runs the first process of the task `Bulk`: writes `pieces` pieces, after a tenth of them as warm-up.
 pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
     let (producer, consumer) =
         PipeOptions::new().capacity(SLOTS * PIECE).prefault(true).create().doing("making a pipe")?;
@@ -35,7 +35,7 @@ pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<R
     Ok(talk::paced(pieces, elapsed, gauge.spent()?))
 }
 
-/// Runs the second process: reads the pieces.
+/// Runs the second process of the task `Bulk`: reads the pieces.
 pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
     let mut handles = peer.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
     let region = handles.pop().and_then(Handle::into_region).ok_or_else(|| Trouble::new("no region came"))?;
@@ -57,7 +57,7 @@ pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<
     Ok(Report::default())
 }
 
-/// Waits until the flag of `slot` has the value `wanted`, and returns the flag. It is 1 while the slot is full.
+/// Waits until the flag of `slot` has the value `wanted`, and returns the flag. The flag is 1 while the slot is full.
 fn flag(map: &RegionMap, slot: usize, wanted: u32) -> &AtomicU32 {
     let flag = map.word32(slot * 128).expect("inside");
     while flag.load(Ordering::Acquire) != wanted {

@@ -14,7 +14,8 @@ use crate::work::Report;
 const SIZE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs the first process: calls from `threads` threads for `millis` milliseconds, after a third of that as warm-up.
+/// Runs the first process of the task `Call`: makes calls from `threads` threads for `millis` milliseconds, after a
+/// third of that time as warm-up.
 pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Result<Report> {
     let end = CallEnd::over(channel);
     let (measured, over, count) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
@@ -54,7 +55,7 @@ pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Re
     Ok(talk::paced(count.into_inner(), elapsed, spent))
 }
 
-/// Runs the second process: answers each request with its content.
+/// Runs the second process of the task `Call`: replies to each request with the request's bytes.
 pub(in crate::bars) fn serve(channel: Channel) -> Result<Report> {
     let end = CallEnd::over(channel);
     while let Ok(request) = end.next_request(PATIENCE) {

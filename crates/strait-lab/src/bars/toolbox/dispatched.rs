@@ -16,7 +16,7 @@ use crate::shape::{hop, payload};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Spent};
 
-/// The caller of a handler.
+/// The caller of a message's handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum By {
     /// The thread that receives calls the handler; there is no dispatcher.
@@ -29,7 +29,7 @@ pub(crate) enum By {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The side that begins round trips, with the state of the current round trip.
+/// The state of the first process in its round trips.
 struct Asker {
     message: Vec<u8>,
     number: u64,
@@ -53,7 +53,7 @@ impl Asker {
     }
 }
 
-/// Runs the first process: makes `trips` round trips, after a tenth of them as warm-up.
+/// Runs the first process of the task `Dispatched`: makes `trips` round trips, after a tenth of them as warm-up.
 pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) -> Result<Report> {
     let bare = hop::bare()?;
     let asker = Asker { message: vec![7; size], number: 0, begun: 0, samples: Samples::new() };
@@ -82,7 +82,8 @@ pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) ->
     Ok(report)
 }
 
-/// Runs the second process: sends back every message until the first process closes the channel.
+/// Runs the second process of the task `Dispatched`: sends back every message until the first process closes the
+/// channel.
 pub(in crate::bars) fn answer(channel: Channel, by: By) -> Result<Report> {
     serve(channel, by, |channel, message| match channel.send(message) {
         Err(failed) if failed.error == Error::PeerClosed => Ok(true),

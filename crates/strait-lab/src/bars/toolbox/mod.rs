@@ -21,7 +21,7 @@ use objects::Relay;
 /// Time budget in seconds: no repetition begins that would end later.
 const BUDGET: f64 = 600.0;
 
-/// The explanation below the table.
+/// The explanation below the table of the suite `toolbox`.
 pub const HOW: &str = "\
 Ping-pongs are Mojo's, at its five sizes. With a hop, each side has a thread for input and output and one for handlers, and a queue with
 a mutex and a condition variable each way between them: a round trip goes through four. A bare hop is half of the way to another
@@ -33,17 +33,17 @@ processor, the server is one thread. A piece of a data pipe is 64 KiB. A message
 is written until the third has looked at each page; for these, and for values, nobody has set a bar, and 1 is no worse. Copies of a
 message are counted by a test: cargo test -p strait-lab --test copies.";
 
-/// How much work a run does.
+/// The amount of work in a run of the suite `toolbox`.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The divisor of all counts.
+    /// The number by which all counts are divided.
     divisor: u64,
 }
 
 impl Scale {
-    /// The scale for measuring.
+    /// The amount of work for measuring.
     pub const FULL: Self = Self { divisor: 1 };
-    /// The scale for tests: enough to see that the suite works.
+    /// The amount of work for tests: enough to see that the suite works.
     pub const QUICK: Self = Self { divisor: 100 };
 
     fn of(self, number: u64) -> u64 {
@@ -51,7 +51,7 @@ impl Scale {
     }
 }
 
-/// A run of a work, or of an order to several processes.
+/// A run: of a work in the two processes of a measurement, or of an order in up to three processes.
 #[derive(Debug)]
 enum Either {
     Work(Work),
@@ -67,12 +67,13 @@ impl Job for Either {
     }
 }
 
-/// Runs the suite. Also returns whether a run broke.
+/// Runs the suite `toolbox`. Returns its rows, and whether a run broke. With `only`, just the rows whose work
+/// contains it are measured.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, scale: Scale) -> (Suite, bool) {
     contest::run("toolbox", contests(cpus, scale), repetitions, only, BUDGET)
 }
 
-/// Returns the contests for all targets.
+/// Returns the contests of the suite `toolbox`, with the target of each row.
 fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Either>> {
     let mut all = Vec::new();
     ping_pongs(&mut all, cpus, scale);
@@ -100,7 +101,7 @@ fn row(work: &str, unit: &str, reference: &str, sense: Sense, limit: f64, kind: 
     Row { bar: Bar::new(work, unit, reference, sense, limit), kind }
 }
 
-/// Returns the run of a ping-pong, with as many round trips as the scale gives for 10,000.
+/// Returns the run of a ping-pong with 10,000 round trips, divided as the scale says.
 fn ping_pong(mechanism: Mechanism, shape: Shape, size: usize, wait: Wait, place: Placement, scale: Scale) -> Either {
     let steady = scale.of(10_000);
     let extent = Extent::Count { warm: steady / 10, steady };

@@ -31,8 +31,8 @@ pub(crate) enum Relay {
     Sealed,
 }
 
-/// Runs the first process: sends `count` messages, one at a time. Each is timed from before it is written until the
-/// third process has checked it.
+/// Runs the first process of the task `Relayed`: sends `count` messages, one at a time. Each is timed from before it
+/// is written until the third process has checked it.
 pub(in crate::bars) fn source(
     relay: &Channel,
     sink: &Channel,
@@ -75,7 +75,7 @@ fn end(channel: &Channel) -> Result<Channel> {
     handles.pop().and_then(Handle::into_channel).ok_or_else(|| Trouble::new("no end came"))
 }
 
-/// Runs the second process: passes on every message that it receives.
+/// Runs the second process of the task `Relayed`: passes on every message that it receives.
 pub(in crate::bars) fn relay(from: &Channel, how: Relay) -> Result<Report> {
     let to = end(from)?;
     let mut message = Message::new();
@@ -99,7 +99,8 @@ pub(in crate::bars) fn relay(from: &Channel, how: Relay) -> Result<Report> {
     }
 }
 
-/// Runs the third process: checks a byte of each page of each message, and acknowledges the message.
+/// Runs the third process of the task `Relayed`: checks a byte of each page of each message, and acknowledges the
+/// message.
 pub(in crate::bars) fn sink(first: &Channel) -> Result<Report> {
     let from = end(first)?;
     let mut message = Message::new();
@@ -128,8 +129,8 @@ impl Value for Picture {
     }
 }
 
-/// Runs the only process: sends `count` values or messages from one end to the other, after a tenth of them as
-/// warm-up.
+/// Runs the only process of the task `Values`: sends `count` values (or, with `as_bytes`, messages) from one end to
+/// the other, after a tenth of them as warm-up.
 pub(in crate::bars) fn values(options: &Options, as_bytes: bool, size: usize, count: u64) -> Result<Report> {
     let (one, other) = Channel::pair_with(options).doing("making a channel")?;
     let mut picture = Picture(vec![7; size]);

@@ -15,20 +15,20 @@ use crate::work::Report;
 
 const SIZE: usize = 64;
 
-/// The transport of the messages.
+/// The transport of the messages: a channel or a socket.
 enum Carrier {
     Channel(Channel),
     Socket(OwnedFd),
 }
 
-/// Runs the first process: makes `trips` round trips, after a tenth of them as warm-up.
+/// Runs the first process of the task `Tasks`: makes `trips` round trips, after a tenth of them as warm-up.
 pub(in crate::bars) fn ask(channel: Channel, bare: bool, trips: u64) -> Result<Report> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().doing("socketpair")?;
     channel.send(Outgoing::new(b"").handle(OwnedFd::from(theirs))).doing("send")?;
     run(if bare { Carrier::Socket(ours.into()) } else { Carrier::Channel(channel) }, Some(trips))
 }
 
-/// Runs the second process: answers until the first process closes the channel or the socket.
+/// Runs the second process of the task `Tasks`: answers until the first process closes the channel or the socket.
 pub(in crate::bars) fn answer(channel: Channel, bare: bool) -> Result<Report> {
     let mut handles = channel.recv().doing("recv")?.take_handles().doing("take_handles")?;
     let socket = handles.pop().and_then(Handle::into_fd).ok_or_else(|| Trouble::new("no socket came"))?;

@@ -18,7 +18,7 @@ use crate::work::{Wait, Work};
 /// The number of slots in a queue; one of them always stays empty.
 const PLACES: usize = 64;
 
-/// One process's end of two queues.
+/// One process's end of two queues, by the size of their values.
 #[derive(Debug)]
 pub(crate) enum Heapless {
     /// Queues for messages of up to 64 bytes.

@@ -22,7 +22,7 @@ use crate::sys::sysv::{self, Patience};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// The number of bells.
+/// The number of bells: for each direction one for messages and one for free slots.
 pub(crate) const BELLS: usize = 4;
 
 /// The kind of a bell, for the name of the mechanism.
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 
 /// A kind of bell: a way to wait, and to wake the waiting side.
 pub(crate) trait Bell: Sized + 'static {
-    /// The kind, for the name of the mechanism.
+    /// The bell's kind, for the name of the mechanism.
     const KIND: Kind;
     /// The ways of waiting that the bell supports.
     const WAITS: &'static [Wait];
@@ -61,10 +61,11 @@ pub(crate) trait Bell: Sized + 'static {
     /// Joins the bells from a side's descriptors, in either process.
     fn join(work: &Work, descriptors: Vec<OwnedFd>) -> Result<Self>;
 
-    /// Notifies the bell with the number `bell`. The caller has already stored what the other side waits for.
+    /// Notifies the side that waits for the bell with the number `bell`. The caller has already stored what that side
+    /// waits for.
     fn ring(&mut self, memory: &Shared, bell: usize) -> Result<()>;
 
-    /// Waits for the bell with the number `bell`, and until `there` returns `true`.
+    /// Waits until the bell with the number `bell` was notified and `there` returns `true`.
     fn wait(&mut self, memory: &Shared, bell: usize, there: impl FnMut() -> bool) -> Result<()>;
 }
 
@@ -88,7 +89,7 @@ pub(in crate::mechanism) fn look(mut there: impl FnMut() -> bool) {
     }
 }
 
-/// No bell: the sender does nothing, and the waiting side polls.
+/// No bell: the notifying side does nothing, and the waiting side polls.
 #[derive(Debug)]
 pub(crate) struct Spin;
 

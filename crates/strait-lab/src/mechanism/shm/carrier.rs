@@ -61,14 +61,14 @@ pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(super) memory: Shared,
-    /// One descriptor for each side.
+    /// The descriptors for each side, by which it finds the memory.
     pub(super) opened: Opened,
     pub(super) keeper: Option<Keeper>,
 }
 
 /// A kind of shared memory.
 pub(crate) trait Carrier: 'static {
-    /// The kind, for the name of the mechanism.
+    /// The kind of the memory, for the name of the mechanism.
     const KIND: Kind;
     /// Whether this kind of memory needs a keeper, a process that removes names that are left behind.
     const KEPT: bool;

@@ -63,12 +63,13 @@ impl Layout {
     }
 }
 
-/// One direction as one side sees it.
+/// One direction of the shared memory as one side uses it.
 #[derive(Debug)]
 struct Way {
-    /// The offset of the slots in bytes.
+    /// The offset in bytes of this direction's slots in the shared memory.
     slots: usize,
-    /// The offset of the word in which the receiver stores how many messages it has taken out.
+    /// The offset of the word in which the receiver stores how many messages it has taken out, quarter by quarter of
+    /// the ring.
     free: usize,
     /// The number of the bell that is notified for a message.
     full: usize,
@@ -76,8 +77,7 @@ struct Way {
     freed: usize,
     /// The number of messages that this side has put in or taken out.
     done: u64,
-    /// The number of messages up to which the sender may go before it must wait for free slots. Only the sender uses
-    /// it.
+    /// The number of messages after which the sender must wait for free slots. Only the sender uses it.
     until: u64,
 }
 
@@ -197,7 +197,7 @@ impl<C: Carrier, B: Bell> End for Shm<C, B> {
     }
 }
 
-/// Without a bell an end can be polled.
+/// Without a bell the receiver can poll an end, since a slot's number shows whether its message is there.
 impl<C: Carrier> hub::Look for Shm<C, bell::Spin> {
     #[inline(always)]
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
@@ -251,7 +251,8 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
         Ok(place)
     }
 
-    /// Counts a message as taken out, and frees a quarter of the slots when the quarter is complete.
+    /// Counts the message as taken out. When a quarter of the slots was taken out, publishes their number and
+    /// notifies the sender.
     #[inline(always)]
     fn release(&mut self) -> Result<()> {
         self.inward.done += 1;
