@@ -87,7 +87,7 @@ pub enum Error {
     NoDescriptors,
     /// There is no memory or no address space for something that the call needs. Nothing is lost.
     NoMemory {
-        /// The system call that failed, or the purpose of the memory.
+        /// The name of the system call that failed, or what the memory was needed for.
         call: &'static str,
     },
     /// This process holds as much of the resource for the peer's process, for the peer's user, or over this link, as it

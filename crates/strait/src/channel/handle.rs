@@ -10,9 +10,9 @@ use crate::region::Region;
 
 /// An object that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
 ///
-/// The receiver gets a new descriptor for the same open file, which `exec` closes. An end of a channel travels with
-/// all messages that it has not received yet; its other end notices nothing. Handles in a message that is never
-/// received are closed.
+/// For a file, the receiver gets a new descriptor for the same open file; `exec` closes that descriptor. An end of a
+/// channel travels with all messages that it has not received yet; its other end notices nothing. Handles in a message
+/// that is never received are closed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Handle {

@@ -80,7 +80,8 @@ impl Interrupter {
     /// [`Interrupter::interrupt`], a waiting call may not notice the interruption, and goes on waiting. A caller that
     /// needs all waiting calls to return resumes only after they have returned.
     ///
-    /// Use an interruption and this call to make other threads leave an end for a moment, for a step that may fail.
+    /// A program can interrupt the waits of other threads before an operation for which these threads must leave the
+    /// end. If the operation fails, this call lets them wait again.
     pub fn resume(&self) {
         if let Some(end) = self.end.upgrade()
             && let Some(interrupts) = end.interrupts()

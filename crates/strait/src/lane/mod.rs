@@ -715,7 +715,7 @@ const GONE: u8 = 2;
 /// before the peer has received them.
 const LINGERING: u8 = 4;
 
-/// Answers which process declares that an end is done with a lane in which the end never arrived.
+/// Says which process declares that an end is done with a lane in which the end never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     ByUs,

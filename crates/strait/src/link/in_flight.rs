@@ -178,8 +178,8 @@ impl InFlight {
         before - messages.all.descriptors()
     }
 
-    /// Returns whether this in-flight record has descriptors that, as far as was noticed, the consumer has not
-    /// received.
+    /// Returns whether this in-flight record has descriptors that the consumer has not received, as far as this process
+    /// has noticed.
     fn has_descriptors(&self) -> bool {
         unpoisoned(&self.messages).all.descriptors() > 0
     }

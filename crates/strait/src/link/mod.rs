@@ -787,9 +787,9 @@ impl Link {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
-    /// Takes from the inbox something that no record refers to and that the peer sends before everything else. Works
-    /// like [`Link::fetch`], but if the link has used up its budget of idle wake-ups, receives only the few packets of
-    /// one call.
+    /// Takes from the inbox an item to which no record refers and which the peer sends before everything else, such as
+    /// the peer's open packet. Works like [`Link::fetch`], but if the link has used up its budget of idle wake-ups,
+    /// receives only the few packets of one call.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }

@@ -29,8 +29,9 @@ pub(crate) fn wake_for<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
 /// than 0 says how the owner of the word sleeps, and the caller must wake the owner; 0 means that the owner is awake.
 /// Before this call the caller must have published with an atomic exchange.
 ///
-/// The word is cleared by an exchange. Let the sleeper be woken by another thread and sleep again between the load and
-/// the clearing: a plain store would then clear the record of the new sleep, and nothing would wake the sleeper.
+/// The word is cleared by an exchange, not by a load and a plain store. Between these two, another thread could wake
+/// the sleeper, and the sleeper could sleep again. The store would then clear the record of the new sleep, and no
+/// thread would wake the sleeper.
 #[inline]
 pub(crate) fn take_sleeper(word: &impl Word<u32>) -> u32 {
     if word.load(SeqCst) == 0 { 0 } else { word.swap(0, SeqCst) }

@@ -37,7 +37,7 @@ pub(crate) struct Member {
     me: Weak<Member>,
     set: Weak<SharedSet>,
     end: Weak<End>,
-    /// The data pipe, if the member is an end of a data pipe; `None` for a channel. The wait set asks the pipe first
+    /// The gate of the data-pipe end, if the member is one; `None` for a channel. The wait set asks the gate first
     /// whether the end is ready.
     gate: Option<Weak<dyn Gate>>,
     key: u64,

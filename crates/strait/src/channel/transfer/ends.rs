@@ -46,9 +46,9 @@ pub(in crate::channel) enum Content<'a> {
 }
 
 impl End {
-    /// Sends a message with channel ends or data-pipe ends among its handles; to an end in this process, a message with
-    /// any handles. After success, `handles` holds the handles that the caller has to close. After an error, `handles`
-    /// holds all of them again.
+    /// Sends a message with channel ends or data-pipe ends among its handles. If the other end is in this process, the
+    /// message may have handles of any kind. After success, `handles` holds the handles that the caller has to close.
+    /// After an error, `handles` holds all of them again.
     pub(in crate::channel) fn send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,

@@ -31,8 +31,8 @@ impl Channel {
     /// value's [size](Value::size) is too large for a message of this end.
     ///
     /// # Cost
-    /// Within the process that of a message with a handle, whatever the size. [`Status`](crate::channel::Status) counts
-    /// a value as a message without bytes.
+    /// Within the process, the cost is that of a message with a handle, whatever the size of the value.
+    /// [`Status`](crate::channel::Status) counts a value as a message without bytes.
     pub fn send_value(&self, value: impl Value, deadline: impl Into<Deadline>) -> Result<(), ValueError> {
         let mut message = Message::from_value(value);
         self.forward(&mut message, deadline).map_err(|error| ValueError { error, message: Box::new(message) })
@@ -117,7 +117,7 @@ impl End {
     }
 
     /// Turns the values queued at this end into bytes and handles. Adds to `ends` the ends that this end's queued
-    /// messages carry. No other thread uses this end meanwhile.
+    /// messages carry. Fails if another thread has marked the receiving lock of this end as blocking.
     fn turn_values(&self, ends: &mut Vec<Arc<End>>) -> Result<(), Error> {
         let mut rx = self.rx.lock(Deadline::NOW)?;
         if rx.is_at_ring() && rx.consumer().is_empty() {

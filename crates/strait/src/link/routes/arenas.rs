@@ -28,7 +28,7 @@ use crate::sync::unpoisoned;
 /// need some.
 const MOST: usize = 1 << 13;
 
-/// Answers which process holds the other ends of the lanes of an arena that a peer announced. An arena holds many lanes
+/// Says which process holds the other ends of the lanes of an arena that a peer announced. An arena holds many lanes
 /// between the same two processes, of which this process is one.
 enum With {
     /// The other ends of the arena's lanes are in the process that created and announced the arena: the peer.

@@ -28,8 +28,8 @@ pub(crate) const FEWER: usize = 2;
 
 /// A word of the model checker for which `loom` also tries all orders of loads.
 ///
-/// To find the orders worth trying, `loom` remembers only the last access to a word. Let one thread load the word, and
-/// another thread then load and change it. `loom` never tries to make this change before the first load. A load of a
+/// To find the orders worth trying, `loom` remembers only the last access to a word. If one thread loads the word, and
+/// another thread then loads and changes it, `loom` never tries to make this change before the first load. A load of a
 /// tracked word also changes a second word, so `loom` tries all orders of loads. The change is relaxed, so it adds no
 /// order of its own.
 #[derive(Debug)]

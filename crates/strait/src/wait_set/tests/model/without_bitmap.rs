@@ -38,7 +38,7 @@ enum Broken {
     LastRound,
 }
 
-/// Answers when the peer in the model gets the notification area.
+/// Says at which time the peer in the model gets the notification area.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     /// The peer gets the notification area at any time during the run: another thread of the peer's process receives
