@@ -286,7 +286,7 @@ fn a_hundred_thousand_ends_are_no_burden() {
         let is_near = |_| row(alone)["ratio"].as_f64().expect("a ratio") < 5.0;
         assert!((0..3).any(is_near), "{alone}: more than five times as long, three times");
     }
-    row("200000 ends passed to and fro, 64 in a message, 16 under way, blocking");
+    row("200000 ends sent back and forth, 64 in a message, 16 messages in flight, blocking");
 }
 
 #[test]

@@ -50,7 +50,8 @@ fn moved(then: Option<f64>, now: Option<f64>) -> bool {
 pub fn print(before: &Results, after: &Results) -> String {
     let mut out = String::new();
     if before.machine.words() != after.machine.words() {
-        out += &format!("Two machines:\n  {}\n  {}\n", before.machine.words(), after.machine.words());
+        out +=
+            &format!("The results are from two machines:\n  {}\n  {}\n", before.machine.words(), after.machine.words());
     }
     let pairs: Vec<(&Figure, &Figure)> =
         after.figures.iter().filter_map(|now| Some((before.figure(&now.work)?, now))).collect();
@@ -76,13 +77,13 @@ pub fn print(before: &Results, after: &Results) -> String {
         out += &format!("{table}\n");
     }
     for words in &unknown {
-        out += &format!("cannot be told: {words}\n");
+        out += &format!("inconclusive: {words}\n");
     }
     let only = |these: &Results, those: &Results| {
         these.figures.iter().filter(|figure| those.figure(&figure.work).is_none()).count()
     };
     out += &format!(
-        "{} of {} figures changed beyond noise, {same} did not, {} cannot be told; {} only before, {} only after.\n",
+        "{} of {} figures changed beyond noise, {same} did not, {} are inconclusive; {} only before, {} only after.\n",
         table.row_count(),
         pairs.len(),
         unknown.len(),

@@ -113,7 +113,7 @@ impl Watch {
     pub fn sentence(&self) -> String {
         match self.foreign() {
             Some(share) => format!("others used {:.0} % of the processors meanwhile", 100.0 * share),
-            None => "what others did meanwhile is not known".to_owned(),
+            None => "how much others used the processors is not known".to_owned(),
         }
     }
 }

@@ -63,7 +63,7 @@ pub fn stop_on_interrupt() -> Result<()> {
         }
         eprintln!("Stopping; what is done is kept. Interrupt again to leave at once.");
     })
-    .doing("installing the handler of interrupts")
+    .doing("installing the interrupt handler")
 }
 
 /// Returns a random seed.
@@ -216,7 +216,9 @@ fn once(work: &Work) -> Result<Report> {
             report.foreign = watch.foreign();
             Ok(*report)
         }
-        Outcome::SilenceBroken => Err(Trouble::new("killed for a system call, though any was allowed")),
+        Outcome::SilenceBroken => {
+            Err(Trouble::new("the process was killed for a system call, although calls were allowed"))
+        }
     }
 }
 

@@ -169,7 +169,9 @@ impl Work {
     pub fn lacking(&self) -> Option<String> {
         let (processes, processors) = (self.shape.processes(), Machine::processors());
         if self.wait == Wait::Spin && processes > 2 && processes > processors {
-            return Some(format!("{processes} spinning processes need as many processors, and here are {processors}"));
+            return Some(format!(
+                "{processes} spinning processes need {processes} processors, and this machine has {processors}"
+            ));
         }
         self.mechanism.missing()
     }
@@ -199,7 +201,7 @@ impl Work {
             return Some("spinning on one processor only keeps the other side from running".to_owned());
         }
         if self.size < self.shape.smallest() {
-            return Some(format!("takes messages of at least {} bytes", self.shape.smallest()));
+            return Some(format!("needs messages of at least {} bytes", self.shape.smallest()));
         }
         self.mechanism.unfit(self)
     }

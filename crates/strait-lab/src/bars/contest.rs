@@ -218,7 +218,7 @@ fn once<J: Job>(contest: &Contest<J>, repetition: usize) -> Results {
 fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
     let mut bar = row.bar.clone();
     if skipped {
-        return (bar.noted("skipped: this machine gives us one processor"), false);
+        return (bar.noted("skipped: only one processor is available"), false);
     }
     let trouble = results.iter().flat_map(|results| &results.runs).find_map(|run| run.as_ref().err());
     bar = match &row.kind {
@@ -252,8 +252,9 @@ fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
     };
     let unsteady = results.iter().filter(|results| results.unsteady).count();
     if unsteady > 0 {
-        bar =
-            bar.noted(format!("the probe moved by more than {STEADY} in {unsteady} repetitions, {RETRIES} times each"));
+        bar = bar.noted(format!(
+            "the probe changed by more than {STEADY} × in {unsteady} repetitions, {RETRIES} tries each"
+        ));
     }
     bar.probe = median(&results.iter().flat_map(Results::probes).collect::<Vec<_>>());
     match trouble {

@@ -195,7 +195,7 @@ fn in_place(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
         },
         vec![times(
             "256 MiB filled and read in place, commit to first byte".to_owned(),
-            "the same with 1 MiB, the caches equally cold",
+            "1 MiB with equally cold caches",
             vec![1],
             1.5,
         )],

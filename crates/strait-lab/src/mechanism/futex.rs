@@ -115,7 +115,7 @@ fn wait_for_any(ends: &[Futex]) -> Result<()> {
     let waits: Vec<futex::Wait> = ends.iter().map(Futex::in_a_row).collect();
     match futex::waitv(&waits, futex::WaitvFlags::empty(), None, ClockId::Monotonic) {
         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-        Err(Errno::NOSYS) => Err(Trouble::limit("this kernel has no futex_waitv (Linux 5.16)")),
+        Err(Errno::NOSYS) => Err(Trouble::limit("this kernel has no futex_waitv (since Linux 5.16)")),
         Err(error) => Err(error).doing("futex_waitv"),
     }
 }

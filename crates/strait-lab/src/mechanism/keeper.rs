@@ -89,14 +89,14 @@ impl Keeper {
         match control::recv(socket, PATIENCE)? {
             Heard::Packet(Order::Failed(words), _) => Err(Trouble::new(words)),
             Heard::Packet(answer, _) => Ok(answer),
-            Heard::Gone | Heard::Nothing => Err(Trouble::new("the keeper of names does not answer")),
+            Heard::Gone | Heard::Nothing => Err(Trouble::new("the keeper does not answer")),
         }
     }
 
     fn make(&self, order: &Order) -> Result<i32> {
         match self.ask(order)? {
             Order::Made(number) => Ok(number),
-            other => Err(Trouble::new(format!("the keeper of names answered {other:?}"))),
+            other => Err(Trouble::new(format!("the keeper answered {other:?}"))),
         }
     }
 

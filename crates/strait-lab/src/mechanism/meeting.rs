@@ -102,7 +102,7 @@ impl Meeting for Named {
 }
 
 fn address(path: &Path) -> Result<SocketAddrUnix> {
-    SocketAddrUnix::new(path).doing(&format!("{} as the name of a socket", path.display()))
+    SocketAddrUnix::new(path).doing(&format!("using {} as the name of a socket", path.display()))
 }
 
 fn unbound(kind: SocketType) -> Result<OwnedFd> {
@@ -118,8 +118,8 @@ fn bound(kind: SocketType, path: &Path) -> Result<OwnedFd> {
 /// Waits for the empty datagram of the second process, and connects to that process.
 fn meet_sender(socket: OwnedFd) -> Result<OwnedFd> {
     let (_, _, sender) = recvfrom(socket.as_fd(), &mut [0; 8], RecvFlags::empty()).doing("recvfrom")?;
-    let sender = sender.ok_or_else(|| Trouble::new("a datagram came from a socket without a name"))?;
-    let sender = SocketAddrUnix::try_from(sender).doing("the name of a datagram's sender")?;
+    let sender = sender.ok_or_else(|| Trouble::new("a datagram arrived from a socket without a name"))?;
+    let sender = SocketAddrUnix::try_from(sender).doing("reading the name of a datagram's sender")?;
     connect(&socket, &sender).doing("connect")?;
     Ok(socket)
 }

@@ -290,11 +290,11 @@ impl Ability {
     fn lacking(self) -> &'static str {
         match self {
             Self::Stream => "carries one message at a time",
-            Self::InPlace => "has no place to fill",
-            Self::Fresh => "cannot send fresh memory",
-            Self::Gather => "takes no pieces",
+            Self::InPlace => "has no memory to fill in place",
+            Self::Fresh => "cannot send new memory",
+            Self::Gather => "cannot send several pieces in one call",
             Self::Descriptors => "carries no descriptors",
-            Self::Shared => "has one sender",
+            Self::Shared => "has one sender for each end",
             Self::Hub => "cannot wait for several ends",
             Self::Threads => "is used by one thread at a time",
         }
@@ -406,7 +406,7 @@ pub(crate) trait End: Sized + 'static {
 
     /// Returns the error of a method that the mechanism does not support.
     fn unable() -> Trouble {
-        Trouble::new(format!("a {} cannot do that", Self::TITLE))
+        Trouble::new(format!("{} does not support this operation", Self::TITLE))
     }
 }
 
@@ -457,7 +457,7 @@ impl Mechanism {
             return Some(format!("carries {} bytes at most", self.0.most));
         }
         if !self.0.waits.contains(&work.wait) {
-            return Some(format!("cannot wait {}", work.wait.name()));
+            return Some(format!("does not support {} waits", work.wait.name()));
         }
         let able = |ability: &Ability| self.0.abilities.contains(ability);
         if let Some(lacking) = work.shape.needs().iter().find(|ability| !able(ability)) {
@@ -465,17 +465,18 @@ impl Mechanism {
         }
         let hub = work.shape.needs().contains(&Ability::Hub);
         if hub && !self.0.hub_waits.contains(&work.wait) {
-            return Some(format!("cannot wait for several ends {}", work.wait.name()));
+            return Some(format!("does not support {} waits for several ends", work.wait.name()));
         }
         match work.shape {
-            Shape::Producers { shared: true, .. } if work.size > self.0.most_shared => {
-                Some(format!("keeps messages of up to {} bytes whole if several send", self.0.most_shared))
-            }
+            Shape::Producers { shared: true, .. } if work.size > self.0.most_shared => Some(format!(
+                "keeps only messages of up to {} bytes whole if several processes send",
+                self.0.most_shared
+            )),
             Shape::Descriptors { count } if usize::from(count) > self.0.most_descriptors => {
                 Some(format!("carries {} descriptors in a message at most", self.0.most_descriptors))
             }
             Shape::OutOfLine { cold: true, .. } if able(&Ability::InPlace) && !able(&Ability::Fresh) => {
-                Some("has memory that is always warm".to_owned())
+                Some("uses memory that is always warm".to_owned())
             }
             _ => None,
         }
@@ -528,7 +529,7 @@ impl FromStr for Mechanism {
     fn from_str(name: &str) -> Result<Self> {
         CATALOGUE.iter().chain(FAULTY).copied().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
             let names: Vec<_> = CATALOGUE.iter().map(|mechanism| mechanism.name()).collect();
-            Trouble::new(format!("there is no mechanism {name:?}; there are {}", names.join(", ")))
+            Trouble::new(format!("there is no mechanism {name:?}; choose one of {}", names.join(", ")))
         })
     }
 }
@@ -559,7 +560,7 @@ impl<'de> Deserialize<'de> for Mechanism {
 /// Converts the descriptors of a side into an array. Fails if their number is not `N`.
 fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N]> {
     descriptors.try_into().map_err(|these: Vec<OwnedFd>| {
-        crate::trouble::Trouble::new(format!("{} descriptors came instead of {N}", these.len()))
+        crate::trouble::Trouble::new(format!("{} descriptors arrived instead of {N}", these.len()))
     })
 }
 

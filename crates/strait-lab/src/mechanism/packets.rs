@@ -108,7 +108,7 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
         match rights::recv_with(self.socket.as_fd(), buffer, descriptors, self.polled)? {
             got if got == buffer.len() => Ok(()),
             0 => Err(Trouble::new("the other end of the socket is closed")),
-            got => Err(Trouble::new(format!("a message of {got} bytes came"))),
+            got => Err(Trouble::new(format!("a message of {got} bytes arrived"))),
         }
     }
 
@@ -146,7 +146,7 @@ fn get(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
         match recv(socket, &mut *buffer, flags) {
             Ok((_, 0)) => return Err(Trouble::new("the other end of the socket is closed")),
             Ok((_, got)) if got == buffer.len() => return Ok(()),
-            Ok((_, got)) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Ok((_, got)) => return Err(Trouble::new(format!("a message of {got} bytes arrived"))),
             Err(Errno::AGAIN) => std::hint::spin_loop(),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error).doing("receiving from the socket"),
@@ -165,7 +165,7 @@ pub(super) fn refused(error: Errno, len: usize, doing: &str) -> Trouble {
             bytes(len)
         )),
         Errno::NOBUFS | Errno::NOMEM => {
-            Trouble::limit(format!("the kernel has no memory in one piece for a message of {} now", bytes(len)))
+            Trouble::limit(format!("the kernel has no contiguous memory for a message of {} now", bytes(len)))
         }
         error => Trouble::new(format!("{doing}: {error}")),
     }

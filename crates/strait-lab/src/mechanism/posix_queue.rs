@@ -51,7 +51,7 @@ impl End for PosixQueue {
     fn open(work: &Work) -> Result<Opened> {
         let keeper = Keeper::start()?;
         let make = |name: &CString| match posix::make_queue(name, HELD, work.size, work.wait == Wait::Spin) {
-            Err(Errno::MFILE) => Err(Trouble::new("mq_open: no room for a queue (ulimit -q)")),
+            Err(Errno::MFILE) => Err(Trouble::new("mq_open: the limit on queues is reached (ulimit -q)")),
             made => made.doing("mq_open"),
         };
         let names = [keeper.queue_name()?, keeper.queue_name()?];
@@ -136,7 +136,7 @@ fn get(queue: &OwnedFd, room: &mut [u8], buffer: &mut [u8]) -> Result<()> {
                 }
                 return Ok(());
             }
-            Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes arrived"))),
             Err(Errno::AGAIN) => std::hint::spin_loop(),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error).doing("mq_receive"),

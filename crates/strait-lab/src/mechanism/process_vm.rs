@@ -31,13 +31,13 @@ impl End for ProcessVm {
     fn missing() -> Option<String> {
         let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
         if let Ok(scope @ (2 | 3)) = scope.trim().parse::<u32>() {
-            return Some(format!("kernel.yama.ptrace_scope is {scope}: no process may look into another"));
+            return Some(format!("kernel.yama.ptrace_scope is {scope}: no process may read the memory of another"));
         }
         let (there, mut here) = ([7u8; 8], [0; 8]);
         match read_from(getpid(), there.as_ptr().addr() as u64, &mut here) {
             Ok(_) => None,
-            Err(Errno::NOSYS) => Some("this kernel does not have it (CONFIG_CROSS_MEMORY_ATTACH)".to_owned()),
-            Err(error) => Some(format!("process_vm_readv: {error}; perhaps a sandbox's filter")),
+            Err(Errno::NOSYS) => Some("this kernel does not support it (CONFIG_CROSS_MEMORY_ATTACH)".to_owned()),
+            Err(error) => Some(format!("process_vm_readv: {error}; perhaps a sandbox forbids it")),
         }
     }
 
@@ -68,7 +68,7 @@ impl End for ProcessVm {
                 getppid()
             }
         };
-        Ok(Self { peer: peer.ok_or_else(|| Trouble::new("the other process has no number"))?, words })
+        Ok(Self { peer: peer.ok_or_else(|| Trouble::new("the other process has no valid process id"))?, words })
     }
 
     #[inline]
@@ -84,7 +84,7 @@ impl End for ProcessVm {
         while !rest.is_empty() {
             let got = read_from(self.peer, address, rest).doing("process_vm_readv")?;
             if got == 0 {
-                return Err(Trouble::new("nothing of the message could be read"));
+                return Err(Trouble::new("no byte of the message could be read"));
             }
             address += got as u64;
             rest = &mut rest[got..];

@@ -114,7 +114,7 @@ impl End for Rights {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let mut flags = SendFlags::NOSIGNAL;
         flags.set(SendFlags::DONTWAIT, self.polled);
-        let held = self.held.take().ok_or_else(|| Trouble::new("the descriptor is not here"))?;
+        let held = self.held.take().ok_or_else(|| Trouble::new("this process does not have the descriptor"))?;
         let held = [held.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -143,7 +143,7 @@ impl End for Rights {
             }
         };
         if got != buffer.len() {
-            return Err(Trouble::new(format!("a message of {got} bytes came")));
+            return Err(Trouble::new(format!("a message of {got} bytes arrived")));
         }
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {

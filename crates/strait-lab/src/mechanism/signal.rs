@@ -108,10 +108,10 @@ impl<F: Fetch> End for Signal<F> {
             Side::First => {
                 let came = next(&fetch)?;
                 let peer = Pid::from_raw(came.from).filter(|_| came.value == HERE);
-                peer.ok_or_else(|| Trouble::new("a signal came from somebody else"))?
+                peer.ok_or_else(|| Trouble::new("a signal arrived from another process"))?
             }
             Side::Second => {
-                let first = getppid().ok_or_else(|| Trouble::new("the first process is gone"))?;
+                let first = getppid().ok_or_else(|| Trouble::new("the first process has died"))?;
                 signal::queue(first, number, HERE).doing("sigqueue")?;
                 first
             }
@@ -121,7 +121,7 @@ impl<F: Fetch> End for Signal<F> {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let value = u64::from_ne_bytes(message.try_into().doing("a signal's value")?);
+        let value = u64::from_ne_bytes(message.try_into().doing("converting a signal's value")?);
         loop {
             match signal::queue(self.peer, self.number, value) {
                 Ok(()) => return Ok(()),
@@ -135,7 +135,7 @@ impl<F: Fetch> End for Signal<F> {
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
         let came = next(&self.fetch)?;
-        let room: &mut [u8; 8] = buffer.try_into().doing("a signal's value")?;
+        let room: &mut [u8; 8] = buffer.try_into().doing("converting a signal's value")?;
         *room = came.value.to_ne_bytes();
         Ok(())
     }
@@ -157,12 +157,12 @@ impl<F: Fetch> Hub for Several<F> {
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
-        let one = self.ends.first().ok_or_else(|| Trouble::new("there is no end"))?;
+        let one = self.ends.first().ok_or_else(|| Trouble::new("the mechanism has no end"))?;
         let came = next(&one.fetch)?;
         let from = self.ends.iter().position(|end| end.peer.as_raw_nonzero().get() == came.from);
-        let room: &mut [u8; 8] = buffer.try_into().doing("a signal's value")?;
+        let room: &mut [u8; 8] = buffer.try_into().doing("converting a signal's value")?;
         *room = came.value.to_ne_bytes();
-        from.map(Some).ok_or_else(|| Trouble::new("a signal came from somebody else"))
+        from.map(Some).ok_or_else(|| Trouble::new("a signal arrived from another process"))
     }
 }
 
@@ -177,7 +177,7 @@ fn next(fetch: &impl Fetch) -> Result<Came> {
             Ok(came) => return Ok(came),
             Err(Errno::AGAIN) => std::hint::spin_loop(),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error).doing("fetching a signal"),
+            Err(error) => return Err(error).doing("receiving a signal"),
         }
     }
 }

@@ -210,7 +210,7 @@ impl Manner for Second {
             Side::Second => {
                 let mut handles = channel.recv().doing("recv")?.take_handles().doing("take_handles")?;
                 let end = handles.pop().and_then(Handle::into_channel);
-                end.ok_or_else(|| Trouble::new("no end came"))?
+                end.ok_or_else(|| Trouble::new("the message has no channel end"))?
             }
         };
         Ok(Self { _carrier: std::mem::replace(channel, second) })

@@ -191,7 +191,7 @@ fn receive(channel: &Channel, buffer: &mut [u8]) -> Result<()> {
 
 #[inline]
 pub(super) fn whole(got: usize, due: usize) -> Result<()> {
-    if got == due { Ok(()) } else { Err(Trouble::new(format!("a message of {got} bytes came where {due} were due"))) }
+    if got == due { Ok(()) } else { Err(Trouble::new(format!("a message of {got} bytes arrived instead of {due}"))) }
 }
 
 /// One process's end of a channel over which one descriptor goes back and forth, in every message.
@@ -224,7 +224,7 @@ impl End for StraitRights {
     }
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let held = self.held.take().ok_or_else(|| Trouble::new("the descriptor is not here"))?;
+        let held = self.held.take().ok_or_else(|| Trouble::new("this process does not have the descriptor"))?;
         self.channel.send(Outgoing::new(message).handle(held)).doing("send")
     }
 
@@ -271,7 +271,7 @@ impl End for StraitEnds {
     }
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let held = self.held.take().ok_or_else(|| Trouble::new("the end is not here"))?;
+        let held = self.held.take().ok_or_else(|| Trouble::new("this process does not have the end"))?;
         self.channel.send(Outgoing::new(message).handle(held)).doing("send")
     }
 

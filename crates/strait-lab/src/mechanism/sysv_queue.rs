@@ -38,7 +38,7 @@ impl End for SysvQueue {
         let queue = match sysv::make_queue() {
             Ok(queue) => queue,
             Err(Errno::NOSYS) => return Some("this kernel has no System V IPC (CONFIG_SYSVIPC)".to_owned()),
-            Err(Errno::NOSPC) => return Some("there are too many queues (kernel.msgmni; ipcs -q)".to_owned()),
+            Err(Errno::NOSPC) => return Some("the limit on queues is reached (kernel.msgmni; ipcs -q)".to_owned()),
             Err(error) => return Some(format!("msgget: {error}")),
         };
         sysv::remove_queue(queue).err().map(|error| format!("msgctl(IPC_RMID): {error}"))
@@ -89,7 +89,7 @@ impl hub::Look for SysvQueue {
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
         match sysv::recv(self.inward, &mut self.letter, buffer, Patience::Now) {
             Ok(got) if got == buffer.len() => Ok(true),
-            Ok(got) => Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Ok(got) => Err(Trouble::new(format!("a message of {got} bytes arrived"))),
             Err(Errno::NOMSG | Errno::INTR) => Ok(false),
             Err(error) => Err(error).doing("msgrcv"),
         }
@@ -106,7 +106,7 @@ fn put(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> R
             Err(Errno::INTR) => {}
             // The error is the same if the queue was removed, which is no limit.
             Err(Errno::INVAL) if limit_on_messages().is_some_and(|most| message.len() > most) => {
-                return Err(Trouble::limit("too large for a queue (kernel.msgmax)"));
+                return Err(Trouble::limit("the message is too large for a queue (kernel.msgmax)"));
             }
             Err(error) => return Err(error).doing("msgsnd"),
         }
@@ -119,7 +119,7 @@ fn get(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience: Patience) -
     loop {
         match sysv::recv(queue, letter, buffer, patience) {
             Ok(got) if got == buffer.len() => return Ok(()),
-            Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes arrived"))),
             Err(Errno::NOMSG) => std::hint::spin_loop(),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error).doing("msgrcv"),

@@ -83,7 +83,7 @@ impl End for Uring {
         Some(match (disabled.trim(), error.raw_os_error()) {
             (level @ ("1" | "2"), _) => format!("kernel.io_uring_disabled is {level}"),
             (_, Some(libc::ENOSYS)) => "this kernel has no io_uring (CONFIG_IO_URING)".to_owned(),
-            (_, Some(libc::EPERM)) => "io_uring is refused, perhaps by a sandbox's filter".to_owned(),
+            (_, Some(libc::EPERM)) => "io_uring is refused, perhaps by a sandbox".to_owned(),
             _ => format!("io_uring_setup: {error}"),
         })
     }
@@ -129,7 +129,7 @@ impl End for Uring {
                 buffer.copy_from_slice(&self.incoming.0[..got]);
                 Ok(())
             }
-            got => Err(Trouble::new(format!("a message of {got} bytes came"))),
+            got => Err(Trouble::new(format!("a message of {got} bytes arrived"))),
         }
     }
 
@@ -170,7 +170,7 @@ impl Hub for Several {
             if let Some((from, got)) = self.answered.pop_front() {
                 self.asked[from] = false;
                 if got != buffer.len() {
-                    return Err(Trouble::new(format!("a message of {got} bytes came")));
+                    return Err(Trouble::new(format!("a message of {got} bytes arrived")));
                 }
                 buffer.copy_from_slice(&self.ends[from].incoming.0[..got]);
                 return Ok(Some(from));
@@ -209,7 +209,7 @@ impl Several {
         // SAFETY: both operations use memory that stays until the process ends, within its bounds. This process does
         // not touch the memory while the operation is in progress: `sending` and `asked` say so until it is
         // completed.
-        unsafe { self.ring.0.submission().push(entry) }.doing("the ring's queue")
+        unsafe { self.ring.0.submission().push(entry) }.doing("queueing an operation")
     }
 
     /// Submits the queued operations, and waits until `enough` operations are completed.
@@ -246,7 +246,7 @@ impl Several {
 
 #[cold]
 fn too_long() -> Trouble {
-    Trouble::new("longer than the ring's buffers")
+    Trouble::new("the message is longer than the ring's buffers")
 }
 
 impl Uring {
@@ -267,7 +267,7 @@ impl Uring {
     fn push(&mut self, entry: &squeue::Entry) -> Result<()> {
         // SAFETY: both operations use memory that stays until the process ends, within its bounds. This process does
         // not touch the memory while the operation is in progress: `run` waits for all operations.
-        unsafe { self.ring.0.submission().push(entry) }.doing("the ring's queue")
+        unsafe { self.ring.0.submission().push(entry) }.doing("queueing an operation")
     }
 
     /// Submits the queued operations, and waits until all of them are completed. `receiving` is the number of bytes

@@ -48,7 +48,7 @@ impl End for Vmsplice {
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [words, out, inward] = exactly(descriptors)?;
         let words = Rendezvous::join(work, side, vec![words])?;
-        Ok(Self { out: WritingEnd::of(out).doing("the pipe")?, inward, words })
+        Ok(Self { out: WritingEnd::of(out).doing("checking the pipe")?, inward, words })
     }
 
     #[inline]

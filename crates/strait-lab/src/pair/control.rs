@@ -44,7 +44,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, what: &impl Serialize, descriptors: &
         return Err(Trouble::new("too many descriptors for one packet"));
     }
     sendmsg(socket, &[IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL)
-        .doing("talking to the other process")?;
+        .doing("sending to the other process")?;
     Ok(())
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn recv<T: DeserializeOwned>(socket: BorrowedFd<'_>, limit: Duration)
     let got = match got {
         Ok(got) if got.bytes > 0 => got.bytes,
         Ok(_) | Err(Errno::CONNRESET) => return Ok(Heard::Gone),
-        Err(error) => return Err(error).doing("listening to the other process"),
+        Err(error) => return Err(error).doing("receiving from the other process"),
     };
     let mut descriptors = Vec::new();
     for message in control.drain() {

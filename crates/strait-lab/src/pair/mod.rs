@@ -72,7 +72,7 @@ pub fn run(work: &Work) -> Result<Outcome> {
         }
         // In a silent run the first process only spins for the answer of the second process, which was killed.
         Heard::Nothing if work.silent => Ok(Outcome::SilenceBroken),
-        Heard::Nothing => Err(Trouble::new("no result came in time: a side hangs or died")),
+        Heard::Nothing => Err(Trouble::new("no result arrived in time: a side hangs or died")),
     }
 }
 
@@ -222,7 +222,7 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
         (Shape::Connect, [other]) => shape::connect::first::<E>(work, other.socket.as_fd()),
         (shape, [other]) if shape.crowd().is_none() => match ends.first_mut() {
             Some(end) => shape::first(end, work, other.started.child.id()),
-            None => Err(Trouble::new("there is no end")),
+            None => Err(Trouble::new("the mechanism has no end")),
         },
         _ => shape::first_of_many(std::mem::take(&mut ends), work),
     };

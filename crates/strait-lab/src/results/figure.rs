@@ -159,7 +159,7 @@ fn traced(repetitions: &[Report]) -> Option<Calls> {
 fn disturbance(repetitions: &[Report]) -> Option<String> {
     let probes: Vec<f64> = repetitions.iter().flat_map(|report| report.probes.iter().copied()).collect();
     if spread(&probes) > STEADY {
-        return Some(format!("the way between the processors changed by a factor of {:.1}", spread(&probes)));
+        return Some(format!("the round trip between the processors changed by a factor of {:.1}", spread(&probes)));
     }
     let foreign = median(&repetitions.iter().filter_map(|report| report.foreign).collect::<Vec<_>>())?;
     (foreign > FOREIGN).then(|| format!("others used {:.0} % of the processors", 100.0 * foreign))

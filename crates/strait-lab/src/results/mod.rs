@@ -73,14 +73,14 @@ impl Results {
         struct Form {
             format: u32,
         }
-        let form: Form = serde_json::from_str(&text).doing(&format!("{name} holds no results"))?;
+        let form: Form = serde_json::from_str(&text).doing(&format!("{name} does not contain results"))?;
         if form.format != FORMAT {
             return Err(Trouble::new(format!(
-                "{name} has form {}, and this program knows form {FORMAT}: take it again, or use the program that wrote it",
+                "{name} has form {}, and this program reads form {FORMAT}: measure again, or use the program that wrote it",
                 form.format
             )));
         }
-        serde_json::from_str(&text).doing(&format!("{name} holds no results"))
+        serde_json::from_str(&text).doing(&format!("{name} does not contain results"))
     }
 
     /// Writes the results as JSON. The file is written under another name and then renamed, so it is never

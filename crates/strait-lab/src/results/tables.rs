@@ -94,9 +94,11 @@ fn cells(figure: &Figure) -> [String; 11] {
 
 /// The explanation below the tables.
 pub const HOW: &str = "\
-Medians over the repetitions, each in two fresh processes; the interval is where the true median lies, by their order. The
-percentiles are of the repetition with the median time. A round trip is closed loop, one message at a time; spinning ones are
-timed by 64, above 256 B by 16 and above 4 KiB singly, so their percentiles are of means of so many, and those of a stream are
-of stretches of 5 ms. CPU is processor time of both sides for each round trip or message, sleeps how often a side slept, calls
-the system calls that both made, where they were asked for. The probe is a round trip
-of two empty flag lines in the same processes: how near the two processors were to each other just then.";
+Medians over the repetitions, each in two fresh processes. The interval contains the true median, by the order of the
+repetitions. The percentiles are of the repetition with the median time.
+A round trip is a closed loop, one message at a time. Spinning round trips of up to 256 B are timed in groups of 64,
+and of up to 4 KiB in groups of 16, so their percentiles are of the groups' means. The percentiles of a stream are of
+stretches of 5 ms.
+CPU is the processor time of both sides for each round trip or message, sleeps is how often a side slept, and calls are
+the system calls of both sides, if they were asked for. The probe is a round trip of two empty flag lines in the same
+processes: how close the two processors were at that moment.";

@@ -95,7 +95,7 @@ pub(crate) fn second<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Shar
     let mut due = 0;
     loop {
         let Heard::Packet(what, descriptors) = control::recv::<u8>(socket, PATIENCE)? else {
-            return Err(Trouble::new("the first process is gone"));
+            return Err(Trouble::new("the first process has died"));
         };
         match what {
             CONNECT => {

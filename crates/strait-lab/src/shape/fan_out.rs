@@ -24,7 +24,7 @@ pub(super) fn first(hub: &mut dyn Hub, work: &Work, receivers: usize) -> Result<
         let mut answer = [0; SMALLEST];
         let mut seen = 0u64;
         for _ in 0..receivers {
-            let from = hub.recv(&mut answer)?.ok_or_else(|| Trouble::new("an acknowledgement came from nobody"))?;
+            let from = hub.recv(&mut answer)?.ok_or_else(|| Trouble::new("an acknowledgement has no sender"))?;
             acknowledged(&answer, number)?;
             seen |= 1 << from;
         }

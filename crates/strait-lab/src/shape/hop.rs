@@ -114,7 +114,7 @@ impl Messages for Handler<'_> {
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let message = self.hop.to_handler.pop().ok_or_else(|| Trouble::new("the input and output ended"))?;
+        let message = self.hop.to_handler.pop().ok_or_else(|| Trouble::new("the thread for input and output ended"))?;
         if message.len() != buffer.len() {
             return Err(Trouble::new(format!("a message of {} bytes came through the queue", message.len())));
         }

@@ -12,7 +12,7 @@ use crate::work::{Extent, Report, Work};
 /// Runs the first process, which sends nothing and counts how often the other process wakes.
 pub(super) fn first(end: &mut impl End, work: &Work, peer: u32) -> Result<Report> {
     let Extent::Time { warm, steady } = work.extent else {
-        return Err(Trouble::new("idleness is measured by time"));
+        return Err(Trouble::new("the shape idle needs a duration, not a number of messages"));
     };
     let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
     pause(warm);

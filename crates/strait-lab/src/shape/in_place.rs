@@ -56,7 +56,7 @@ pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
         })?;
         end.recv(&mut answer)?;
         if payload::number(&answer) != number {
-            return Err(Trouble::new("the acknowledgement of another message came"));
+            return Err(Trouble::new("the acknowledgement of another message arrived"));
         }
         if number == 0 {
             first = clock::now() - begin;
@@ -88,7 +88,7 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
             (arrived.saturating_sub(committed), intact)
         })?;
         if !intact {
-            return Err(Trouble::new(format!("message {number} is not what was written")));
+            return Err(Trouble::new(format!("message {number} arrived with wrong bytes")));
         }
         if number >= warm {
             samples.record(waited, 1);
@@ -102,6 +102,6 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
 fn counts(work: &Work) -> Result<(u64, u64)> {
     match work.extent {
         Extent::Count { warm, steady } => Ok((warm, steady)),
-        Extent::Time { .. } => Err(Trouble::new("messages in place are measured by count")),
+        Extent::Time { .. } => Err(Trouble::new("the shape in-place needs a number of messages (--count)")),
     }
 }

@@ -200,8 +200,8 @@ impl Shape {
             }
             Self::InPlace => "in place".to_owned(),
             Self::Vectored { parts, linear: false } => format!("{parts} pieces in one call, acknowledged,"),
-            Self::Vectored { parts, linear: true } => format!("{parts} pieces put together first, acknowledged,"),
-            Self::Wake { after } => format!("ping-pong after {after} ms of silence"),
+            Self::Vectored { parts, linear: true } => format!("{parts} pieces assembled first, acknowledged,"),
+            Self::Wake { after } => format!("ping-pong after {after} ms of idle time"),
             Self::Connect => "connection and first ping-pong".to_owned(),
             Self::PingPong { .. } | Self::Stream { .. } | Self::Idle => self.to_string(),
         }
@@ -233,7 +233,9 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
         Shape::Vectored { parts, linear } => vectored::first(end, work, parts.into(), linear),
         Shape::Wake { after } => wake::first(end, work, after),
         Shape::Idle => idle::first(end, work, peer),
-        Shape::Producers { .. } | Shape::FanOut { .. } | Shape::Connect => Err(Trouble::new("not between two ends")),
+        Shape::Producers { .. } | Shape::FanOut { .. } | Shape::Connect => {
+            Err(Trouble::new("this shape does not run between two ends"))
+        }
     }
 }
 
@@ -243,11 +245,11 @@ pub(crate) fn first_of_many<E: End>(mut ends: Vec<E>, work: &Work) -> Result<Rep
     match work.shape {
         Shape::Producers { count, shared: true } => match ends.pop() {
             Some(end) => producers::first(&mut producers::One(end), work, count.into()),
-            None => Err(Trouble::new("there is no end")),
+            None => Err(Trouble::new("the mechanism has no end")),
         },
         Shape::Producers { count, .. } => producers::first(&mut *E::hub(ends, work)?, work, count.into()),
         Shape::FanOut { count } => fan_out::first(&mut *E::hub(ends, work)?, work, count.into()),
-        _ => Err(Trouble::new("not among many")),
+        _ => Err(Trouble::new("this shape does not run between several ends")),
     }
 }
 
@@ -267,7 +269,7 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
         Shape::Vectored { .. } => ping_pong::second(end, work, SMALLEST),
         Shape::Wake { .. } => wake::second(end, work),
         Shape::Idle => idle::second(end),
-        Shape::Connect => Err(Trouble::new("not with one end")),
+        Shape::Connect => Err(Trouble::new("this shape does not run with one end")),
     }
 }
 
@@ -304,7 +306,7 @@ fn acknowledged(answer: &[u8], number: u64) -> Result<()> {
     if payload::number(answer) == number {
         Ok(())
     } else {
-        Err(Trouble::new("the acknowledgement of another message came"))
+        Err(Trouble::new("the acknowledgement of another message arrived"))
     }
 }
 

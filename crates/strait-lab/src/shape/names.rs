@@ -8,24 +8,24 @@ use crate::trouble::{Result, Trouble};
 
 /// Every shape name with its meaning, for `strait bench shapes`.
 pub const LISTING: &str = "\
-ping-pong                there and back, one message at a time
-ack                      there, and an acknowledgement of 8 bytes back
-stream[:BATCH]           one way, as fast as it goes, so many in a call
-open-loop:PERCENT        one way, at random, at so much of the capacity; timed from when each was due (24 B or more)
-paced:RATE               the same at so many messages a second, whatever the capacity (24 B or more)
+ping-pong                messages there and back, one at a time
+ack                      messages there, and 8 bytes back
+stream[:BATCH]           one way, as fast as possible, BATCH messages in a call
+open-loop:PERCENT        one way, at random intervals, at PERCENT of the capacity; timed from when each is due (24 B or more)
+paced:RATE               as open-loop, at RATE messages per second, whatever the capacity (24 B or more)
 producers:N              N processes send to one, each through an end of its own
-shared-producers:N       N processes send to one, through one and the same end
-fan-out:N                one sends each message to N others, and waits until all have acknowledged it
-mix, mix-stream          messages with the sizes of Chrome's, there and back, or one way (give --sizes 16062)
-hop[:direct]             ping-pong between handlers in threads of their own; they send from there themselves
+shared-producers:N       N processes send to one, all through one end
+fan-out:N                one process sends each message to N others, and waits until all have acknowledged it
+mix, mix-stream          the message sizes of Chrome, there and back or one way (needs --sizes 16062)
+hop[:direct]             ping-pong between handlers in threads of their own; direct: the handlers send by themselves
 descriptors:N            ping-pong with N descriptors in each message
-out-of-line[:cold][:touched]   a large message, acknowledged; in memory that is new; with every byte written and read
-in-place                 filled and read where it is; from commit to the reader's first byte (needs --count)
-vectored:PARTS           a message in pieces, acknowledged
-linearised:PARTS         the same, put together first
-wake:MILLISECONDS        ping-pong after silence
-connect                  a connection, one ping-pong, and its end
-idle                     nothing comes: how often does the receiver wake";
+out-of-line[:cold][:touched]   a large message, acknowledged; cold: in new memory; touched: every byte is written and read
+in-place                 filled and read in shared memory; timed from commit to the reader's first byte (needs --count)
+vectored:PARTS           a message in PARTS pieces in one call, acknowledged
+linearised:PARTS         as vectored, but assembled in new memory first
+wake:MILLISECONDS        ping-pong after idle time
+connect                  a new connection, one ping-pong, and closing
+idle                     no messages; counts how often the receiver wakes";
 
 impl fmt::Display for Shape {
     /// Writes the shape's name on the command line.

@@ -140,7 +140,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Repor
     // A backlog that grows without bound has no distribution.
     let taken = (number - from) as f64 * 1e9 / elapsed as f64;
     if matches!(load, Load::Rate(_)) && taken < KEPT_UP * offered {
-        return Err(Trouble::limit(format!("took {taken:.0} messages a second where {offered:.0} were due")));
+        return Err(Trouble::limit(format!("sent {taken:.0} of {offered:.0} messages per second")));
     }
     let spent = gauge.spent()?;
     exchange(end, &mut mark, &mut answer, STOP)?;

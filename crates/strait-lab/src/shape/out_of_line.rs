@@ -73,7 +73,7 @@ impl Touch {
         let number = u64::from_le_bytes(word);
         get(self.size - 8, &mut word);
         if u64::from_le_bytes(word) != number {
-            return Err(Trouble::new(format!("message {number} came torn: its end is another's")));
+            return Err(Trouble::new(format!("message {number} is torn: its end belongs to another message")));
         }
         if self.all {
             for place in (0..self.size).step_by(self.piece.len()) {
@@ -81,7 +81,7 @@ impl Touch {
                 get(place, &mut self.piece[..len]);
                 // A short last piece has no room for a number of its own.
                 if len >= SMALLEST * 2 && payload::number(&self.piece) != number {
-                    return Err(Trouble::new(format!("message {number} came torn at byte {place}")));
+                    return Err(Trouble::new(format!("message {number} is torn at byte {place}")));
                 }
             }
         }

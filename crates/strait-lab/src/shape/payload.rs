@@ -59,7 +59,7 @@ pub(crate) fn check(message: &[u8], due: u64) -> Result<()> {
 #[cold]
 fn wrong(found: u64, end: u32, due: u64) -> Trouble {
     if found == due {
-        Trouble::new(format!("message {due} came torn: it ends as message {end}"))
+        Trouble::new(format!("message {due} is torn: it ends as message {end}"))
     } else {
         Trouble::new(format!("message {found} came where message {due} was due"))
     }

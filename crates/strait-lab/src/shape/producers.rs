@@ -56,7 +56,7 @@ pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<
         let number = payload::number(&message);
         let (who, which) = ((number >> BITS) as usize, number & WHICH);
         if who >= producers || from.is_some_and(|from| from != who) {
-            return Err(Trouble::new(format!("a message of producer {who} came from {from:?}")));
+            return Err(Trouble::new(format!("a message of producer {who} arrived through end {from:?}")));
         }
         match which {
             BEGIN => {

@@ -85,7 +85,7 @@ impl Stock {
         let heap = allocations::bytes() as f64;
         let maps = fs::read_to_string("/proc/self/smaps").doing("/proc/self/smaps")?;
         let status = fs::read_to_string("/proc/self/status").doing("/proc/self/status")?;
-        let private = kilobytes(&status, "RssAnon:").ok_or_else(|| Trouble::new("the kernel tells no RssAnon"))?;
+        let private = kilobytes(&status, "RssAnon:").ok_or_else(|| Trouble::new("/proc/self/status has no RssAnon"))?;
         let descriptors = fs::read_dir("/proc/self/fd").doing("/proc/self/fd")?.count() as f64;
         Ok(Self { descriptors, shared: shared(&maps), private, heap })
     }
@@ -189,7 +189,7 @@ pub(super) fn hold_too(peer: &Channel) -> Result<Report> {
         }
     }
     let [before, after] = stocks[..] else {
-        return Err(Trouble::new("stock was not taken twice"));
+        return Err(Trouble::new("memory was not read twice"));
     };
     let packet = serde_json::to_vec(&after.since(before)).doing("encoding")?;
     peer.send(&packet).doing("send")?;

@@ -140,7 +140,7 @@ pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: us
     }
     let count = mine.len() as u64;
     if theirs.len() != mine.len() || numbers != count * (count - 1) / 2 {
-        return Err(Trouble::new(format!("of {count} ends {} came back", theirs.len())));
+        return Err(Trouble::new(format!("{} of {count} ends came back", theirs.len())));
     }
 
     let passed = rounds * 2 * ends as u64;

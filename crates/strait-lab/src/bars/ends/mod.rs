@@ -24,14 +24,15 @@ const BUDGET: f64 = 600.0;
 
 /// The explanation below the table of the suite `ends`.
 pub const HOW: &str = "\
-A single end or descriptor is timed one way: from before the call that sends it until the other process has received it, an
-end until a message through it has been received. With a third process, the second holds the other end, and receives what
-the third sends through its end at once. Channels made, sent and used are timed from before the first is made until a
-message through each has been received; ends to and fro, until the last is back, and counted each time that one crosses.
-The stream's receiving end goes to and fro between two processes on one core; the sender has the other. Times that stand
-for many things are means over the run; their percentiles are of stretches of about a hundred. CPU is processor time of all
-processes for each. The probe is a round trip of two empty flag lines between the same processes. Memory is that of the
-pages that are there.";
+A single end or descriptor is timed one way: from before the call that sends it until the other process has received
+the descriptor, or a message through the end. With a third process, the second holds the other end of the channel, and
+receives a message that the third sends through its end at once.
+Channels made, sent and used are timed from before the first is made until a message through each was received. Ends
+sent back and forth are timed until the last is back; each crossing counts. The receiving end of the stream moves back
+and forth between two processes on one core; the sender has the other core.
+Times of many channels or messages are means over the run, with percentiles of stretches of about a hundred. CPU is
+the processor time of all processes for each. The probe is a round trip of two empty flag lines between the same
+processes. Memory is that of the pages in use.";
 
 /// The amount of work in a run of the suite `ends`.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +125,7 @@ fn sent(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
             vec![
                 times(&work, 0, DESCRIPTOR, 1, 2.0),
                 times(&work, 0, BARE_DESCRIPTOR, 2, 2.0),
-                told(&format!("– of that the call that sends it, {how}"), 0, "sending", "ns", ""),
+                told(&format!("– the call that sends the end, {how}"), 0, "sending", "ns", ""),
             ],
         );
     }
@@ -157,10 +158,10 @@ fn moving_stream(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
         [task(true), task(false)],
         vec![
             Row {
-                bar: Bar::new(&work, "M/s", "the same stream to an end that stays", Sense::AtLeast, 0.9),
+                bar: Bar::new(&work, "M/s", "a stream to an end that stays", Sense::AtLeast, 0.9),
                 kind: Kind::Paces(1),
             },
-            told("– a stretch of that, with its move", 0, "stretch", "ns", "median"),
+            told("– a stretch with its move", 0, "stretch", "ns", "median"),
             told("– a stretch without a move", 1, "stretch", "ns", "median"),
         ],
     );
@@ -175,7 +176,7 @@ fn beside(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
             placement,
             wait,
             [Task::Beside { idle }, Task::Beside { idle: 0 }],
-            vec![times(&work, 0, "the same beside none", 1, 1.1)],
+            vec![times(&work, 0, "without idle channels", 1, 1.1)],
         );
     }
 }
@@ -203,7 +204,7 @@ fn held(all: &mut Vec<Contest<Order>>, scale: Scale) {
             count("private memory of an idle channel, larger side", "B", 512.0, |report| {
                 report.found.get("private").copied()
             }),
-            told("– of that asked of the allocator", 0, "heap", "B", ""),
+            told("– allocated memory alone", 0, "heap", "B", ""),
         ],
     );
 }
@@ -211,13 +212,13 @@ fn held(all: &mut Vec<Contest<Order>>, scale: Scale) {
 fn woken(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     let members = scale.of(100_000);
     for (placement, how) in [(cpus.two(), "two cores"), (Some(cpus.same()), "same core")] {
-        let work = format!("a message wakes who sleeps in a wait set of {members}, one of them active, {how}");
+        let work = format!("a message wakes a thread in a wait set of {members}, one of them active, {how}");
         contest(
             all,
             placement,
             Wait::Block,
             [Task::Wake { members }, Task::Wake { members: 1 }],
-            vec![times(&work, 0, "the same with one member", 1, 1.2)],
+            vec![times(&work, 0, "a wait set with one member", 1, 1.2)],
         );
     }
 }
@@ -234,7 +235,7 @@ fn opened(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
                 [Task::Open { channels, batch }],
                 vec![
                     limit(&work, "4 µs a channel", 4000.0, 4.1),
-                    told(&format!("– of that making and sending, {each}, {how}"), 0, "sending", "ns", "a channel"),
+                    told(&format!("– making and sending alone, {each}, {how}"), 0, "sending", "ns", "a channel"),
                     told(&format!("– and then closing, {each}, {how}"), 0, "closing", "ns", "a channel, at one side"),
                 ],
             );
@@ -246,11 +247,11 @@ fn passed(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     let crossings = scale.of(200_000);
     for (placement, wait, how) in arrangements(cpus) {
         for (ends, window, each) in [
-            (1, 1, "1 in a message, 1 under way"),
-            (64, 1, "64 in a message, 1 under way"),
-            (64, 16, "64 in a message, 16 under way"),
+            (1, 1, "1 in a message, 1 message in flight"),
+            (64, 1, "64 in a message, 1 message in flight"),
+            (64, 16, "64 in a message, 16 messages in flight"),
         ] {
-            let work = format!("{crossings} ends passed to and fro, {each}, {how}");
+            let work = format!("{crossings} ends sent back and forth, {each}, {how}");
             contest(
                 all,
                 placement,

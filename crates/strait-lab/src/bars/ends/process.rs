@@ -45,7 +45,7 @@ fn run(order: &Order) -> Result<Report> {
             let status = first.child.wait().doing("wait")?;
             Err(Trouble::new(format!("the measuring process died: {status}")))
         }
-        Heard::Nothing => Err(Trouble::new("no result came in time: a side hangs or died")),
+        Heard::Nothing => Err(Trouble::new("no result arrived in time: a side hangs or died")),
     }
 }
 
@@ -118,7 +118,7 @@ fn other(order: &Order, third: bool) -> Result<()> {
     let Heard::Packet((), mut descriptors) = control::recv::<()>(control.as_fd(), Duration::from_secs(5))? else {
         return Err(Trouble::new("the first process sent nothing"));
     };
-    let memory = descriptors.pop().ok_or_else(|| Trouble::new("no memory for the probe came"))?;
+    let memory = descriptors.pop().ok_or_else(|| Trouble::new("the first process sent no memory for the probe"))?;
     let socket = control.as_fd().try_clone_to_owned().doing("dup")?;
     control::send(control.as_fd(), &(), &[])?;
     let probe = || -> Result<()> {

@@ -51,7 +51,7 @@ pub(super) fn hear(channel: &Channel, words: &mut Words) -> Result<Received> {
     let received = channel.recv_into(words, Deadline::NEVER).doing("recv_into")?;
     match received.len() {
         SIZE => Ok(received),
-        other => Err(Trouble::new(format!("a message of {other} bytes came"))),
+        other => Err(Trouble::new(format!("a message of {other} bytes arrived"))),
     }
 }
 
@@ -66,12 +66,15 @@ pub(in crate::bars) fn hear_number(channel: &Channel, number: u64) -> Result<()>
 /// Returns the channel ends in a message.
 pub(super) fn ends(mut received: Received) -> Result<Vec<Channel>> {
     let handles = received.take_handles().doing("take_handles")?;
-    handles.into_iter().map(|handle| handle.into_channel().ok_or_else(|| Trouble::new("no end came"))).collect()
+    handles
+        .into_iter()
+        .map(|handle| handle.into_channel().ok_or_else(|| Trouble::new("the message has no channel end")))
+        .collect()
 }
 
 /// Returns the only channel end in a message.
 pub(super) fn one_end(received: Received) -> Result<Channel> {
-    ends(received)?.pop().ok_or_else(|| Trouble::new("no end came"))
+    ends(received)?.pop().ok_or_else(|| Trouble::new("the message has no channel end"))
 }
 
 /// Sends a process's report to the first process.
@@ -84,7 +87,7 @@ pub(super) fn report(channel: &Channel, report: &Report) -> Result<()> {
 pub(super) fn hear_report(channel: &Channel) -> Result<Report> {
     let message = channel.recv().doing("recv")?;
     if message.bytes().len() <= SMALLEST {
-        return Err(Trouble::new("no report came"));
+        return Err(Trouble::new("no report arrived"));
     }
     serde_json::from_slice(message.bytes()).doing("decoding a report")
 }

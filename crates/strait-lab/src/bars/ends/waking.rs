@@ -56,9 +56,9 @@ pub(super) fn sleep(peer: &Channel, members: usize) -> Result<Report> {
     for number in 0..WARM_UP + COUNT {
         while set.wait(&mut events, Deadline::NEVER).doing("waiting")? == 0 {}
         let [event] = events[..] else {
-            return Err(Trouble::new(format!("{} channels have something where one does", events.len())));
+            return Err(Trouble::new(format!("{} channels are ready instead of one", events.len())));
         };
-        let end = ends.get(event.key() as usize).ok_or_else(|| Trouble::new("an event of no channel"))?;
+        let end = ends.get(event.key() as usize).ok_or_else(|| Trouble::new("an event has an unknown key"))?;
         talk::hear(end, &mut heard)?;
         let now = clock::now();
         payload::check(&heard, number)?;

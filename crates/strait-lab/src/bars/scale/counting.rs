@@ -35,5 +35,5 @@ pub(super) fn instructions(command: &Command) -> Result<u64> {
 fn summary(file: &Path) -> Result<u64> {
     let text = fs::read_to_string(file).doing("reading what valgrind counted")?;
     let line = text.lines().rev().find_map(|line| line.strip_prefix("summary:"));
-    line.and_then(|line| line.trim().parse().ok()).ok_or_else(|| Trouble::new("valgrind counted nothing"))
+    line.and_then(|line| line.trim().parse().ok()).ok_or_else(|| Trouble::new("the output of valgrind has no summary"))
 }

@@ -23,12 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The explanation below the table of the suite `scale`.
 pub const HOW: &str = "\
-Each run is one fresh process, which does 64 units before the measured ones; the ends of a link are joined by a socket pair. The floor is
-the least that a unit cost in any row of the group. Instructions are those in user space, counted by Valgrind; system calls are
-counted by ptrace. Both are the difference between a run with the units and a run without; what is less than one system call a unit
-counts as one, since a call that many units share comes in steps. Time, processor time and memory are told, not judged: the kernel's
-part of them is in no count, and others use the machine. The instructions of a client are not counted: Valgrind has no pidfds, without
-which a listener takes other paths, and both of the client's threads wait for each other.";
+Each run is one fresh process, which does 64 units before the measured ones. The ends of a link are connected by a
+socket pair. The floor is the least cost of a unit in any row of the group.
+Instructions are those in user space, counted by Valgrind; system calls are counted by ptrace. Both are the difference
+between a run with the units and a run without. Less than one system call for each unit counts as one, since a call
+that many units share adds up in steps.
+Time, processor time and memory have no target: the counts do not include the kernel's part of them, and other
+programs use the machine. The instructions of a client are not counted, because Valgrind has no pidfds, without which
+a listener takes other paths, and because both threads of the client wait for each other.";
 
 /// The largest number of units (channels, clients or members of a wait set) in a run.
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +184,7 @@ fn plain(order: Order) -> Result<Taken> {
     if !output.status.success() {
         return Err(Trouble::new(format!("the measured process failed: {}", output.status)));
     }
-    serde_json::from_slice(&output.stdout).doing("decoding what the process found")
+    serde_json::from_slice(&output.stdout).doing("decoding the result of the process")
 }
 
 /// Returns the command that executes this program with the hidden subcommand and the order.
@@ -198,7 +200,7 @@ fn command(order: Order) -> Result<Command> {
 pub fn main(told: &str) -> Result<()> {
     let order: Order = serde_json::from_str(told).doing("reading the order")?;
     let taken = scene::run(order)?;
-    println!("{}", serde_json::to_string(&taken).doing("encoding what was found")?);
+    println!("{}", serde_json::to_string(&taken).doing("encoding the result")?);
     Ok(())
 }
 

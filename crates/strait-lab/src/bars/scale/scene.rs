@@ -64,7 +64,7 @@ pub(super) fn run(order: Order) -> Result<Taken> {
             let mut ends = Vec::new();
             let taken = measured(order.units, |units| clients(&listener, &directory, units, &mut ends));
             drop((ends, listener));
-            fs::remove_dir_all(&directory).doing("removing the directory of names")?;
+            fs::remove_dir_all(&directory).doing("removing the name directory")?;
             taken
         }
         Task::Members => {
@@ -147,7 +147,7 @@ fn message_through(one: &Channel, other: &Channel) -> Result<()> {
 fn hear(channel: &Channel) -> Result<()> {
     let mut bytes = [0; 8];
     let received = channel.recv_into(&mut bytes, Deadline::NEVER).doing("recv_into")?;
-    if received.len() == 5 { Ok(()) } else { Err(Trouble::new("a message of the wrong length came")) }
+    if received.len() == 5 { Ok(()) } else { Err(Trouble::new("a message of the wrong length arrived")) }
 }
 
 /// Connects `units` clients to the listener, one after the other, and sends one message through each channel.
@@ -194,7 +194,7 @@ fn held_memory() -> Result<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").doing("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
-    kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| Trouble::new("the kernel tells no Pss"))
+    kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| Trouble::new("/proc/self/smaps_rollup has no Pss"))
 }
 
 /// Raises the descriptor limit as far as allowed: a thousand clients need more than a thousand descriptors.
@@ -207,6 +207,6 @@ fn raise_descriptor_limit() -> Result<()> {
 /// Creates a new directory for the listener's name, and returns its path.
 fn tempdir() -> Result<std::path::PathBuf> {
     let path = std::env::temp_dir().join(format!("strait-scale-{}-{}", std::process::id(), clock::now()));
-    fs::create_dir(&path).doing("making a directory of names")?;
+    fs::create_dir(&path).doing("making the name directory")?;
     Ok(path)
 }

@@ -38,8 +38,10 @@ pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<R
 /// Runs the second process of the task `Bulk`: reads the pieces.
 pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
     let mut handles = peer.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
-    let region = handles.pop().and_then(Handle::into_region).ok_or_else(|| Trouble::new("no region came"))?;
-    let consumer = handles.pop().and_then(Handle::into_consumer).ok_or_else(|| Trouble::new("no pipe came"))?;
+    let region =
+        handles.pop().and_then(Handle::into_region).ok_or_else(|| Trouble::new("the message has no region"))?;
+    let consumer =
+        handles.pop().and_then(Handle::into_consumer).ok_or_else(|| Trouble::new("the message has no data pipe"))?;
     let mut sink = vec![0; PIECE];
     let map = region.map_writable(..).doing("mapping")?;
     for pieces in [(pieces / 10).max(1), pieces] {
@@ -49,7 +51,7 @@ pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<
             pipe_out(&consumer, &mut sink, pieces)?;
         }
         if sink[0] != 7 || sink[PIECE - 1] != 7 {
-            return Err(Trouble::new("what was read is not what was written"));
+            return Err(Trouble::new("the bytes read differ from the bytes written"));
         }
         sink.fill(0);
         peer.send(b"done").doing("send")?;

@@ -28,7 +28,7 @@ pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Re
             request[SIZE - 8..].copy_from_slice(&number.to_le_bytes());
             let reply = end.call(&request, PATIENCE).doing("call")?;
             if reply.bytes() != request {
-                return Err(Trouble::new("a reply was another call's"));
+                return Err(Trouble::new("a reply belongs to another call"));
             }
             if measured.load(Relaxed) {
                 count.fetch_add(1, Relaxed);

@@ -75,7 +75,8 @@ pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) ->
         asker.ask(channel)?;
         Ok(false)
     })?;
-    let spent = gauge.borrow_mut().take().ok_or_else(|| Trouble::new("the other side ended"))?.spent()?;
+    let spent =
+        gauge.borrow_mut().take().ok_or_else(|| Trouble::new("the other process closed the channel"))?.spent()?;
     let times = asker.borrow().samples.percentiles();
     let mut report = Report { count: trips, times, spent: [spent, Spent::default()], ..Report::default() };
     report.found.insert("bare_hop_ns".to_owned(), bare);

@@ -23,15 +23,17 @@ const BUDGET: f64 = 600.0;
 
 /// The explanation below the table of the suite `toolbox`.
 pub const HOW: &str = "\
-Ping-pongs are Mojo's, at its five sizes. With a hop, each side has a thread for input and output and one for handlers, and a queue with
-a mutex and a condition variable each way between them: a round trip goes through four. A bare hop is half of the way to another
-thread and back. A dispatcher of Strait's receives where its handlers run, which is no hop; with a pump another thread receives for it,
-and a round trip goes through two hops, as handlers send by themselves.
-What ipcz takes was measured with a bare stream socket beside it, on another day: so it is the ratio to that socket, taken here in
-the same seconds, that is compared. A call is a request of 64 bytes and a reply of as many; all threads of the caller are on one
-processor, the server is one thread. A piece of a data pipe is 64 KiB. A message by way of another process is timed from before it
-is written until the third has looked at each page; for these, and for values, nobody has set a bar, and 1 is no worse. Copies of a
-message are counted by a test: cargo test -p strait-lab --test copies.";
+Ping-pongs are Mojo's, at its five sizes. With a hop, each side has a thread for input and output and a thread for
+handlers, with a queue (a mutex and a condition variable) in each direction: a round trip goes through four hops. A
+bare hop is half of the way to another thread and back. A dispatcher of Strait receives in the thread of its handlers,
+which needs no hop. With a pump, another thread receives for it: a round trip goes through two hops, since handlers
+send by themselves.
+The figures of ipcz were measured on another day, together with a bare stream socket. So the ratio to that socket is
+compared, which is measured here in the same seconds. A call is a request of 64 bytes and a reply of 64 bytes. All
+calling threads are on one processor, and the server is one thread. A piece of a data pipe is 64 KiB. A message
+through another process is timed from before it is written until the third process has checked each page.
+Messages through another process and values have no outside target: a ratio of 1 means no difference. A test counts
+the copies of a message: cargo test -p strait-lab --test copies.";
 
 /// The amount of work in a run of the suite `toolbox`.
 #[derive(Clone, Copy, Debug)]
@@ -291,9 +293,9 @@ fn tasks(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
             placement,
             |place| vec![run(false, place), run(true, place)],
             vec![row(
-                &format!("round trip 64 B in tasks of tokio's, {how}"),
+                &format!("round trip 64 B in tokio tasks, {how}"),
                 "ns",
-                "the same over tokio's UnixStream",
+                "round trips over tokio's UnixStream",
                 Sense::AtMost,
                 0.7,
                 Kind::Times(0, vec![1]),
@@ -312,7 +314,7 @@ fn relayed(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
         };
         let row = |index, how: &str, limit| {
             row(
-                &format!("{} by way of another process, {how}, two cores", bytes(size)),
+                &format!("{} through another process, {how}, two cores", bytes(size)),
                 "ns",
                 "received there, and sent",
                 Sense::AtMost,

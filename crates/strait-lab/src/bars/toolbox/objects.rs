@@ -72,7 +72,7 @@ pub(in crate::bars) fn source(
 /// Receives a message and returns the channel end in it.
 fn end(channel: &Channel) -> Result<Channel> {
     let mut handles = channel.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
-    handles.pop().and_then(Handle::into_channel).ok_or_else(|| Trouble::new("no end came"))
+    handles.pop().and_then(Handle::into_channel).ok_or_else(|| Trouble::new("the message has no channel end"))
 }
 
 /// Runs the second process of the task `Relayed`: passes on every message that it receives.
@@ -108,7 +108,7 @@ pub(in crate::bars) fn sink(first: &Channel) -> Result<Report> {
     while from.recv_to(&mut message, Deadline::NEVER).is_ok() {
         payload::check(message.bytes(), number)?;
         if message.bytes()[PAGE..].iter().step_by(PAGE).any(|byte| *byte != 7) {
-            return Err(Trouble::new("what came is not what was sent"));
+            return Err(Trouble::new("the received message differs from the sent one"));
         }
         talk::say(first, number)?;
         number += 1;
@@ -146,7 +146,7 @@ pub(in crate::bars) fn values(options: &Options, as_bytes: bool, size: usize, co
                 let sent = std::mem::replace(&mut picture, Picture(Vec::new()));
                 one.send_value(sent, PATIENCE).doing("send_value")?;
                 other.recv_to(&mut message, PATIENCE).doing("recv_to")?;
-                picture = message.take_value().ok_or_else(|| Trouble::new("the value became bytes"))?;
+                picture = message.take_value().ok_or_else(|| Trouble::new("the value was received as bytes"))?;
                 payload::check(&picture.0, number)?;
             }
         }

@@ -31,7 +31,7 @@ pub(in crate::bars) fn ask(channel: Channel, bare: bool, trips: u64) -> Result<R
 /// Runs the second process of the task `Tasks`: answers until the first process closes the channel or the socket.
 pub(in crate::bars) fn answer(channel: Channel, bare: bool) -> Result<Report> {
     let mut handles = channel.recv().doing("recv")?.take_handles().doing("take_handles")?;
-    let socket = handles.pop().and_then(Handle::into_fd).ok_or_else(|| Trouble::new("no socket came"))?;
+    let socket = handles.pop().and_then(Handle::into_fd).ok_or_else(|| Trouble::new("the message has no socket"))?;
     run(if bare { Carrier::Socket(socket) } else { Carrier::Channel(channel) }, None)
 }
 
@@ -41,7 +41,7 @@ fn run(carrier: Carrier, trips: Option<u64>) -> Result<Report> {
         match carrier {
             Carrier::Channel(channel) => {
                 let reactor = Reactor::new().doing("making a reactor")?;
-                let channel = AsyncChannel::new(channel, &reactor).doing("entering the reactor")?;
+                let channel = AsyncChannel::new(channel, &reactor).doing("adding the channel to the reactor")?;
                 match trips {
                     Some(trips) => {
                         timed(trips, async |message| {
@@ -91,7 +91,7 @@ async fn timed(trips: u64, mut trip: impl AsyncFnMut(&mut [u8; SIZE]) -> Result<
             message[..8].copy_from_slice(&number.to_le_bytes());
             trip(&mut message).await?;
             if message[..8] != number.to_le_bytes() {
-                return Err(Trouble::new("the answer is another message's"));
+                return Err(Trouble::new("the answer belongs to another message"));
             }
         }
         Ok(())

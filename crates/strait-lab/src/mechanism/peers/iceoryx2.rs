@@ -79,7 +79,7 @@ impl End for Iceoryx2 {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let sample = self.publisher.loan_slice_uninit(message.len()).doing("loan_slice_uninit")?;
         if sample.write_from_slice(message).send().doing("send")? != 1 {
-            return Err(Trouble::new("nobody subscribes"));
+            return Err(Trouble::new("the publisher has no subscriber"));
         }
         if let Some(bells) = &self.bells {
             bells.notifier.notify().doing("notify")?;
@@ -116,7 +116,7 @@ impl Look for Iceoryx2 {
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
         let Some(sample) = self.subscriber.receive().doing("receive")? else { return Ok(false) };
         if sample.len() != buffer.len() {
-            return Err(Trouble::new(format!("a message of {} bytes came", sample.len())));
+            return Err(Trouble::new(format!("a message of {} bytes arrived", sample.len())));
         }
         buffer.copy_from_slice(&sample);
         Ok(true)
@@ -140,7 +140,7 @@ fn wait_for_any(set: &WaitSet<ipc::Service>, ends: &[Iceoryx2]) -> Result<()> {
 impl Iceoryx2 {
     fn over(work: &Work, side: Side, name: &str) -> Result<Self> {
         let node = NodeBuilder::new().create::<ipc::Service>().doing("making a node")?;
-        let name_of = |what: &str| ServiceName::new(&format!("{name}/{what}")).doing("the service's name");
+        let name_of = |what: &str| ServiceName::new(&format!("{name}/{what}")).doing("making the service's name");
         let (out, inward) = side.of("there", "back");
         let service = |what: &str| {
             node.service_builder(&name_of(what)?)
@@ -151,7 +151,7 @@ impl Iceoryx2 {
                 .max_publishers(1)
                 .max_subscribers(1)
                 .open_or_create()
-                .doing("the service")
+                .doing("making the service")
         };
         let publisher = service(out)?
             .publisher_builder()
@@ -159,16 +159,16 @@ impl Iceoryx2 {
             .max_loaned_samples(1)
             .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .create()
-            .doing("the publisher")?;
-        let subscriber = service(inward)?.subscriber_builder().create().doing("the subscriber")?;
+            .doing("making the publisher")?;
+        let subscriber = service(inward)?.subscriber_builder().create().doing("making the subscriber")?;
         let bells = if work.wait == Wait::Block {
             let events = |what: &str| {
                 let name = name_of(&format!("{what}-bell"))?;
-                node.service_builder(&name).event().open_or_create().doing("the service of events")
+                node.service_builder(&name).event().open_or_create().doing("making the event service")
             };
             Some(Bells {
-                notifier: events(out)?.notifier_builder().create().doing("the notifier")?,
-                listener: events(inward)?.listener_builder().create().doing("the listener")?,
+                notifier: events(out)?.notifier_builder().create().doing("making the notifier")?,
+                listener: events(inward)?.listener_builder().create().doing("making the listener")?,
             })
         } else {
             None

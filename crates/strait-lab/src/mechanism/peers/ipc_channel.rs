@@ -76,7 +76,7 @@ impl End for IpcChannel {
             self.inward.recv().doing("recv")?
         };
         if message.len() != buffer.len() {
-            return Err(Trouble::new(format!("a message of {} bytes came", message.len())));
+            return Err(Trouble::new(format!("a message of {} bytes arrived", message.len())));
         }
         buffer.copy_from_slice(&message);
         Ok(())
@@ -95,7 +95,7 @@ impl Look for IpcChannel {
                 buffer.copy_from_slice(&message);
                 Ok(true)
             }
-            Ok(message) => Err(Trouble::new(format!("a message of {} bytes came", message.len()))),
+            Ok(message) => Err(Trouble::new(format!("a message of {} bytes arrived", message.len()))),
             Err(TryRecvError::Empty) => Ok(false),
             Err(error) => Err(error).doing("try_recv"),
         }

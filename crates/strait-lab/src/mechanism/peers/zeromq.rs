@@ -76,7 +76,7 @@ impl End for Zeromq {
         loop {
             match self.socket.recv_into(buffer, self.flags) {
                 Ok(got) if got == buffer.len() => return Ok(()),
-                Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+                Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes arrived"))),
                 Err(Error::EAGAIN) => std::hint::spin_loop(),
                 Err(Error::EINTR) => {}
                 Err(error) => return Err(error).doing("zmq_recv"),
@@ -94,7 +94,7 @@ impl Look for Zeromq {
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
         match self.socket.recv_into(buffer, DONTWAIT) {
             Ok(got) if got == buffer.len() => Ok(true),
-            Ok(got) => Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Ok(got) => Err(Trouble::new(format!("a message of {got} bytes arrived"))),
             Err(Error::EAGAIN | Error::EINTR) => Ok(false),
             Err(error) => Err(error).doing("zmq_recv"),
         }

@@ -98,7 +98,9 @@ impl Carrier for Sysv {
         match sysv::make_memory(PAGE) {
             Ok(memory) => sysv::remove_memory(memory).err().map(|error| format!("shmctl(IPC_RMID): {error}")),
             Err(Errno::NOSYS) => Some("this kernel has no System V IPC (CONFIG_SYSVIPC)".to_owned()),
-            Err(Errno::NOSPC) => Some("there is too much of it (kernel.shmmni, kernel.shmall; ipcs -m)".to_owned()),
+            Err(Errno::NOSPC) => {
+                Some("the system has no System V memory left (kernel.shmmni, kernel.shmall; ipcs -m)".to_owned())
+            }
             Err(error) => Some(format!("shmget: {error}")),
         }
     }

@@ -267,5 +267,5 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
 /// Returns the error for a bell that was notified without a message or free slots.
 #[cold]
 fn rung_for_nothing() -> Trouble {
-    Trouble::new("a side was woken, and there was nothing")
+    Trouble::new("a side was notified without a message or free room")
 }
