@@ -73,8 +73,9 @@ struct Proxy {
 pub(crate) struct Proxies {
     proxies: Vec<Proxy>,
     pub(crate) memories: Vec<Shared>,
-    /// The tokens and names seen in packets, and copies of the packets (`seen`).
+    /// The tokens and names seen in packets.
     tokens: Vec<u128>,
+    /// Copies of the packets that have passed, unchanged.
     seen: Vec<Vec<u8>>,
     /// The other ends of sockets that the proxy handed out.
     loose: Vec<OwnedFd>,

@@ -6,39 +6,44 @@ pub enum Breakage {
     /// The protocol has no error.
     #[default]
     None,
-    /// The source drains and freezes the incoming ring before it marks the outgoing ring.
+    /// Deliberate error: the source drains and freezes the incoming ring before it marks the outgoing ring.
     FreezeBeforeMark,
-    /// When both ends move at once, neither gives way.
+    /// Deliberate error: when both ends move at once, neither gives way.
     BothWin,
-    /// The source hands the lane over before it commits the message that carries the end.
+    /// Deliberate error: the source hands the lane over before it commits the message that carries the end.
     HandOverBeforeCommit,
-    /// The other end takes a lane for dead without setting the transfer word to *abandoned*.
+    /// Deliberate error: the other end takes a lane for dead without setting the transfer word to *abandoned*.
     AbandonWithoutWord,
-    /// An end that finds its outgoing ring frozen goes on in the new lane with reading too, before it found the mark.
+    /// Deliberate error: an end that finds its outgoing ring frozen goes on in the new lane with reading too, before it has
+    /// found the mark.
     FollowWithoutMark,
-    /// An end that finds the link to its peer down does not look for a seal on its outgoing ring any more.
+    /// Deliberate error: an end that finds the link to its peer down does not look for a seal on its outgoing ring any
+    /// more.
     DeadBeforeSeal,
-    /// A message with an end is committed in a lane that is still pending.
+    /// Deliberate error: a message with an end is committed in a lane that is still pending.
     CarryOverPending,
-    /// A move that is called off leaves its new lanes pending.
+    /// Deliberate error: a move that is called off leaves its new lanes pending.
     StayPending,
-    /// An end in the backlog travels on with the lane on which it arrived.
+    /// Deliberate error: an end in the backlog travels on with the lane on which it arrived.
     NestedAsTheyAre,
-    /// A producer takes the sleep word of a consumer that sleeps relayed.
+    /// Deliberate error: a producer takes the sleep word of a consumer that sleeps relayed.
     TakeRelayed,
-    /// The source does not wake a consumer that sleeps relayed.
+    /// Deliberate error: the source does not wake a consumer that sleeps relayed.
     NoWakeOnHandOver,
-    /// The source wakes a consumer that sleeps relayed, and does not wake the producer that waits for room.
+    /// Deliberate error: the source wakes a consumer that sleeps relayed, and does not wake the producer that waits for
+    /// room.
     NoWakeOfWriter,
-    /// Freezing or closing a ring does not wake the producer that waits for room in it.
+    /// Deliberate error: freezing or closing a ring does not wake the producer that waits for room in it.
     NoWakeOnSeal,
-    /// After the hand-over the source also takes the sleep word of a consumer that does not sleep relayed.
+    /// Deliberate error: after the hand-over the source also takes the sleep word of a consumer that does not sleep
+    /// relayed.
     TakePlainOnHandOver,
-    /// A consumer that is about to sleep relayed looks at the ring once more, but not at the transfer word.
+    /// Deliberate error: a consumer that is about to sleep relayed looks at the ring once more, but not at the transfer
+    /// word.
     SleepWithoutTransfer,
-    /// The producer looks for the process to wake before it takes the sleep word.
+    /// Deliberate error: the producer looks for the process to wake before it takes the sleep word.
     WakeBeforeWord,
-    /// A process that fuses two channels sets the mark for one far end before it has frozen the ring that the other far
-    /// end writes.
+    /// Deliberate error: a process that fuses two channels sets the mark for one far end before it has frozen the ring
+    /// that the other far end writes.
     MarkBeforeFreeze,
 }

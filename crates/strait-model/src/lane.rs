@@ -61,13 +61,13 @@ pub enum Record {
 /// The seal: the record that ends a ring. It is set once, by compare-and-swap on the first empty header of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Seal {
-    /// The mark. The producer set it because its end moved: the consumer goes on in the given lane.
+    /// The mark: the producer set this seal because its end moved. The consumer goes on in the given lane.
     Moved(LaneId),
-    /// The consumer set it because its end moved: the producer goes on in the given lane.
+    /// The consumer set this seal because its end moved. The producer goes on in the given lane.
     Frozen(LaneId),
-    /// The producer set it because its end was closed.
+    /// The producer set this seal because its end was closed.
     ClosedByWriter,
-    /// The consumer set it because its end was closed.
+    /// The consumer set this seal because its end was closed.
     ClosedByReader,
 }
 

@@ -221,7 +221,8 @@ impl<'a> Case<'a> {
         [0.0, 0.5, 0.9, 0.98, 0.99, 0.999, 0.9999].into_iter().zip(values).collect()
     }
 
-    /// Returns what else was counted for each message, and what else the shape found, by name.
+    /// Returns the further counts of the figure, by name: what was counted for each message, and what the shape of work
+    /// found.
     pub(crate) fn counts(&self) -> Vec<(String, f64)> {
         let mut out = Vec::new();
         let figure = serde_json::to_value(self.figure.summary).unwrap_or_default();

@@ -27,12 +27,14 @@ pub fn connected(from_v: u8, from_h: u8) -> Configuration {
     Configuration::default().connects(V, H, from_v).connects(H, V, from_h)
 }
 
-/// Returns a configuration: A and B have links to V and H, and each introduces V and H once.
+/// Returns a configuration: the hostile process A and the honest introducer B have links to V and H, and each
+/// introduces V and H once.
 pub fn two_introducers() -> Configuration {
     introduced(1).link(A, V).link(A, H).introduces(A, V, H, 1)
 }
 
-/// Returns a configuration: B has a direct link to V, a second link to V that A made, and a direct link to H.
+/// Returns a configuration: B has a direct link to V, a second link to V that the hostile process A made, and a direct
+/// link to H.
 pub fn two_ways() -> Configuration {
     introduced(2).made_by_a(B, V)
 }
@@ -47,17 +49,18 @@ pub fn idle_introducer() -> Configuration {
     Configuration::default().idle_link(V, H).link(H, B).introduces(H, V, B, 2)
 }
 
-/// Returns a configuration: A has links to V and H.
+/// Returns a configuration: the hostile process A has links to V and H.
 pub fn beside_a() -> Configuration {
     Configuration::default().link(A, V).link(A, H)
 }
 
-/// Returns a configuration: A connects to V and lets H send the first packet; H connects to V as well.
+/// Returns a configuration: the hostile process A connects to V and lets H send the first packet; H connects to V as
+/// well.
 pub fn handed_on() -> Configuration {
     beside_a().connects(H, V, 1).attack(Attack::HandOn)
 }
 
-/// Returns a configuration: A takes a connection of H from V's listener; V connects to H as well.
+/// Returns a configuration: the hostile process A takes a connection of H from V's listener; V connects to H as well.
 pub fn listener_copied() -> Configuration {
     beside_a().connects(V, H, 1).attack(Attack::ListenerCopy)
 }
@@ -68,17 +71,17 @@ pub fn introduced_in_turn() -> Configuration {
     introduced(1).introduces(H, V, B, 1)
 }
 
-/// Returns a configuration: A has a link to B, on which A claims to be H; B introduces V and H.
+/// Returns a configuration: the hostile process A has a link to B, on which A claims to be H; B introduces V and H.
 pub fn claimed() -> Configuration {
     introduced(1).claims(B, H)
 }
 
-/// Returns a configuration: A sends a forged FORGET for a socket pair of B.
+/// Returns a configuration: the hostile process A sends a forged FORGET for a socket pair of B.
 pub fn forged() -> Configuration {
     introduced(2).link(A, B).attack(Attack::Say(B, Packet::Forget(3, 1))).attack(Attack::Say(B, Packet::Forget(3, 2)))
 }
 
-/// Returns a configuration: A sends a forged RELEASED for a socket pair of B, to V and to H.
+/// Returns a configuration: the hostile process A sends a forged RELEASED for a socket pair of B, to V and to H.
 pub fn forged_release() -> Configuration {
     let say = |to| Attack::Say(to, Packet::Released(4));
     introduced(2).link(A, V).link(A, H).attack(say(V)).attack(say(H))

@@ -33,23 +33,23 @@ impl Given {
 /// An attack of the hostile process A. Each attack of a configuration happens once at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attack {
-    /// A shuts down a socket of which it has a copy.
+    /// The hostile process A shuts down a socket of which it has a copy.
     Shutdown,
-    /// A puts this packet into a socket of which it has a copy, for the half on this side.
+    /// The hostile process A puts this packet into a socket of which it has a copy, for the half on this side.
     Inject(u8, Packet),
-    /// A sends this packet over its own link to the process.
+    /// The hostile process A sends this packet over its own link to the process.
     Say(Process, Packet),
-    /// A introduces V to "H" and keeps the other half.
+    /// The hostile process A introduces V to "H" and keeps the other half.
     NameElsewhere,
-    /// A introduces V and H, and then announces a further lane to V alone.
+    /// The hostile process A introduces V and H, and then announces a further lane to V alone.
     Frame,
-    /// A sends V one end of a lane, and says that the other end is in V as well.
+    /// The hostile process A sends V one end of a lane, and says that the other end is in V as well.
     FalseYourself,
-    /// A connects to V and lets H send the first packet.
+    /// The hostile process A connects to V and lets H send the first packet.
     HandOn,
-    /// A takes a connection of H from V's listener, keeps a copy, and sends the connection to V.
+    /// The hostile process A takes a connection of H from V's listener, keeps a copy, and sends the connection to V.
     ListenerCopy,
-    /// A replaces a half that passes over a link of which A has a copy by a half of A's own.
+    /// The hostile process A replaces a half that passes over a link of which A has a copy by a half of A's own.
     Swap,
 }
 

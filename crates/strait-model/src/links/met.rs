@@ -30,7 +30,7 @@ pub enum Met {
     Foreign,
     /// The first packet came from another process than the introducer had named.
     Mismatch,
-    /// One end in a mailbox was ended, since the other end had not arrived.
+    /// One end in a mailbox (a lane with both ends in one process) was ended, since the other end had not arrived.
     HalfMailbox,
 }
 

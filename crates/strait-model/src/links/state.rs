@@ -31,7 +31,7 @@ pub fn bit(number: u8) -> Set {
 /// packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Packet {
-    /// The first packet of a side.
+    /// The handshake: the first packet of a side.
     Handshake {
         /// The sender, as the kernel reports it.
         from: Process,
@@ -40,19 +40,20 @@ pub enum Packet {
         /// Whether the sender says that its half is direct: made by connect, accept or spawn.
         direct: bool,
     },
-    /// The sender opens a lane on this link. Counted.
+    /// The packet by which its sender opens a lane on this link. Counted in IDLE.
     Open(LaneId),
-    /// A message's attachments or a wake-up for a lane. Counted.
+    /// A packet for a lane: a message's attachments or a wake-up. Counted in IDLE.
     Data(LaneId),
-    /// The sender knows no lane with this id.
+    /// The packet that says that its sender knows no lane with this id.
     NoLane(LaneId),
-    /// IDLE: the sender needs the link no more, and has received this many counted packets.
+    /// IDLE: the packet says that its sender needs the link no more, and has received this many counted packets.
     Idle(u8),
-    /// AGREE, an answer to IDLE: the link is closed.
+    /// AGREE, the packet that answers IDLE if the link is closed.
     Agree,
-    /// REFUSE, an answer to IDLE: the link stays open.
+    /// REFUSE, the packet that answers IDLE if the link stays open.
     Refuse,
-    /// One half of a new socket pair, and the first lane over it. Counted.
+    /// The packet with which an introducer sends one half of a new socket pair, and the first lane over it. Counted in
+    /// IDLE.
     Half {
         /// The socket pair; its id is also the number of the link.
         socket: SocketId,
@@ -65,20 +66,21 @@ pub enum Packet {
         /// The processes that could have kept a copy of the socket, as the introducer knows them.
         makers: Set,
     },
-    /// The introducer names a further lane over an introduced link. Counted.
+    /// The packet with which an introducer names a further lane over an introduced link. Counted in IDLE.
     Lane(SocketId, LaneId),
-    /// FORGET: the sender asks the introducer not to name this link any more, if the introducer has named it this
+    /// FORGET: the packet asks the introducer not to name this link any more, if the introducer has named it this
     /// often.
     Forget(SocketId, u8),
-    /// RELEASED: the introducer names this link no more.
+    /// RELEASED: the packet says that the introducer names this link no more.
     Released(SocketId),
-    /// The introducer sends this end (0 or 1) of a lane, and says that the other end is in the same process. Counted.
+    /// The packet with which an introducer sends this end (0 or 1) of a lane, and says that the other end is in the
+    /// same process. Counted in IDLE.
     Yourself(LaneId, u8),
     /// A connect request.
     Connect,
-    /// REUSE, an answer to a connect request: the lane runs over this link, which both processes have.
+    /// REUSE, the packet that answers a connect request: the lane runs over this link, which both processes have.
     Reuse(LaneId, SocketId),
-    /// NEW, an answer to a connect request: the lane runs over the socket of the connect.
+    /// NEW, the packet that answers a connect request: the lane runs over the socket of the connect.
     New(LaneId),
 }
 
@@ -208,7 +210,7 @@ pub enum End {
     Coming,
     /// The end is bound to this link.
     At(SocketId),
-    /// The end is in a mailbox, for a lane with both ends in one process. It arrived over this link.
+    /// The end is in a mailbox (a lane with both ends in one process). The end arrived over this link.
     Mailbox(SocketId),
     /// The end was closed by its process, or ended.
     Closed,

@@ -653,7 +653,7 @@ impl Step<'_> {
         }
     }
 
-    /// Attack: A sends a packet over its link to a process.
+    /// Attack: the hostile process A sends a packet over its link to a process.
     fn say(&mut self, to: Process, packet: Packet) {
         let over = self.now.halves().map(|(socket, side, _)| (socket, side)).find(|&(socket, side)| {
             self.now.holder(socket, side) == Some(to) && self.now.holder(socket, 1 - side) == Some(A)
@@ -665,7 +665,7 @@ impl Step<'_> {
         }
     }
 
-    /// Attack: A introduces V to "H", and keeps the other half itself.
+    /// Attack: the hostile process A introduces V to "H", and keeps the other half itself.
     fn name_elsewhere(&mut self) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::Travelling, Place::At(A)]));
         let lane = self.now.add_lane(A, [V, H], 0, true);
@@ -673,7 +673,7 @@ impl Step<'_> {
         self.put(socket, 1, Packet::Handshake { from: A, claims: H, direct: false });
     }
 
-    /// Attack: A introduces V and H, and announces a further lane to V alone.
+    /// Attack: the hostile process A introduces V and H, and announces a further lane to V alone.
     fn frame(&mut self) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::Travelling; 2]));
         let lanes = [0, 1].map(|_| self.now.add_lane(A, [V, H], 0, true));
@@ -682,7 +682,8 @@ impl Step<'_> {
         self.say(V, Packet::Lane(socket, lanes[1]));
     }
 
-    /// Attack: A has connected to `listener`, and lets `greets` send the first packet over that connection.
+    /// Attack: the hostile process A has connected to `listener`, and lets `greets` send the first packet over that
+    /// connection.
     fn hand_on(&mut self, greets: Process, listener: Process) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::Travelling, Place::At(listener)]));
         let lane = self.now.add_lane(A, [greets, listener], 0, true);
@@ -701,7 +702,8 @@ impl Step<'_> {
         self.say(V, Packet::Half { socket, side: 1, lane, expected: H, makers: bit(A) });
     }
 
-    /// Attack: A takes a half out of a link of which it has a copy, and puts a half of its own there.
+    /// Attack: the hostile process A takes a half out of a link of which it has a copy, and puts a half of its own
+    /// there.
     fn swap(&mut self, over: SocketId) {
         let own = self.now.add_socket(Socket::new(A, bit(A), [Place::At(A), Place::Travelling]));
         for to in 0..2 {
