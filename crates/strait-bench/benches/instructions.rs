@@ -1,8 +1,9 @@
 //! The instructions of each scene, counted by callgrind and compared with the numbers recorded here, per message.
 //!
 //! `./count-instructions` runs this benchmark. One program gives the same count every time; a count may grow by 5 %,
-//! because another compiler may cost that much. A change that makes a path longer than that changes the number here, and
-//! its commit message says why. A change that makes a path shorter changes the number too, so that the gain is kept.
+//! because another compiler may cost that much. A change that makes a path longer than that changes the number here,
+//! and its commit message says why. A change that makes a path shorter changes the number too, so that the gain is
+//! kept.
 
 // The macros make items without documentation.
 #![allow(missing_docs)]

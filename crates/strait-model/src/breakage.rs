@@ -14,8 +14,8 @@ pub enum Breakage {
     HandOverBeforeCommit,
     /// Deliberate error: the other end takes a lane for dead without setting the transfer word to *abandoned*.
     AbandonWithoutWord,
-    /// Deliberate error: an end that finds its outgoing ring frozen goes on in the new lane with reading too, before it has
-    /// found the mark.
+    /// Deliberate error: an end that finds its outgoing ring frozen goes on in the new lane with reading too, before it
+    /// has found the mark.
     FollowWithoutMark,
     /// Deliberate error: an end that finds the link to its peer down does not look for a seal on its outgoing ring any
     /// more.

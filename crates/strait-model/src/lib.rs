@@ -146,16 +146,16 @@
 //! - The making of links: two processes have a link as soon as a lane joins them, and the link is down when either
 //!   process is dead. A source that dies after it has told only one of two processes of a link is not modelled; no mark
 //!   had named its lane then.
-//! - The end of unused lanes: the model forgets a lane that was made and is not needed (a lost race, a move called off).
-//!   The library has to tell the process that was told of the lane.
+//! - The end of unused lanes: the model forgets a lane that was made and is not needed (a lost race, a move called
+//!   off). The library has to tell the process that was told of the lane.
 //! - Descriptors other than ends, sizes, and credit. A ring has room for one message, or without bounds.
 //! - Endless attempts: a user may try again and again to send an end whose unread messages hold the other end of the
 //!   carrier, and each attempt is called off.
 //!
 //! # The configurations
 //!
-//! Every property holds in all of them. `cargo test` explores those of the first table, in half a minute; `cargo test -p
-//! strait-model -- --ignored` explores those of the second, in four minutes. *Fused* channels are joined into one.
+//! Every property holds in all of them. `cargo test` explores those of the first table, in half a minute; `cargo test
+//! -p strait-model -- --ignored` explores those of the second, in four minutes. *Fused* channels are joined into one.
 //!
 //! | configuration | states |
 //! |---|--:|

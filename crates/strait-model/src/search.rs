@@ -1,5 +1,5 @@
-//! The search through every state of a model, and the cases that are searched: shared by the model of the protocol and the
-//! model of the rules for links.
+//! The search through every state of a model, and the cases that are searched: shared by the model of the protocol and
+//! the model of the rules for links.
 
 use std::fmt::Debug;
 use std::hash::Hash;

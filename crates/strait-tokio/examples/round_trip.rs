@@ -5,8 +5,8 @@
 //! ```
 //!
 //! With `same`, the default, both processes run on the first CPU; with `two`, each runs on one of the first two. With
-//! `sleep`, the reactors do not poll before they let their runtime sleep. The rounds are interleaved; the program prints
-//! medians.
+//! `sleep`, the reactors do not poll before they let their runtime sleep. The rounds are interleaved; the program
+//! prints medians.
 
 use std::os::fd::OwnedFd;
 use std::process::Command;

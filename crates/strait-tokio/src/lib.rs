@@ -1,9 +1,9 @@
 //! Strait in tokio: channels, data pipes and calls for which tasks of tokio can wait.
 //!
-//! The types are those of the crate `strait`, which are independent of the runtime: [`AsyncChannel`], [`AsyncProducer`],
-//! [`AsyncConsumer`] and [`AsyncCallEnd`]. Their [`strait::Reactor`] must be run whenever its descriptor is readable. A
-//! [`Reactor`] of this crate has a task of the runtime for this. There are no other threads than those of the runtime,
-//! and tokio watches one descriptor, however many channels there are.
+//! The types are those of the crate `strait`, which are independent of the runtime: [`AsyncChannel`],
+//! [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`]. Their [`strait::Reactor`] must be run whenever its
+//! descriptor is readable. A [`Reactor`] of this crate has a task of the runtime for this. There are no other threads
+//! than those of the runtime, and tokio watches one descriptor, however many channels there are.
 //!
 //! ```
 //! use std::time::Duration;

@@ -124,7 +124,8 @@ pub(crate) struct Lane {
     abandoned: AtomicBool,
     /// Whether the transfer of the other end into this lane was cancelled. If so, the source still holds the other end.
     cancelled: AtomicBool,
-    /// Whether this process, as the source, has begun a transfer of this end. `false` again once a transfer was cancelled.
+    /// Whether this process, as the source, has begun a transfer of this end. `false` again once a transfer was
+    /// cancelled.
     moving: AtomicBool,
     /// Whether this end has received everything that the other end sent in this lane, and nothing more can follow.
     is_read: AtomicBool,

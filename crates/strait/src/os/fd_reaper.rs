@@ -3,9 +3,9 @@
 //! To close a descriptor can take as long as a file system, another process or the other side of a connection likes. So
 //! a thread closes it, and only then drops the charge for it.
 //!
-//! Each account with waiting descriptors gets a thread of its own, as long as there are no more than [`MOST_THREADS`]. So
-//! a peer whose descriptors block their thread for ever does not keep those of other peers open, unless as many peers do
-//! this. A thread ends when no descriptor waits that it could close.
+//! Each account with waiting descriptors gets a thread of its own, as long as there are no more than [`MOST_THREADS`].
+//! So a peer whose descriptors block their thread for ever does not keep those of other peers open, unless as many
+//! peers do this. A thread ends when no descriptor waits that it could close.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};

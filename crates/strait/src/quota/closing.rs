@@ -1,8 +1,8 @@
 //! Closing descriptors that a peer sent and the program did not take.
 //!
-//! A descriptor that is [known](close::is_harmless) to close at once is closed in place. The [reaper](fd_reaper) closes any
-//! other one, which is charged to its peer until then. If the program has taken a descriptor out of a message, the program
-//! closes it.
+//! A descriptor that is [known](close::is_harmless) to close at once is closed in place. The [reaper](fd_reaper) closes
+//! any other one, which is charged to its peer until then. If the program has taken a descriptor out of a message, the
+//! program closes it.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,8 +30,8 @@ pub(crate) fn close_nobodys(fd: OwnedFd) {
 }
 
 /// Makes a thread of the library close the descriptor `fd`, also if closing cannot block. Until the descriptor is
-/// closed, it is charged to the peer that `payer` stands for. While this thread holds descriptors [back](hold_back), the
-/// other thread gets the descriptor only after that.
+/// closed, it is charged to the peer that `payer` stands for. While this thread holds descriptors [back](hold_back),
+/// the other thread gets the descriptor only after that.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     let closing = Closing { fd, account: payer.number(), charge: payer.charge_pending_close() };
     let mut closing = Some(closing);
@@ -77,8 +77,9 @@ pub(crate) struct HoldingBack(());
 /// is dropped; nested guards count as one.
 ///
 /// A thread does this while it takes a packet. The packet in the socket refers to the same open files as the
-/// descriptors that the kernel has opened for this process. If another thread closed such a descriptor before the packet
-/// is removed, the removal would be the last close of that file, and would block this thread as long as the sender likes.
+/// descriptors that the kernel has opened for this process. If another thread closed such a descriptor before the
+/// packet is removed, the removal would be the last close of that file, and would block this thread as long as the
+/// sender likes.
 pub(crate) fn hold_back() -> HoldingBack {
     let _ = HELD_BACK.try_with(|held| held.depth.set(held.depth.get() + 1));
     HoldingBack(())

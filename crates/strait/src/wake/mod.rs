@@ -1,7 +1,8 @@
 //! How threads of this process sleep, and what wakes them.
 //!
 //! A thread that [waits](Wait) for something spins first, and then sleeps until the peer or another thread wakes it. An
-//! [`interrupt`] ends such a sleep from another thread of this process. Two threads that use one end wait for its [`lock`].
+//! [`interrupt`] ends such a sleep from another thread of this process. Two threads that use one end wait for its
+//! [`lock`].
 
 mod direction;
 pub(crate) mod interrupt;
