@@ -133,9 +133,11 @@ impl Work {
         }
     }
 
-    /// Returns how long the work can take if nothing hangs: for work that is limited by the number of messages, half
-    /// a millisecond for each message, plus its bytes at 100 MB/s. Connections that spin on one busy processor take
-    /// some time slices each, and some libraries create files for a connection; so a connection gets 100 ms more.
+    /// Returns the time limit in which the work ends if nothing hangs.
+    ///
+    /// If the number of messages is limited, this is half a millisecond for each message, its bytes at 100 MB/s, and
+    /// its idle time; all that for each other process. A connection gets 100 ms more: connections that spin on one
+    /// busy processor take some time slices each, and some libraries create files for a connection.
     pub(crate) fn longest(&self) -> Duration {
         match self.extent {
             Extent::Time { warm, steady } => Duration::from_millis(2 * warm + steady),

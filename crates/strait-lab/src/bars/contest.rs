@@ -14,7 +14,7 @@ use crate::work::Report;
 
 /// The factor by which the probe (the bare cache-line round trip) may change within a contest.
 const STEADY: f64 = 1.5;
-/// The greatest number of times that one repetition of a contest is run because the probe changed by more than
+/// The greatest number of tries of one repetition of a contest; a try is repeated if the probe changed by more than
 /// [`STEADY`].
 const RETRIES: usize = 3;
 

@@ -313,11 +313,11 @@ pub(crate) trait End: Sized + 'static {
     const ABILITIES: &'static [Ability] = &[Ability::Stream];
     /// The ways of waiting for several ends at once, if the mechanism has [`Ability::Hub`].
     const HUB_WAITS: &'static [Wait] = Self::WAITS;
-    /// The size of the largest message in bytes.
+    /// The size in bytes of the largest message that the mechanism carries.
     const MOST: usize = usize::MAX;
     /// The size in bytes of the largest message that stays whole if several processes send through one end.
     const MOST_SHARED: usize = usize::MAX;
-    /// The most descriptors in a message, if the mechanism has [`Ability::Descriptors`].
+    /// The most descriptors that a message can carry, if the mechanism has [`Ability::Descriptors`].
     const MOST_DESCRIPTORS: usize = 253;
 
     /// The mechanism's entry in the list of all mechanisms.

@@ -35,7 +35,7 @@ pub(super) struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Creates the shared memory, and a descriptor of it for each side.
+    /// Creates the memory with the shared words, and returns a descriptor of it for each side.
     pub(super) fn open() -> Result<Opened> {
         let memory = Shared::create(PAGE)?;
         let other = memory.try_clone().doing("dup")?;

@@ -162,7 +162,7 @@ pub(crate) struct InSet {
 impl Manner for InSet {
     const NAME: &'static str = "strait-wait-set";
     const TITLE: &'static str = "Strait, over a wait set";
-    /// The ways of waiting: a wait set sleeps in epoll, without spinning first.
+    /// The ways of waiting that a wait set supports: it polls, or sleeps in epoll without spinning first.
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
 
     fn over(channel: &mut Channel, _: Side, work: &Work) -> Result<Self> {

@@ -182,7 +182,7 @@ impl Hub for Waiting {
     }
 }
 
-/// Receives a message of the length of `buffer`.
+/// Receives a message of the length of `buffer` into `buffer`; a message of another length is an error.
 #[inline]
 fn receive(channel: &Channel, buffer: &mut [u8]) -> Result<()> {
     let received = channel.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;

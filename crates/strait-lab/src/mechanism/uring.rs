@@ -55,7 +55,7 @@ pub(crate) struct Uring {
     asks: bool,
 }
 
-/// A ring whose `Debug` output is its name only.
+/// An io_uring instance with a `Debug` output, its name.
 struct Debugless(IoUring);
 
 impl std::fmt::Debug for Debugless {

@@ -55,7 +55,8 @@ pub enum Outcome {
     SilenceBroken,
 }
 
-/// Runs `work` in fresh processes, and returns its report. Blocks until the run ends or its time limit has passed.
+/// Runs `work` in fresh processes, and returns its report. Blocks until the run ends or its time limit has passed. If
+/// the limit has passed, the processes are killed.
 pub fn run(work: &Work) -> Result<Outcome> {
     let (socket, theirs) = control::pair()?;
     let mut first = Started::new("peer", "first", work, theirs)?;

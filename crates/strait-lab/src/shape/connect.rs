@@ -31,7 +31,7 @@ const MEASURE: u8 = 2;
 /// The request to the second process to end.
 const STOP: u8 = 3;
 
-/// Runs the first process, which opens every connection.
+/// Runs the first process of the shape `connect`, which opens every connection.
 pub(crate) fn first<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; work.size];
@@ -88,7 +88,7 @@ fn heard(socket: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Runs the second process, which joins every connection that the first process opened.
+/// Runs the second process of the shape `connect`, which joins every connection that the first process opened.
 pub(crate) fn second<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut gauge = Gauge::start()?;

@@ -11,7 +11,8 @@ use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
-/// Runs the sender. It times and counts rounds: a message to each receiver, and the acknowledgements of all.
+/// Runs the first process of the shape `fan-out`. It times and counts rounds: a message to each of the `receivers`,
+/// and the acknowledgements of all.
 pub(super) fn first(hub: &mut dyn Hub, work: &Work, receivers: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut samples = Samples::new();

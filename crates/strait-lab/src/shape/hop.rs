@@ -20,7 +20,7 @@ use crate::shape::payload::STOP;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
-/// The number of round trips between two threads by which a bare hop is measured.
+/// The number of round trips by which a bare hop (handing a message to another thread) is measured.
 const BARE: u64 = 2000;
 
 /// A queue of messages from one thread to another.
@@ -209,7 +209,8 @@ pub(super) fn second(end: &mut impl End, work: &Work, direct: bool) -> Result<Sh
     between(work.size, None, handle, pump)
 }
 
-/// Returns the duration of a bare hop in nanoseconds: half of the way to another thread and back.
+/// Measures a bare hop, which hands a message to another thread through a queue: half of the way to another thread
+/// and back. Returns its median duration in nanoseconds.
 pub(crate) fn bare() -> Result<f64> {
     let mut samples = Samples::new();
     let echo = |handler: &mut Handler<'_>| -> Result<()> {

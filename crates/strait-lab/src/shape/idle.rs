@@ -9,7 +9,7 @@ use crate::shape::payload::{SMALLEST, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};
 
-/// Runs the first process, which sends nothing and counts how often the other process wakes.
+/// Runs the first process of the shape `idle`, which sends nothing and counts how often the other process wakes.
 pub(super) fn first(end: &mut impl End, work: &Work, peer: u32) -> Result<Report> {
     let Extent::Time { warm, steady } = work.extent else {
         return Err(Trouble::new("the shape idle needs a duration, not a number of messages"));
@@ -26,7 +26,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, peer: u32) -> Result<Report
     Ok(Report { wake_ups: Some(wake_ups), ..Report::default() })
 }
 
-/// Runs the second process, which waits.
+/// Runs the second process of the shape `idle`, which waits for the one message at the end.
 pub(super) fn second(end: &mut impl End) -> Result<Share> {
     let mut message = [0; SMALLEST];
     end.recv(&mut message)?;

@@ -33,7 +33,7 @@ impl Walk {
     }
 }
 
-/// Runs the first process, which fills messages in place.
+/// Runs the first process of the shape `in-place`, which fills messages in shared memory.
 ///
 /// The second word of a message is the time of its commit, and is written last. So the time that the second process
 /// measures begins when the message is complete and only has to be handed over.
@@ -65,7 +65,7 @@ pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
     Ok(Report { count: steady, first, ..Report::default() })
 }
 
-/// Runs the second process, which reads messages in place.
+/// Runs the second process of the shape `in-place`, which reads messages in shared memory.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let (warm, steady) = counts(work)?;
     let mut piece = vec![0; PIECE.min(work.size)];

@@ -88,7 +88,7 @@ impl Pace {
     }
 }
 
-/// Runs the first process, which sends.
+/// Runs the first process of the shapes `open-loop` and `paced`, which sends messages when they are due.
 pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = [0; SMALLEST];
@@ -160,7 +160,8 @@ fn capacity_extent(extent: Extent) -> Extent {
     }
 }
 
-/// Runs the second process, which receives and measures how long each message took.
+/// Runs the second process of the shapes `open-loop` and `paced`, which receives and measures how long each message
+/// took.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut samples = Samples::new();

@@ -9,7 +9,8 @@ use crate::shape::payload::{STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// Runs the first process. `reply` is the size of an answer in bytes.
+/// Runs the first process of the shape `ping-pong`: sends messages, and waits for the answer to each. `reply` is the
+/// size of an answer in bytes.
 pub(super) fn first(end: &mut impl Messages, work: &Work, reply: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; reply];
@@ -69,7 +70,7 @@ fn trips(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], from: u
     Ok(from + count)
 }
 
-/// Runs the second process. `reply` is the size of an answer in bytes.
+/// Runs the second process of the shape `ping-pong`: answers each message with its first `reply` bytes.
 pub(super) fn second(end: &mut impl Messages, work: &Work, reply: usize) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut due = 0;

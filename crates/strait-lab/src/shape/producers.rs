@@ -41,7 +41,7 @@ impl<E: End> Hub for One<E> {
     }
 }
 
-/// Runs the receiver, which takes messages from all producers.
+/// Runs the first process of the shape `producers`, which receives the messages of all producers.
 pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut due = vec![0u64; producers];
@@ -106,7 +106,7 @@ pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<
     Ok(report)
 }
 
-/// Runs a producer with the number `index`.
+/// Runs the producer with the number `index` in the shape `producers`.
 pub(super) fn second(end: &mut impl End, work: &Work, index: usize) -> Result<Share> {
     let mut message = vec![0; work.size];
     let who = (index as u64) << BITS;

@@ -20,7 +20,7 @@ pub(super) const STRETCH: u64 = 5_000_000;
 /// The delay after which the receiver begins.
 const LATE: Duration = Duration::from_millis(10);
 
-/// Runs the first process, which sends `batch` messages in a call.
+/// Runs the first process of the shape `stream`: sends as fast as it can, `batch` messages in a call.
 pub(super) fn first(end: &mut impl End, work: &Work, batch: usize) -> Result<Report> {
     let mut messages = vec![0; work.size * batch];
     let mut mark = vec![0; work.size];
@@ -60,7 +60,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, batch: usize) -> Result<Rep
     Ok(report(spent, number - from, elapsed, &Samples::new()))
 }
 
-/// Runs the second process, which times the messages that arrive.
+/// Runs the second process of the shape `stream`: receives messages, and times stretches of them.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut samples = Samples::new();

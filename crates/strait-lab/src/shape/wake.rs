@@ -12,7 +12,7 @@ use crate::shape::payload::{STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// Runs the first process. `after` is the idle time in milliseconds.
+/// Runs the first process of the shape `wake`: makes round trips, each after `after` milliseconds of idle time.
 pub(super) fn first(end: &mut impl End, work: &Work, after: u32) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = vec![0; work.size];
@@ -49,7 +49,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, after: u32) -> Result<Repor
     Ok(Report { first, ..report(spent, count, busy, &samples) })
 }
 
-/// Runs the second process, which also measures how long each message was on its way.
+/// Runs the second process of the shape `wake`: answers, and measures how long each message was on its way.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut way = Samples::new();

@@ -138,7 +138,8 @@ pub(super) fn chrome_mix(cpus: Cpus) -> Vec<Work> {
     axes.works()
 }
 
-/// Times every message separately: the documents' percentiles are of single messages, not of means of several.
+/// Sets the works to time every message separately, and returns them. The documents' percentiles are of single
+/// messages, not of means of several.
 fn one_at_a_time(mut works: Vec<Work>) -> Vec<Work> {
     works.iter_mut().for_each(|work| work.stride = 1);
     works

@@ -131,8 +131,8 @@ pub(crate) fn remove_semaphores(set: i32) -> Result<(), Errno> {
     outcome(unsafe { libc::semctl(set, 0, libc::IPC_RMID) }).map(drop)
 }
 
-/// Adds `by` to the semaphore with this number in the set. If `by` is negative and the semaphore is smaller, the call
-/// waits, or fails with `EAGAIN` under [`Patience::Now`].
+/// Adds `by` to the value of the semaphore with this number in the set. If the value would fall below 0, the call
+/// waits until it does not, or fails with `EAGAIN` under [`Patience::Now`].
 #[inline]
 pub(crate) fn change(set: i32, number: usize, by: i16, patience: Patience) -> Result<(), Errno> {
     let mut change = libc::sembuf { sem_num: number as u16, sem_op: by, sem_flg: patience.flag() as i16 };

@@ -22,7 +22,7 @@ use crate::pair::{PROBE_AREA, Started};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Wait};
 
-/// The time limit for a run.
+/// The time limit for a run; if it has passed, the processes are killed.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The names of the processes on the command line, in order.

@@ -14,7 +14,7 @@ use strait::{Channel, Connector, Deadline, Handle, Interest, Listener, Mode, Opt
 use crate::pair::clock;
 use crate::trouble::{Result, Trouble, While};
 
-/// The number of units before the measured ones. They create memory and tables that only the first units need.
+/// The number of units before the measured ones, since the first units create memory and tables for all.
 const WARM: usize = 64;
 
 /// The number of channel ends in one message.
