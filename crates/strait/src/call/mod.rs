@@ -140,8 +140,9 @@ pub enum CallError {
     /// The request was not sent, so the server has not carried it out. The [`SendError`] gives back the handles of the
     /// request.
     NotSent(SendError),
-    /// The request was sent, and there will be no reply: the deadline has passed, or the peer has closed. Whether the
-    /// request was carried out is unknown. A reply that arrives after the deadline is dropped.
+    /// The request was sent, and there will be no reply: for example, the deadline has passed, or the peer has closed.
+    /// Whether the request was carried out is unknown. A reply that arrives after the deadline is dropped. Only with
+    /// [`Error::WouldBlock`] from [`PendingCall::poll`] the call stays in flight, and its reply may still arrive.
     OutcomeUnknown(Error),
     /// The server dropped the request without a reply. Whether the server had acted on the request before that depends
     /// on the server.
