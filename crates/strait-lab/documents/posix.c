@@ -1,15 +1,16 @@
 /*
- * The methods of "unix-ipc-benchmarks", as its text describes them, written anew to be run beside ours on one machine.
+ * The methods of "unix-ipc-benchmarks", implemented anew from its description, to run in turn with those of the
+ * laboratory on one machine.
  *
- * Two processes play ping-pong with messages of one size, each round trip is timed by itself, and what is said is round
- * trips a second. No message is checked but where the method needs that, and nothing is done better than described:
+ * Two processes play ping-pong with messages of one size. Each round trip is timed by itself, and the program prints
+ * round trips per second. No message is checked unless the method requires it, and no method is better than described:
  *
  *   pipe    two pipes and fork; blocking read and write
  *   fifo    two named pipes, each opened for reading and writing by both
  *   queue   two System V message queues
  *   socket  a Unix stream socket that is bound to a path
- *   shm     POSIX shared memory, one ring of 4096 messages in each direction. Whoever receives compares the whole message
- *           with the one that must come, again and again, without any ordering; all messages are made before.
+ *   shm     POSIX shared memory, one ring of 4096 messages in each direction. The receiver compares the whole message
+ *           with the expected one, again and again, without any ordering; all messages are made before.
  *
  * cc -O2 -o posix posix.c; ./posix METHOD SIZE ITERATIONS
  */
@@ -64,7 +65,7 @@ static void get(int fd) {
     }
 }
 
-/* The two ways of descriptors: out and in. */
+/* The descriptors to write to and to read from. */
 static int out, in;
 
 static void fd_ping(long i) { (void)i, put(out), get(in); }
@@ -96,7 +97,7 @@ static char *rings[2], *due;
 static char *slot(int ring, long i) { return rings[ring] + (size_t)(i % SLOTS) * size; }
 
 static void await(int ring, long i) {
-    /* The memory is not volatile in the original either; what keeps the comparison in the loop is the call. */
+    /* The memory is not volatile, as in the original; the call keeps the comparison in the loop. */
     while (memcmp(slot(ring, i), due + (size_t)i * size, size) != 0)
         __asm__ volatile("" ::: "memory");
 }
