@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// An error: why something did not work, in words for the person at the terminal.
 ///
-/// It is one pointer wide, so that the measuring loops, in which every call can fail, return small values.
+/// A `Trouble` is one pointer wide, so that the measuring loops, in which every call can fail, return small values.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Trouble(Box<Told>);

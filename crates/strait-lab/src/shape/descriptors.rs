@@ -1,6 +1,6 @@
 //! Ping-pong with descriptors in each message, which move: the sender closes its copies.
 //!
-//! The same descriptors go back and forth. If a descriptor is lost, too few come back. If a descriptor stays behind,
+//! A fixed set of descriptors goes back and forth. If a descriptor is lost, too few come back. If a descriptor stays behind,
 //! a process has one too many open at the end.
 
 use std::fs;

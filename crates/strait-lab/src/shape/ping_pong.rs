@@ -51,7 +51,7 @@ pub(super) fn first(end: &mut impl Messages, work: &Work, reply: usize) -> Resul
 
 /// Makes `count` round trips with the messages numbered from `from`. Returns the number after the last one.
 ///
-/// It is a function of its own, with a loop for each kind of check: so the loop's variables are in registers, and the
+/// The loop is a function of its own, with a loop for each kind of check: so the loop's variables are in registers, and the
 /// loop costs little beside the mechanism (`strait bench` says how much).
 #[inline(never)]
 fn trips(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], from: u64, count: u64) -> Result<u64> {
