@@ -1,7 +1,7 @@
 //! Ping-pong with descriptors in each message, which move: the sender closes its copies.
 //!
-//! A fixed set of descriptors goes back and forth. If a descriptor is lost, too few come back. If a descriptor stays behind,
-//! a process has one too many open at the end.
+//! A fixed set of descriptors goes back and forth. If a descriptor is lost, too few come back. If a descriptor stays
+//! behind, a process has one too many open at the end.
 
 use std::fs;
 use std::os::fd::OwnedFd;

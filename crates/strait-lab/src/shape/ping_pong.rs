@@ -51,8 +51,8 @@ pub(super) fn first(end: &mut impl Messages, work: &Work, reply: usize) -> Resul
 
 /// Makes `count` round trips with the messages numbered from `from`. Returns the number after the last one.
 ///
-/// The loop is a function of its own, with a loop for each kind of check: so the loop's variables are in registers, and the
-/// loop costs little beside the mechanism (`strait bench` says how much).
+/// The round trips are in a function of their own, with a loop for each kind of check: so a loop's variables are in
+/// registers, and the loop costs little beside the mechanism (`strait bench` says how much).
 #[inline(never)]
 fn trips(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], from: u64, count: u64) -> Result<u64> {
     if answer.len() == message.len() {

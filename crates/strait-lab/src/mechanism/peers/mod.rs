@@ -1,8 +1,8 @@
 //! Other libraries that send messages to another process, each behind a cargo feature that is off by default.
 //!
-//! Other libraries are measured like every other mechanism: in two fresh processes, with every message checked, polled and
-//! blocking if they can. Each is used in its fastest correct way; the version is stated in the library's module. To
-//! measure all of them:
+//! Other libraries are measured like every other mechanism: in two fresh processes, with every message checked,
+//! polled and blocking if they can. Each is used in its fastest correct way; the version is stated in the library's
+//! module. To measure all of them:
 //!
 //! ```text
 //! cargo run --release --features peers -- bench peers
