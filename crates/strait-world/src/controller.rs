@@ -1,12 +1,18 @@
 //! The controller: makes worlds, causes their faults, watches their processes, and judges what is left.
 
 use std::collections::HashMap;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
+    sendmsg, socketpair,
+};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::Arguments;
@@ -32,6 +38,9 @@ mod faults {
 
 /// Nanoseconds after which a waiting thread must have noticed that there is a message or an event for it.
 const NOTICED: u64 = 1_000_000_000;
+
+/// Nanoseconds past its deadline after which the log says where a thread is that has not returned from its call.
+const LATE: u64 = 400_000_000;
 
 /// Nanoseconds past its deadline after which a call counts as hanging.
 const HANGS: u64 = 8_000_000_000;
@@ -83,6 +92,8 @@ struct Watch {
     /// The last call in which the thread was seen, and for how many nanoseconds the thread had been held up when it
     /// was first seen in that call.
     seen: (u64, u64),
+    /// The last call about which the log says that it is late.
+    told: u64,
     /// If a message or an event is there for the waiting thread: since when, in which call, and for how many
     /// nanoseconds the thread had been held up by then.
     overlooked: Option<(u64, u64, u64)>,
@@ -118,6 +129,7 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
     let (ledger, over) = (world.ledger, &still);
     let done = std::thread::scope(|scope| {
         scope.spawn(|| notice_pauses(ledger, over));
+        scope.spawn(|| send_sockets(ledger, over));
         let done = world.run();
         over.store(true, SeqCst);
         done
@@ -136,16 +148,41 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
     summary
 }
 
+/// Sends a socket again and again, and tells the ledger while it does. Before it sends a socket, Linux waits until it has
+/// looked which sockets nobody can receive any more, if the user has more than 2,024 descriptors in flight. On a machine with
+/// other work this takes seconds, and holds up every process of the user alike.
+fn send_sockets(ledger: &Ledger, over: &AtomicBool) {
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let (one, other) = pair.expect("two sockets");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    while !over.load(SeqCst) {
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [one.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        ledger.sends_since.store(now(), SeqCst);
+        let _ = sendmsg(&one, &[IoSlice::new(b"x")], &mut control, SendFlags::DONTWAIT);
+        ledger.sends_since.store(0, SeqCst);
+        // The descriptor is not received.
+        let _ = recv(&other, &mut [0], RecvFlags::DONTWAIT);
+        std::thread::sleep(NAP);
+    }
+}
+
+/// The time between two looks at the machine.
+const NAP: Duration = Duration::from_millis(10);
+
 /// Adds up the time for which the machine as a whole stands still: how much longer short sleeps last than they
-/// should.
+/// should, and for how long the kernel lets nobody [send sockets](send_sockets).
 fn notice_pauses(ledger: &Ledger, over: &AtomicBool) {
-    const NAP: Duration = Duration::from_millis(10);
     let delay = Delay::own();
     while !over.load(SeqCst) {
         let (begin, delayed) = (now(), delay.nanos());
         std::thread::sleep(NAP);
         let late = (now() - begin).saturating_sub(nanos(NAP) + (delay.nanos() - delayed));
-        if late > nanos(NAP) {
+        let sends_since = ledger.sends_since.load(SeqCst);
+        if sends_since != 0 && sends_since < begin {
+            ledger.pauses.fetch_add(now() - begin, SeqCst);
+        } else if late > nanos(NAP) {
             ledger.pauses.fetch_add(late, SeqCst);
         }
     }
@@ -463,18 +500,14 @@ impl World {
             return Ok(());
         }
         let stopped_now = self.workers[at].stopped.map_or(0, |(since, _)| now() - since);
-        let watch = &mut self.workers[at].watches[walker];
-        if watch.delay.is_none() {
-            watch.delay = Delay::of(life.pid.load(SeqCst), walk.thread.load(SeqCst));
-        }
-        let delayed = watch.delay.as_ref().map_or(0, Delay::nanos);
+        let delayed = self.delayed(at);
         let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + self.ledger.pauses.load(SeqCst);
         let there = awaited(walk).find(|end| self.is_there(*end));
         let watch = &mut self.workers[at].watches[walker];
         match (there, watch.overlooked) {
             (None, _) => watch.overlooked = None,
             (Some(end), Some((since, in_call, before))) if in_call == calls => {
-                let time = (now() - since).saturating_sub(held_up - before);
+                let time = (now() - since).saturating_sub(held_up.saturating_sub(before));
                 if time > NOTICED && walk.calls.load(SeqCst) == calls {
                     let what = format!(
                         "process {number}.{walker} sleeps in {} though there has been something at end {end} for {} ms; \
@@ -492,12 +525,50 @@ impl World {
             watch.seen = (calls, held_up);
         }
         let late = now().saturating_sub(walk.begin.load(SeqCst) + walk.patience.load(SeqCst));
-        if late > HANGS + held_up - watch.seen.1 && walk.calls.load(SeqCst) == calls {
+        if late > LATE + held_up.saturating_sub(watch.seen.1) && watch.told != calls && walk.calls.load(SeqCst) == calls
+        {
+            watch.told = calls;
+            let call = Call::of(walk.call.load(SeqCst));
+            let text = format!("is late in {call}:{}", self.all_whereabouts(at));
+            self.log(at, &text);
+        }
+        let watch = &mut self.workers[at].watches[walker];
+        if late > HANGS + held_up.saturating_sub(watch.seen.1) && walk.calls.load(SeqCst) == calls {
             let call = Call::of(walk.call.load(SeqCst));
             let what = format!("process {number}.{walker} hangs in {call}, {} ms past its deadline", late / 1_000_000);
             return Err(Wrong(what + &self.whereabouts(at, walker), Some(walk.end.load(SeqCst))));
         }
         Ok(())
+    }
+
+    /// Returns the nanoseconds for which the threads of a process that use channels have waited for a processor so far,
+    /// all together: one may have a lock that another one needs.
+    fn delayed(&mut self, at: usize) -> u64 {
+        let life = self.life(at);
+        let mut sum = 0;
+        for (watch, walk) in self.workers[at].watches.iter_mut().zip(&life.walks) {
+            let thread = walk.thread.load(SeqCst);
+            if watch.delay.is_none() && thread != 0 {
+                watch.delay = Delay::of(life.pid.load(SeqCst), thread);
+            }
+            sum += watch.delay.as_ref().map_or(0, Delay::nanos);
+        }
+        sum
+    }
+
+    /// Returns where each thread of a process is in the kernel, as far as this process may know: the functions, without
+    /// their addresses.
+    fn all_whereabouts(&self, at: usize) -> String {
+        let pid = self.life(at).pid.load(SeqCst);
+        let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let place = |entry: std::fs::DirEntry| {
+            let file = |name| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+            let stack = file("stack");
+            let functions: Vec<_> = stack.split_whitespace().filter_map(|word| word.split_once('+')).collect();
+            let functions: Vec<_> = functions.into_iter().map(|(function, _)| function).take(6).collect();
+            format!("\n      {} in {} {}", file("comm").trim(), file("wchan"), functions.join(" "))
+        };
+        entries.map(place).collect()
     }
 
     /// Returns where a thread is in the kernel, by `/proc`.

@@ -245,6 +245,8 @@ pub(crate) struct Ledger {
     phase: AtomicU32,
     /// Nanoseconds for which the machine as a whole stood still, as far as the controller noticed.
     pub(crate) pauses: AtomicU64,
+    /// The time since which a thread of the controller is in a call that sends a socket; 0 if it is in none.
+    pub(crate) sends_since: AtomicU64,
     next_channel: AtomicU32,
     /// The kinds of faults that the world has: bits of `controller::faults`.
     pub(crate) faults: AtomicU32,

@@ -1,5 +1,7 @@
 //! The resources that this process has, and their limits.
 
+use std::os::fd::OwnedFd;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Returns the number of open descriptors.
@@ -32,6 +34,13 @@ pub(crate) fn lowest_free_descriptor() -> Option<u64> {
     u64::try_from(probe.as_raw_fd()).ok()
 }
 
+/// Returns whether this process may have so few free descriptors that the library closes descriptors of peers which hold
+/// more than those of one message here (`docs/limits.md`, `Descriptors`: while three quarters of `RLIMIT_NOFILE` are in
+/// use). Returns `true` already from a half on, because the number changes between two looks.
+pub(crate) fn has_few_descriptors() -> bool {
+    lowest_free_descriptor().is_none_or(|lowest| lowest >= descriptors_in_plenty() / 2)
+}
+
 /// Lets this process open descriptors with numbers below `most` only.
 pub(crate) fn limit_descriptors(most: u64) {
     let old = getrlimit(Resource::Nofile);
@@ -45,6 +54,14 @@ const DESCRIPTORS: u64 = 1 << 16;
 /// Returns the limit of descriptors outside of shortages: the hard limit, at most [`DESCRIPTORS`].
 pub(crate) fn descriptors_in_plenty() -> u64 {
     getrlimit(Resource::Nofile).maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS))
+}
+
+/// Has the kernel make the table of this process's descriptors as large as it may become; `any` is an open descriptor.
+/// Otherwise the kernel makes the table larger while the process has threads. All of them then wait for a grace period
+/// of the kernel, which can take more than a second on a machine with other work.
+pub(crate) fn grow_descriptor_table(any: &OwnedFd) {
+    let last = i32::try_from(descriptors_in_plenty()).unwrap_or(i32::MAX) - 1;
+    let _ = rustix::io::fcntl_dupfd_cloexec(any, last);
 }
 
 /// Takes 1 GiB of memory for the allocator in advance. Then no allocation asks the kernel for memory, even while this

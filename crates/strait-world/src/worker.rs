@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use strait::{Channel, Error, Listener, Resource};
+use strait::{Channel, Error, Limits, Listener, Resource};
 
+use crate::clock::Delay;
 use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
 use crate::walker::Walker;
 use crate::{allocations, judge, own};
@@ -29,6 +30,8 @@ pub(crate) struct Process {
     hold: bool,
     /// Channels that were accepted, and that no thread has taken yet.
     pub(crate) accepted: Mutex<Vec<Channel>>,
+    /// The delays of each thread that uses the library.
+    delays: Mutex<Vec<Delay>>,
 }
 
 /// The numbers of descriptors, mappings and threads of this process, which must be equal at its start and at its end.
@@ -51,6 +54,17 @@ pub(crate) fn directory(seed: u64, controller: u32) -> String {
 }
 
 impl Process {
+    /// Makes [`delayed`](Self::delayed) count the calling thread too.
+    pub(crate) fn count_delays_of_this_thread(&self) {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner).push(Delay::own());
+    }
+
+    /// Returns the nanoseconds for which the counted threads of this process have waited for a processor so far, all
+    /// together.
+    pub(crate) fn delayed(&self) -> u64 {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Delay::nanos).sum()
+    }
+
     /// Records a mistake, which is about the end `about` if that is given. Ends this process, or holds this thread
     /// for ever.
     pub(crate) fn wrong(&self, about: Option<u32>, what: &str) -> ! {
@@ -77,17 +91,20 @@ fn report_panics(process: &'static Process) {
 /// Plays one process of a world: the process `number`, whose ledger is in the descriptor `ledger`.
 pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     own::take_memory_in_advance();
+    lift_limits();
     own::limit_descriptors(own::descriptors_in_plenty());
     // SAFETY: the controller left this descriptor open for this process alone, which closes it here.
     let memory = unsafe { OwnedFd::from_raw_fd(ledger) };
     let ledger = Ledger::map(memory.as_fd());
+    own::grow_descriptor_table(&memory);
     drop(memory);
     let number = usize::try_from(number).expect("a number");
     let life = &ledger.lives[number];
     // SAFETY: the call only has this process killed when its parent ends.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let directory = directory(ledger.seed.load(SeqCst), std::os::unix::process::parent_id());
-    let process = Process { ledger, life, number, directory, hold, accepted: Mutex::default() };
+    let (accepted, delays) = (Mutex::default(), Mutex::default());
+    let process = Process { ledger, life, number, directory, hold, accepted, delays };
     let process: &'static Process = Box::leak(Box::new(process));
     report_panics(process);
     handle_signals();
@@ -96,6 +113,14 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     live(process, threads);
     life.ends(Ending::Done);
     ExitCode::SUCCESS
+}
+
+/// Lifts the limits on what this process holds for its peers. Threads hold the ends that they have until the world ends,
+/// so a call over a limit would fail for ever. The limits on descriptors that follow from `RLIMIT_NOFILE` stay.
+fn lift_limits() {
+    const PLENTY: u64 = 1 << 40;
+    let lift = |limits: Limits, of| limits.peer(of, PLENTY).user(of, PLENTY);
+    strait::set_limits(Resource::ALL.into_iter().fold(Limits::new(), lift));
 }
 
 /// Installs a signal handler that does nothing, so that signals interrupt calls that sleep.
@@ -126,6 +151,7 @@ fn live(process: &'static Process, threads: usize) {
         }
         let (ready_too, measured_too, ended_too, may_end_too) = (&ready, &measured, &ended, &may_end);
         scope.spawn(move || {
+            process.count_delays_of_this_thread();
             ready_too.wait();
             measured_too.wait();
             keep_door(process);
@@ -172,14 +198,10 @@ pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
     judge::is_shortage(error) && (process.life.is_short_since(over) || has_few_left(error))
 }
 
-/// Returns whether the library says that this process holds too much for a peer, and it does: processes that introduce each
-/// other again and again have very many links, each with descriptors and mappings. The limit on mappings is excused without a
-/// count, as long as links have no identity and so are not used again.
+/// Returns whether the library says that this process holds too many descriptors for a peer, and few are left: processes
+/// that introduce each other again and again have very many links, each with a descriptor.
 fn has_few_left(error: Error) -> bool {
-    match error {
-        Error::LimitReached(Resource::Descriptors) => own::descriptors() as u64 > own::descriptors_in_plenty() / 2,
-        error => error == Error::LimitReached(Resource::Mappings),
-    }
+    error == Error::LimitReached(Resource::Descriptors) && own::has_few_descriptors()
 }
 
 fn look_what_is_left(process: &Process, before: &Possessions, memory: (u64, Vec<u64>)) {

@@ -228,7 +228,7 @@ impl<'a> Attacker<'a> {
         tell(&format!("{enabled:?}"));
         let all: Vec<Kind> = KINDS.into_iter().chain([Kind::StuckUserfault, Kind::FuseFile]).collect();
         let mut kinds = some_of(&all, &mut choices);
-        let slow = !means.within && std::env::var_os("STRAIT_HOSTILE_SLOW").is_some();
+        let slow = !means.within && descriptors::sends_slow();
         kinds.retain(|kind| slow || !SLOW.contains(kind));
         kinds.retain(|kind| !means.within || *kind != Kind::ProcessDead);
         kinds.push(Kind::Memory);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use crate::world::descriptors::sends_slow;
 use crate::world::ledger::{Ledger, Phase, SLOTS, Word, delay_of, now, used_of};
 use crate::world::plan::Plan;
 use crate::world::roles::Arguments;
@@ -25,6 +26,10 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// How long after its peer's end the victim may still hold anything for that peer.
 const GIVEN_BACK: Duration = Duration::from_secs(1);
+
+/// The value of [`GIVEN_BACK`] if attackers send descriptors whose last close waits for the kernel or for a time to
+/// linger: a thread of the victim closes them one after the other.
+const GIVEN_BACK_SLOWLY: Duration = Duration::from_secs(60);
 
 /// The share of a processor that a waiting victim may use under attack in addition to its share beside an attacker
 /// that only uses a processor.
@@ -109,6 +114,14 @@ fn what_is_open(process: u32) -> String {
     kinds.into_iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns whether a thread waits for something that the kernel does for all processes: it looks which sockets nobody can
+/// receive any more, before the thread sends more sockets, or it waits for a grace period, before the table of descriptors becomes larger.
+/// On a busy machine each can take a second. Returns `false` if this process may not see the thread's stack.
+fn waits_for_kernel(process: u32, thread: u64) -> bool {
+    let stack = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stack")).unwrap_or_default();
+    stack.contains("expand_files") || stack.contains("__flush_work") && stack.contains("_sendmsg")
+}
+
 /// Returns the largest amount of memory that a process has had so far, in bytes.
 fn peak(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -187,6 +200,10 @@ struct Round<'a> {
     /// attacker.
     before: Held,
     peak_before: u64,
+    /// The time of the last look at the victim.
+    looked: Instant,
+    /// For how long a thread of the victim [waited for the kernel](waits_for_kernel).
+    held_up: Duration,
 }
 
 impl Run {
@@ -267,7 +284,8 @@ impl<'a> Round<'a> {
         let role = if plan.burns { "burner" } else { "attacker" };
         let attacker = start(&arguments(role, numbers(&ours), copies), &attacker_has)?;
         let (before, peak_before) = (Held::default(), 0);
-        Ok(Self { run, number, plan, ledger, victim, attacker, bystander, before, peak_before })
+        let (looked, held_up) = (Instant::now(), Duration::ZERO);
+        Ok(Self { run, number, plan, ledger, victim, attacker, bystander, before, peak_before, looked, held_up })
     }
 
     /// Waits until `so` returns true, but not longer than `limit`. Returns false if `so` did not in time.
@@ -308,8 +326,13 @@ impl<'a> Round<'a> {
             return Some(format!("the victim ended with {status}"));
         }
         let process = self.victim.id();
-        let delays: Duration = self.states().iter().map(|(thread, _)| delay_of(process, *thread)).sum();
-        self.ledger.word(Word::Delays).fetch_max(delays.as_nanos() as u64, SeqCst);
+        let states = self.states();
+        let since = std::mem::replace(&mut self.looked, Instant::now());
+        if states.iter().any(|(thread, _)| waits_for_kernel(process, *thread)) {
+            self.held_up += since.elapsed();
+        }
+        let delays: Duration = states.iter().map(|(thread, _)| delay_of(process, *thread)).sum();
+        self.ledger.word(Word::Delays).fetch_max((delays + self.held_up).as_nanos() as u64, SeqCst);
         (0..SLOTS).find_map(|slot| self.late(slot)).or_else(|| self.too_much())
     }
 
@@ -327,7 +350,8 @@ impl<'a> Round<'a> {
         }
         let states = self.states();
         let state = states.iter().find(|(thread, _)| *thread == call.thread).map_or('?', |(_, state)| *state);
-        let limit = if states.iter().any(|(_, state)| *state == 'R') { SOON } else { LATE };
+        let waits = |thread: u64, state: char| state == 'R' || waits_for_kernel(self.victim.id(), thread);
+        let limit = if states.iter().any(|(thread, state)| waits(*thread, *state)) { SOON } else { LATE };
         let delayed = delay_of(self.victim.id(), call.thread).saturating_sub(call.delay);
         let is_same = self.ledger.call(slot).is_some_and(|again| again.number == call.number);
         (is_same && took > call.allowed + limit + 2 * delayed)
@@ -350,7 +374,7 @@ impl<'a> Round<'a> {
     fn too_much(&self) -> Option<String> {
         let process = self.victim.id();
         let Held { descriptors, foreign, .. } = held(process);
-        let own = self.ledger.get(Word::Own) as usize + 200;
+        let own = (self.ledger.get(Word::Own) + self.ledger.get(Word::InMessages)) as usize + 200;
         // The limit for a peer process; and the limit for all of them, three quarters of all descriptors and 64 more.
         let of_peers = if self.plan.tight { 300 } else { 8192 };
         let scarce = self.plan.descriptors as usize * 3 / 4 + 64;
@@ -472,7 +496,8 @@ impl<'a> Round<'a> {
                 && held.own <= goal.own + OWN_MAPPINGS
                 && held.threads <= goal.threads
         };
-        if !self.until(GIVEN_BACK + LATE, is_back) {
+        let time = if sends_slow() { GIVEN_BACK_SLOWLY } else { GIVEN_BACK };
+        if !self.until(time + LATE, is_back) {
             if let Some(found) = self.look() {
                 return Some(found);
             }

@@ -129,6 +129,11 @@ pub const SLOW: [Kind; 7] = {
     [PacketRing, Inotify, Fanotify, TcpLingers, UnixWithLinger, StuckUserfault, FuseFile]
 };
 
+/// Returns whether attackers send descriptors whose last close waits (the [`SLOW`] kinds): if the environment says so.
+pub fn sends_slow() -> bool {
+    std::env::var_os("STRAIT_HOSTILE_SLOW").is_some()
+}
+
 /// How long the close of a connection that lingers waits for its peer.
 const LINGER: Duration = Duration::from_secs(20);
 

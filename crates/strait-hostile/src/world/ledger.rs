@@ -50,6 +50,9 @@ pub enum Word {
     Findings,
     /// The number of descriptors that the victim's program took out of messages and has not closed yet.
     Own,
+    /// The number of descriptors in messages that the victim's program has received and keeps. They do not count for the
+    /// peer any more.
+    InMessages,
     /// The largest sum, seen so far, of the times for which the victim's threads have waited for a processor, in
     /// nanoseconds.
     Delays,

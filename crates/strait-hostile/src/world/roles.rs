@@ -125,6 +125,8 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
     strait::on_bad_peer(|_| ());
     let limit = getrlimit(Limited::Nofile);
     setrlimit(Limited::Nofile, Rlimit { current: Some(plan.descriptors), ..limit }).expect("a lower limit");
+    // The kernel makes the table of descriptors as large as it may become now, while this process has one thread.
+    let _ = rustix::io::fcntl_dupfd_cloexec(&sockets[0], i32::try_from(plan.descriptors).expect("few") - 1);
     let honest = Channel::over(sockets.remove(0), &Options::new()).expect("a channel to the bystander");
     let listener = Listener::builder().directory(&arguments.folder).options(plan.options()).bind("victim");
     let listener = listener.expect("a listener");

@@ -2,11 +2,13 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use strait::{Channel, Error, Handle, InPlace, Message, Outgoing, Region, SendError, Value};
 
 use super::Driver;
+use crate::world::ledger::Word;
 
 /// A value that arrives as bytes in another process.
 struct Bytes(Vec<u8>);
@@ -157,7 +159,14 @@ impl Driver<'_> {
         let received = self.call("recv_many", allowed, || channel.recv_many(&mut slots, deadline));
         if let Some(count) = self.note("recv_many", received) {
             slots.truncate(count);
+            let handles: usize = slots.iter().map(|message| message.handles().len()).sum();
+            if let Some(ledger) = &self.victim.setting.ledger {
+                ledger.add(Word::Own, handles as u64);
+            }
             slots.into_iter().for_each(|message| self.received(message));
+            if let Some(ledger) = &self.victim.setting.ledger {
+                ledger.word(Word::Own).fetch_sub(handles as u64, SeqCst);
+            }
         }
     }
 

@@ -395,8 +395,19 @@ impl Driver<'_> {
         self.call("drop of all", Duration::ZERO, || drop(pool));
     }
 
-    /// Makes one random call, or a few that belong together.
+    /// Makes one random call, or a few that belong together, and records how many descriptors the messages of the pool
+    /// have afterwards.
     pub fn act(&mut self) {
+        self.act_once();
+        if let Some(ledger) = &self.victim.setting.ledger {
+            let pool = self.pool();
+            let of_messages: usize = pool.messages.iter().map(|message| message.handles().len()).sum();
+            let of_requests = pool.requests.len() * strait::MAX_HANDLES;
+            ledger.word(Word::InMessages).store((of_messages + of_requests) as u64, SeqCst);
+        }
+    }
+
+    fn act_once(&mut self) {
         match self.choices.below(20) {
             0..=7 => self.act_on_channels(),
             8..=10 => self.act_on_ends(),
