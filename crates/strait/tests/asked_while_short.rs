@@ -1,4 +1,4 @@
-//! What a process that lacks descriptors is told of an end whose other end has moved.
+//! Whether an end is reported as closed when this process lacks the descriptors to learn where the other end has moved.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn asker(_: &str) {
     assert_eq!(to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
 }
 
-/// In a process of its own, whose descriptors are limited.
+/// Runs in a process of its own, because the role limits the descriptors of its process.
 #[test]
 fn an_end_that_cannot_be_followed_for_want_of_descriptors_is_not_said_to_be_closed() {
     alone("asker", "");

@@ -1,4 +1,4 @@
-//! A wait set that sleeps, on words or in epoll, and everything that can end its sleep.
+//! Tests of a wait set that sleeps in a futex or in epoll, and of every event that can end its sleep.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn child() {
     ]);
 }
 
-/// Sends back what comes, over the channel to the parent and each that comes over that one.
+/// Sends back each message on the channel to the parent, and on each channel that arrives over a channel.
 fn echo() {
     fn back(channel: &Channel) {
         while let Ok(mut message) = channel.recv() {
@@ -43,9 +43,9 @@ fn echo() {
     back(&parent());
 }
 
-/// Once it is told to, says something two hundred times in a second, as long as anybody is there.
+/// Waits for a message, and then sends a message every 5 ms until the channel is closed.
 fn talk() {
-    // In a ring that has not to grow, which packets would tell of.
+    // The ring is large enough never to grow; growing would send packets, which also wake the peer.
     let parent = strait::from_parent(&Options::new().ring(1 << 20)).unwrap();
     parent.recv().unwrap();
     while !matches!(parent.try_send(b"x"), Err(failed) if failed.error != Error::WouldBlock) {
@@ -55,7 +55,7 @@ fn talk() {
 
 const GIFTS: u64 = 20_000;
 
-/// Sends files over one channel, and a word over another.
+/// Sends [`GIFTS`] files over one channel, and one message over another channel before and one after.
 fn give() {
     let (parent, file) = (parent(), common::file_with(b"x"));
     let other = parent.recv().unwrap().take_handles().unwrap().pop().unwrap().into_channel().unwrap();
@@ -68,7 +68,7 @@ fn give() {
     let _ = parent.recv();
 }
 
-/// A process that echoes, and two channels to it.
+/// Returns a process that echoes, and two channels to it.
 fn two_channels() -> (Actor, [Channel; 2]) {
     let (actor, first) = spawn("echo");
     let (second, theirs) = Channel::pair().unwrap();
@@ -76,7 +76,7 @@ fn two_channels() -> (Actor, [Channel; 2]) {
     (actor, [first, second])
 }
 
-/// A thread that waits, as others see it.
+/// The id of a thread that is in `wait`, or 0; other threads watch by it whether the thread sleeps.
 struct Sleeper(AtomicI32);
 
 impl Sleeper {
@@ -92,7 +92,7 @@ impl Sleeper {
         events.iter().map(Event::key).collect()
     }
 
-    /// Waits until it sleeps in the kernel, soon after it has begun to.
+    /// Waits until the thread sleeps in the kernel.
     fn until_asleep(&self) {
         let asleep = || {
             let tid = self.0.load(Ordering::SeqCst);
@@ -107,7 +107,7 @@ impl Sleeper {
     }
 }
 
-/// One thread waits again and again; whatever happens while it sleeps wakes it.
+/// Shows that each kind of event wakes a thread that sleeps in a wait set.
 #[test]
 fn everything_wakes_a_set() {
     let (actor, [first, second]) = two_channels();
@@ -126,14 +126,14 @@ fn everything_wakes_a_set() {
                 0 => (first.send(b"x").map(|()| 1).unwrap(), None),
                 1 => (second.send(b"x").map(|()| 2).unwrap(), None),
                 2 => (near.send(b"x").map(|()| 3).unwrap(), None),
-                // What is readable already becomes a member.
+                // A channel that is readable already becomes a member.
                 3 => {
                     let (a, b) = Channel::pair().unwrap();
                     a.send(b"x").unwrap();
                     set.add(&b, 4, Interest::Readable, Mode::Level).unwrap();
                     (4, Some((a, b)))
                 }
-                // A member's peer goes.
+                // The peer of a member closes its end.
                 _ => {
                     let (a, b) = Channel::pair().unwrap();
                     set.add(&b, 5, Interest::Readable, Mode::Level).unwrap();
@@ -149,7 +149,8 @@ fn everything_wakes_a_set() {
                 _ => drop(kept),
             }
         });
-        // From here on there is a descriptor that somebody may poll, and it never sleeps on words again.
+        // From here on the set has a descriptor that a program may poll, so the set sleeps in epoll and never in a
+        // futex.
         if round == 150 {
             polled = set.as_fd().try_clone_to_owned().is_ok();
         }
@@ -159,7 +160,7 @@ fn everything_wakes_a_set() {
     finish(actor);
 }
 
-/// The descriptor is asked for while a thread sleeps.
+/// Shows that asking for the descriptor of a set while a thread sleeps in the set loses no wake-up.
 #[test]
 fn a_set_that_sleeps_is_asked_for_its_descriptor() {
     for _ in 0..20 {
@@ -185,8 +186,8 @@ fn a_set_that_sleeps_is_asked_for_its_descriptor() {
     }
 }
 
-/// Threads of two sets with members on one link, two of them on one set, and one that blocks in a receive on the same link: who
-/// sleeps how changes all the time, and each hears what is for it.
+/// Shows that no wake-up is lost between several threads that wait on one link: one thread in one set, two threads in
+/// another set, and one thread in a receive. Which threads sleep, and how, changes all the time.
 #[test]
 fn sets_on_one_link_sleep_and_wake_beside_each_other() {
     const ROUNDS: usize = 3000;
@@ -205,7 +206,7 @@ fn sets_on_one_link_sleep_and_wake_beside_each_other() {
             scope.spawn(move || {
                 let mut events = Vec::new();
                 for n in 0..ROUNDS {
-                    // With pauses, so that others are alone at times.
+                    // Pauses leave the other threads alone on the link at times.
                     if n % 64 == 0 {
                         thread::yield_now();
                     }
@@ -233,7 +234,8 @@ fn sets_on_one_link_sleep_and_wake_beside_each_other() {
     finish(actor);
 }
 
-/// A peer that is killed while a set sleeps says nothing; and what it had sent before is there.
+/// Shows that the death of a peer wakes a sleeping set although the peer sends nothing as it dies, and that what the
+/// peer sent before can still be received.
 #[test]
 fn a_peer_that_is_killed_wakes_a_set() {
     for _ in 0..10 {
@@ -253,7 +255,8 @@ fn a_peer_that_is_killed_wakes_a_set() {
     }
 }
 
-/// The same while another peer rings again and again, before any sleep is a long one, for something that nobody waits for.
+/// Shows that the death of a peer wakes a sleeping set although another peer keeps waking the set, at short intervals,
+/// with messages that meet no condition.
 #[test]
 fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     let (_talker, talker) = spawn("talker");
@@ -264,7 +267,8 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
         let tell = tell.clone();
         traps.arm(channel, conditions, move |_| tell.send(()).unwrap()).unwrap();
     };
-    // Who has said something knows how to wake who sleeps on a word.
+    // A peer that has received a request for a notification and has sent something can wake a thread that sleeps on a
+    // futex.
     for channel in [&mortal, &talker] {
         arm(channel, Conditions::new().messages(2));
     }
@@ -281,7 +285,7 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     }
     let watched = Arc::new(Watched::new());
     let (waits, entered) = (Arc::clone(&traps), Arc::clone(&watched));
-    // Left alone if it never returns.
+    // The thread is not joined, so that a dispatch that never returns does not hang the test.
     thread::spawn(move || {
         entered.enter();
         waits.dispatch(Deadline::NEVER)
@@ -293,7 +297,7 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     told.recv_timeout(SOON).expect("nobody was told that the peer is dead");
 }
 
-/// Packets wake a set that has nothing to do with them; that is no fault of the peer's.
+/// Shows that packets for another thread do not count as idle wake-ups of a set that they wake.
 #[test]
 fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
     let (actor, gifts) = spawn("giver");
@@ -310,7 +314,7 @@ fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
         let waiting = scope.spawn(|| sleeper.wait(&set));
         sleeper.until_asleep();
         gifts.send(b"begin").unwrap();
-        // Without a sleep, for which wake-ups might count as well.
+        // The thread polls, because the wake-ups of a sleep might be counted too.
         let mut came = 0;
         while came < GIFTS {
             match gifts.try_recv() {
@@ -326,7 +330,7 @@ fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
     finish(actor);
 }
 
-/// What only a packet tells, while a set sleeps: that an end whose other end was on its way has arrived somewhere and is used.
+/// Shows that a set is woken by an event that only a packet reports: an end in transit has arrived and sends a message.
 #[test]
 fn an_end_that_arrives_wakes_a_set() {
     let (actor, [first, second]) = two_channels();

@@ -1,6 +1,7 @@
-//! Messages that break no rule of Strait's, but those of the program: reported, they cost their sender its link.
+//! Messages that break the program's rules and none of Strait's. When the program reports such a message, the sender
+//! loses its link.
 //!
-//! Who is told is told for the whole process, so each test plays in a process of its own.
+//! The function given to `on_bad_peer` is called for the whole process, so each test runs in a process of its own.
 
 mod common;
 
@@ -25,7 +26,7 @@ fn child() {
     ]);
 }
 
-/// What was told.
+/// Returns a list to which each report of a bad peer in this process is added.
 fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listening = told.clone();
@@ -38,12 +39,12 @@ fn recv_end(channel: &Channel) -> Channel {
     message.take_handles().unwrap().remove(0).into_channel().unwrap()
 }
 
-/// Gives its parent a second channel, sends something on both, and ends well if both are closed.
+/// Gives its parent a second channel, sends messages on both channels, and succeeds if both are closed.
 fn sender(_: &str) {
     let first = parent();
     let (second, theirs) = Channel::pair().unwrap();
     first.send(Outgoing::new(b"a channel").handle(theirs)).unwrap();
-    // The first of them may be reported while the others are being sent.
+    // The parent may report the first message while this process sends the others.
     let sent = |sent: Result<(), strait::SendError>| match sent.map_err(Error::from) {
         Ok(()) | Err(Error::PeerClosed) => {}
         Err(error) => panic!("sending nonsense: {error}"),
@@ -58,7 +59,7 @@ fn sender(_: &str) {
     }
 }
 
-/// Asserts that a peer still answers.
+/// Asserts that the peer still answers.
 fn assert_works(channel: &Channel) {
     channel.send(b"still there").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"still there");
@@ -88,7 +89,7 @@ fn by_its_channel(_: &str) {
         }
     };
     assert_eq!(error, Error::BadPeer("nonsense"));
-    // It sees both closed, though this process has neither dropped.
+    // The peer sees both channels closed, although this process has dropped neither.
     common::finish(bad);
     assert_eq!(first.report_bad("nonsense"), Reported::Gone);
     let (one, _other) = Channel::pair().unwrap();
@@ -113,7 +114,7 @@ fn reported(_: &str) {
         assert!(told[0].reason == "nonsense" && told[0].link_lost);
     }
     for channel in [&first, &second] {
-        // What it had sent before may be received, and then comes the reason.
+        // Messages that the peer sent before may still be received; then the reason follows.
         let error = loop {
             match channel.recv_by(DEADLINE) {
                 Ok(_) => {}
@@ -124,7 +125,7 @@ fn reported(_: &str) {
         assert_eq!(channel.send(b"hello").unwrap_err().error, Error::BadPeer("nonsense"));
     }
     assert_works(&works);
-    // Once more there is nothing left to close.
+    // A second report finds nothing to close.
     assert_eq!(message.report_bad("nonsense"), Reported::Gone);
     common::finish(bad);
     assert_eq!(told.lock().unwrap().len(), 1);
@@ -172,13 +173,13 @@ fn within(_: &str) {
     let message = ours.recv().unwrap();
     assert_eq!(message.report_bad("nonsense"), Reported::Within);
     assert_eq!(told.lock().unwrap()[0].reason, "nonsense");
-    // Everything goes on.
+    // The channel stays open.
     theirs.send(b"hello").unwrap();
     assert_eq!(ours.recv().unwrap().bytes(), b"hello");
     assert_eq!(Message::new().report_bad("nothing"), Reported::Gone);
 }
 
-/// Sends its parent an end with an unread message, and another one after it.
+/// Sends its parent an end with an unread message, and then another message to that end.
 fn holder(_: &str) {
     let hub = parent();
     let (ours, theirs) = Channel::pair().unwrap();
@@ -212,7 +213,8 @@ fn brought(_: &str) {
     common::finish(actor);
 }
 
-/// Echoes; an end that it gets it sends on over the end that comes with it. Told to speak, it does so on the end that it got.
+/// Echoes each message it does not know. Stores an end on "take it", sends the stored end over a given channel on "pass
+/// it on", receives an end on "get it", and sends a message on the stored end on "speak".
 fn mover(_: &str) {
     let hub = parent();
     let mut end: Option<Channel> = None;
@@ -273,7 +275,7 @@ fn dead(_: &str) {
     assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
     assert_eq!(fresh.report_bad("fresh"), Reported::Gone);
     assert_eq!(told.lock().unwrap()[0].peer.and_then(|peer| peer.pid), Some(actor.pid()));
-    // Nor is anything known of it any more.
+    // After the ends are dropped, the report still returns `Gone`.
     drop((end, hub));
     assert_eq!(fresh.report_bad("later"), Reported::Gone);
     assert_eq!(told.lock().unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! A sender that has to wait sleeps until the event that ends its wait, whatever it waits for.
+//! Tests of senders that have to wait: each sleeps until the event that ends its wait.
 
 mod common;
 
@@ -12,10 +12,11 @@ use common::{DEADLINE, alone};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use strait::{Channel, Conditions, Deadline, Error, Options, Outgoing, Sprung, Traps};
 
-/// How long a sender waits for what does not happen.
+/// The timeout of a send whose wait no event ends.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Sleeps that a wait of [`WAIT`] may consist of: a look each tenth of a second where the kernel tells of nothing, and some more.
+/// The most sleeps allowed in a wait of [`WAIT`]: one look each tenth of a second for an event that the kernel does not
+/// report, and a reserve.
 const FEW: u64 = 30;
 
 #[test]
@@ -32,7 +33,7 @@ fn over(socket: OwnedFd) -> Channel {
     Channel::over(socket, &Options::new()).unwrap()
 }
 
-/// A channel between two links of this process, both of whose sides are open.
+/// Returns a channel between two links of this process; both ends have opened their sides.
 fn open_pair() -> (Channel, Channel) {
     let (one, other) = sockets();
     let (one, other) = (over(one), over(other));
@@ -47,14 +48,14 @@ fn null() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
 }
 
-/// How often this thread has slept so far.
+/// Returns how often this thread has slept so far.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// What `call` returns, which sleeps a few times at most.
+/// Returns what `call` returns, and asserts that the call slept at most [`FEW`] times.
 fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
     let before = sleeps();
     let returned = call();
@@ -63,7 +64,8 @@ fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
     returned
 }
 
-/// `call` waits in a thread of its own until `event`; it is given time to fall asleep.
+/// Runs `call` in a thread of its own, then `event`, and returns what `call` returns. Asserts that `call` waits until
+/// `event`; the thread is given time to fall asleep.
 fn until<T: Send + std::fmt::Debug>(call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
     let (begins, begun) = mpsc::channel();
     thread::scope(|scope| {
@@ -72,7 +74,7 @@ fn until<T: Send + std::fmt::Debug>(call: impl FnOnce() -> T + Send, event: impl
             sleeping_little(call)
         });
         begun.recv().unwrap();
-        // Whether it sleeps by then makes no difference to what it returns.
+        // The result of the call does not depend on whether the thread sleeps by now.
         thread::sleep(Duration::from_millis(300));
         if waiting.is_finished() {
             panic!("the call did not wait: {:?}", waiting.join());
@@ -113,7 +115,8 @@ fn so_does_whoever_moves_or_joins_such_an_end() {
     assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
 }
 
-/// A process of its own: a search for a lane by another test of this process would take packets out of the full socket.
+/// Runs in a process of its own. Another test of this process that looks for a lane would receive packets from the full
+/// socket.
 #[test]
 fn a_send_of_a_descriptor_sleeps_until_the_socket_has_room() {
     alone("full socket", "");
@@ -121,7 +124,7 @@ fn a_send_of_a_descriptor_sleeps_until_the_socket_has_room() {
 
 fn full_socket(_: &str) {
     let (ours, theirs) = sockets();
-    // The least that there is.
+    // The kernel's minimum.
     sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
     let (a, b) = (over(ours), over(theirs));
     let mut sent = 0;
@@ -135,7 +138,7 @@ fn full_socket(_: &str) {
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"last");
 }
 
-/// More ends of channels than descriptors may be in flight.
+/// A number of ends that is larger than the limit on descriptors in flight; ends may exceed that limit.
 const MANY_ENDS: usize = 1000;
 
 fn send_ends(to: &Channel, count: usize) {
@@ -186,7 +189,7 @@ fn who_has_as_many_descriptors_under_way_as_may_be_has_no_room_until_one_was_tak
         }
         assert!(!has_room() && !a.is_writable() && !a.status().unwrap().has_room);
         assert_eq!(a.try_send(Outgoing::new(b"file").handle(null())).unwrap_err().error, Error::WouldBlock);
-        // Bytes alone are another matter.
+        // A message without descriptors can still be sent.
         a.try_send(b"bytes").unwrap();
         let (sprung, springs) = mpsc::channel();
         traps.arm(&a, Conditions::new().room(), move |why| sprung.send(why).unwrap()).unwrap();
@@ -199,7 +202,7 @@ fn who_has_as_many_descriptors_under_way_as_may_be_has_no_room_until_one_was_tak
     }
 }
 
-/// Bytes of a message that does not go through the ring.
+/// The size of a message that is stored outside the ring, in bytes.
 const LARGE: usize = 100_000;
 
 fn large(n: usize) -> Vec<u8> {
@@ -224,7 +227,7 @@ fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
                 a.try_send(&large(n + round)).unwrap_or_else(|failed| panic!("{n}: {}", failed.error));
             }
             assert_eq!(a.try_send(&large(0)).unwrap_err().error, Error::WouldBlock);
-            // Some are held, so that their memory is not given back in the order in which it was lent.
+            // The receiver holds some messages, so that memory is returned in another order than it was lent in.
             let held: Vec<_> = (0..MANY / 2).map(|n| (n, b.recv_in_place(DEADLINE).unwrap())).collect();
             for n in MANY / 2..MANY {
                 assert!(b.recv_by(DEADLINE).unwrap().bytes() == large(n + round), "{n}");
@@ -235,7 +238,7 @@ fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
                 assert!(bytes == large(n + round), "{n}");
             }
         }
-        // One that fits the bound again.
+        // One more message fits within the limit again.
         let mut last = a.reserve(LARGE, DEADLINE).unwrap();
         last.put_at(0, &large(7));
         last.commit().unwrap();

@@ -1,4 +1,5 @@
-//! Calls: from many threads, both ways, with replies in any order; and what is known when one fails.
+//! Tests of calls: from many threads, in both directions, with replies in any order; and of what a caller learns when a
+//! call fails.
 
 mod common;
 
@@ -20,7 +21,7 @@ fn child() {
     common::play(ROLES);
 }
 
-/// Answers what it gets, backwards.
+/// Answers each request with its bytes in reverse order and its handles.
 fn server(threads: usize) {
     let end = CallEnd::over(parent());
     std::thread::scope(|scope| {
@@ -41,7 +42,7 @@ fn server(threads: usize) {
     });
 }
 
-/// Takes a request, says so in no way, and waits to be killed.
+/// Answers one request, then takes requests without answering them until the process is killed.
 fn takes_and_waits() {
     let end = CallEnd::over(parent());
     let request = end.next_request(DEADLINE).unwrap();
@@ -52,7 +53,7 @@ fn takes_and_waits() {
     }
 }
 
-/// Answers each request with what it is itself answered.
+/// Answers each request of depth above 0 with the answer to a request of its own, one less deep.
 fn caller_and_server() {
     let end = CallEnd::over(parent());
     loop {
@@ -73,7 +74,7 @@ fn caller_and_server() {
     }
 }
 
-/// Drops every request.
+/// Drops every request unanswered.
 fn refuser() {
     let end = CallEnd::over(parent());
     while let Ok(request) = end.next_request(DEADLINE) {
@@ -97,7 +98,7 @@ fn many_threads_call_and_each_gets_its_answer() {
             let end = &end;
             scope.spawn(move || {
                 for n in 0..1000u64 {
-                    // Small ones, larger ones, and some outside of the ring.
+                    // Small messages, larger ones, and some that are stored outside the ring.
                     let len = [8, 200, 300, 5_000, 100_000][(n % if n % 100 == 0 { 5 } else { 4 }) as usize];
                     let bytes = pattern(thread << 32 | n, len);
                     let reply = end.call(&bytes, DEADLINE).unwrap();
@@ -155,7 +156,7 @@ fn what_was_sent_to_a_peer_that_dies_has_an_unknown_outcome_and_what_was_not_has
         for caller in callers {
             match caller.join().unwrap() {
                 Err(CallError::OutcomeUnknown(Error::PeerClosed)) => {}
-                // One that was not sent yet when it died.
+                // The call was not sent yet when the peer died.
                 Err(CallError::NotSent(failed)) => assert_eq!(failed.error, Error::PeerClosed),
                 other => panic!("{other:?}"),
             }
@@ -174,12 +175,12 @@ fn late_replies_are_counted_and_dropped() {
     let (client, server) = (CallOptions::new().calls(2).over(a), CallEnd::over(b));
     assert_eq!(outcome_unknown(client.call(b"one", Duration::from_millis(5))), Error::TimedOut);
     let pending = client.begin_call(b"two", Deadline::NOW).unwrap();
-    // Both keep their places until they are answered.
+    // Both calls keep their call slots until they are answered.
     match client.begin_call(b"three", Deadline::NOW) {
         Err(CallError::NotSent(failed)) => assert_eq!(failed.error, Error::WouldBlock),
         other => panic!("{other:?}"),
     }
-    // The first was cancelled before the server began with it.
+    // The first call was cancelled before the server received it.
     let request = server.next_request(Deadline::NOW).unwrap();
     assert_eq!(request.bytes(), b"two");
     assert!(!request.is_cancelled());
@@ -210,18 +211,19 @@ fn answers_that_nobody_asked_for_are_counted_and_what_is_no_call_is_a_bad_peer()
         assert!(matches!(end.next_request(DEADLINE), Err(Error::BadPeer(_))));
         assert!(matches!(end.begin_call(b"", DEADLINE), Err(CallError::NotSent(_))));
     }
-    // More at a time than there may be.
+    // One more request at a time than the limit allows.
     let (a, b) = Channel::pair().unwrap();
     let end = CallOptions::new().requests(3).over(a);
     for id in 1..=4 {
         b.send(&trailer(1, id)).unwrap();
     }
-    // Those before it were received.
+    // The requests before that one can be received.
     let _held: Vec<_> = (0..3).map(|_| end.next_request(DEADLINE).unwrap()).collect();
     assert!(matches!(end.next_request(DEADLINE), Err(Error::BadPeer(_))));
 }
 
-/// What a peer sends can be bad in ways that only its receiver knows.
+/// Shows that the program can report a peer as bad for a reason that only the program knows, and that the peer loses
+/// its link.
 #[test]
 fn a_peer_is_reported_as_bad_and_loses_its_link() {
     let (actor, channel) = spawn("refuser");
@@ -232,7 +234,7 @@ fn a_peer_is_reported_as_bad_and_loses_its_link() {
     strait::on_bad_peer(move |bad| tell.lock().unwrap().push(*bad));
     let pid = actor.pid();
     wait_until("the peer has opened its side", || channel.peer().unwrap().is_some());
-    // Another channel to the same process.
+    // A second channel to the peer, over the link that the report closes.
     channel.send(Outgoing::new(b"").handle(theirs)).unwrap();
     channel.report_bad("a reason of ours");
     let bad: Vec<_> = told.lock().unwrap().iter().filter(|bad| bad.reason == "a reason of ours").copied().collect();
@@ -242,7 +244,7 @@ fn a_peer_is_reported_as_bad_and_loses_its_link() {
     assert!(second.recv_by(DEADLINE).is_err());
     drop(channel);
     finish(actor);
-    // Nobody else is disturbed.
+    // The other peer is not affected.
     assert_eq!(CallEnd::over(other).call(b"ab", DEADLINE).unwrap().bytes(), b"ba");
 }
 
@@ -264,7 +266,8 @@ fn ends_call_each_other_while_they_are_called() {
     finish(actor);
 }
 
-/// Both fill their rings with calls and answers to each other, as fast as they can, with rings as small as there are.
+/// Shows that two ends that fill each other's rings with requests and answers, as fast as they can, do not block each
+/// other. The rings have the smallest size.
 #[test]
 fn two_ends_that_call_each_other_with_full_rings_go_on() {
     let options = Options::new().ring(256).ring_max(2048);
@@ -274,7 +277,7 @@ fn two_ends_that_call_each_other_with_full_rings_go_on() {
     const CALLS: u64 = 400;
     std::thread::scope(|scope| {
         for end in &ends {
-            // All that it sends is sent before anything is waited for.
+            // The thread sends all its requests before it waits for an answer.
             scope.spawn(|| {
                 let pending: Vec<_> = (0..CALLS).map(|n| end.begin_call(&[n as u8; 700], DEADLINE).unwrap()).collect();
                 for (n, pending) in (0..CALLS).zip(pending) {
@@ -294,7 +297,8 @@ fn two_ends_that_call_each_other_with_full_rings_go_on() {
     assert_eq!(answered.into_inner(), 2 * CALLS);
 }
 
-/// The same with one thread an end, which first sends all and then serves all: nobody receives while it sends.
+/// Shows that a thread that finds no room to send receives meanwhile. Each end has one thread, which first sends all
+/// requests and then answers all; no other thread receives.
 #[test]
 fn threads_that_find_no_room_receive_meanwhile() {
     let options = Options::new().ring(256).ring_max(1024);

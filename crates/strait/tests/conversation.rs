@@ -1,4 +1,4 @@
-//! Two processes talk: every way to send and to receive, over every size.
+//! Two processes exchange messages in every way of sending and receiving, with every size.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{DEADLINE, checksum, parent, pattern, spawn};
 use strait::{Channel, Deadline, Error, Message, Outgoing};
 
-/// Sizes at every boundary: empty, around a cell, around the ring's quarters, the inline limit, block sizes.
+/// Sizes around every boundary: empty, one cell, a quarter of the ring, the inline limit, the sizes of blocks.
 const SIZES: &[usize] = &[
     0,
     1,
@@ -46,13 +46,13 @@ fn child() {
     common::play(&[("echo", echo), ("sums", sums), ("files", files)]);
 }
 
-/// Sends back what it receives, handles included, until the channel ends.
+/// Sends back each received message with its handles, until the channel is closed.
 fn echo(_: &str) {
     let channel = parent();
     common::echo(&channel);
 }
 
-/// Answers each message with its checksum, read in place.
+/// Answers each message with its checksum; the message is read in place.
 fn sums(_: &str) {
     let channel = parent();
     loop {
@@ -68,7 +68,7 @@ fn sums(_: &str) {
     }
 }
 
-/// Reads each file that it is sent, and answers with the content.
+/// Reads each file that arrives in a message, and answers with the contents of the files.
 fn files(_: &str) {
     let channel = parent();
     while let Ok(mut message) = channel.recv() {
@@ -129,7 +129,7 @@ fn the_largest_message_arrives_whole_and_one_byte_more_is_refused() {
     let bytes = pattern(1, strait::MAX_MESSAGE);
     for _ in 0..2 {
         channel.send_by(&bytes, DEADLINE).unwrap();
-        // Under a sanitizer the sum alone may take a minute.
+        // Under a sanitizer the checksum alone may take a minute.
         assert_eq!(channel.recv_by(10 * DEADLINE).unwrap().bytes(), checksum(&bytes).to_le_bytes());
     }
     let over = strait::MAX_MESSAGE + 1;
@@ -195,7 +195,7 @@ fn a_reservation_is_filled_in_place() {
         room.commit_first(len / 2).unwrap();
         assert_eq!(recv(&channel).bytes(), checksum(&bytes[..len / 2]).to_le_bytes(), "half of {len} bytes");
 
-        // One that is given up leaves no trace.
+        // A reservation that is dropped has no effect on later messages.
         drop(channel.reserve(len, DEADLINE).unwrap());
     }
     drop(channel);
@@ -244,19 +244,20 @@ fn a_buffer_that_is_too_small_keeps_the_message() {
     actor.wait_for_success();
 }
 
-/// What is nothing but bytes is taken in the shortest way, wherever in the ring it is; what is more stays for the other calls.
+/// Shows that `try_recv_bytes` receives a message of bytes alone, wherever in the ring the message is, and leaves a
+/// message with handles to the other calls.
 #[test]
 fn bytes_alone_are_taken_and_nothing_else() {
     let (a, b) = Channel::pair().unwrap();
     let mut buffer = [0; 300];
     assert_eq!(b.try_recv_bytes(&mut buffer), Err(Error::WouldBlock));
-    // Through the ends of several rings, each larger than the one before.
+    // The messages pass the ends of several rings, each larger than the one before.
     for round in 1..200usize {
         for len in [round, 0, 300 - round] {
             a.send(&pattern(len as u64, len)).unwrap();
         }
         for len in [round, 0, 300 - round] {
-            // What begins at the front of the ring may have to be looked for.
+            // A message at the start of a ring may be found only by a later call.
             let taken = (0..10).find_map(|_| b.try_recv_bytes(&mut buffer).unwrap());
             assert_eq!(taken, Some(len));
             assert!(buffer[..len] == pattern(len as u64, len));
@@ -297,7 +298,7 @@ fn file_with(content: &[u8]) -> OwnedFd {
     writer.into()
 }
 
-/// A file that is nowhere.
+/// Returns an open file that no directory contains.
 fn tempfile() -> std::fs::File {
     let path =
         std::env::temp_dir().join(format!("strait-test-{}-{:?}", std::process::id(), std::thread::current().id()));
@@ -315,7 +316,7 @@ fn descriptors_travel_with_their_message() {
         channel.send(message).unwrap();
         assert_eq!(recv(&channel).bytes(), contents.concat());
     }
-    // With bytes of every kind: in the ring, in a block, sealed.
+    // The bytes beside the descriptors are stored in the ring, in a block, or in sealed memory.
     for len in [10usize, 100_000] {
         channel.send(Outgoing::new(&vec![1; len]).handle(file_with(b"beside bytes"))).unwrap();
         assert_eq!(recv(&channel).bytes(), b"beside bytes");
@@ -379,7 +380,7 @@ fn state_and_counters_tell_what_happened() {
     actor.wait_for_success();
 }
 
-/// That there are handles is known before they are taken.
+/// Shows that a received message says whether it has handles before they are taken.
 #[test]
 fn a_received_message_says_whether_it_has_handles() {
     let (a, b) = strait::Channel::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Corners where two features meet, each of which once went wrong.
+//! Tests of cases in which two features meet; each of these cases once failed.
 
 mod common;
 
@@ -16,14 +16,14 @@ fn child() {
     common::play(&[("quiet", quiet), ("sends_after", sends_after), ("sends_what_is_over", sends_what_is_over)]);
 }
 
-/// Takes its end, and waits until the channel ends.
+/// Reports to the parent that it runs, and receives until the channel is closed.
 fn quiet(_: &str) {
     let channel = common::parent();
     channel.send(b"here").unwrap();
     while channel.recv().is_ok() {}
 }
 
-/// Runs `work` and fails if it takes longer than any work should.
+/// Runs `work` in a thread of its own and returns its result; fails if `work` takes longer than [`DEADLINE`].
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
@@ -79,7 +79,7 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
             .filter(|target| target.to_string_lossy().starts_with("socket:"))
             .count();
         assert_eq!(sockets, 1);
-        // It would not end if the child had both.
+        // The channel would not be closed for the child if the child had both ends.
         drop(channel);
         assert!(actor.0.wait().unwrap().success());
     }
@@ -91,7 +91,7 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
 
 #[test]
 fn reservations_keep_to_the_limit_on_descriptors_under_way() {
-    // Within a process there is none.
+    // A channel within a process has no such limit, so this one goes over a socket.
     let (x, y) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -203,14 +203,15 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Two ends in this process that talk over a socket.
+/// Returns a channel whose two ends are in this process and communicate over a socket.
 fn over_a_socket() -> (Channel, Channel) {
     let (one, other) = sockets();
     let over = |socket| Channel::over(socket, &Options::new()).unwrap();
     (over(one), over(other))
 }
 
-/// What goes through the socket finds it closed before the mark that says where the other end went was looked at.
+/// Shows that a send succeeds although the link of the end's old process is closed before the send has read the mark
+/// that says where the other end went.
 #[test]
 fn whoever_passed_an_end_on_may_be_gone_before_the_next_send_to_it() {
     let descriptor = || Handle::from(std::fs::File::open("/dev/null").unwrap());
@@ -232,11 +233,11 @@ fn whoever_passed_an_end_on_may_be_gone_before_the_next_send_to_it() {
         println!("{what}");
         let (ours, theirs) = over_a_socket();
         let (carrier, receiver) = over_a_socket();
-        // Each has heard of the other.
+        // Each end has received from the other.
         ours.send(b"a").unwrap();
         theirs.send(b"b").unwrap();
         assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), b"b");
-        // The link of the end that goes has no other, and is gone with it.
+        // The link of the end that moves has no other user, so the link is closed with the move.
         carrier.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
         send(&ours, descriptor());
         let theirs = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -245,20 +246,20 @@ fn whoever_passed_an_end_on_may_be_gone_before_the_next_send_to_it() {
     }
 }
 
-/// Pieces of shared memory that this process has mapped.
+/// Returns how many pieces of shared memory this process has mapped.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("/memfd:strait")).count()
 }
 
-/// In a process of its own, where nobody else maps anything.
+/// Runs in a process of its own, where no other test maps memory.
 fn sends_after(_: &str) {
     let parent = common::parent();
     let (carrier, receiver) = over_a_socket();
     let round = || {
         let (ours, theirs) = Channel::pair().unwrap();
         carrier.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
-        // Made for an end of this process, which is no longer one.
+        // The sealed memory was reserved for an end in this process, and the end has left the process since.
         ours.reserve_sealed(5000).unwrap().commit(Deadline::NOW).unwrap();
         let theirs = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
         assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes().len(), 5000);
@@ -277,11 +278,12 @@ fn memory_for_an_end_of_this_process_that_leaves_meanwhile_does_not_stay() {
     actor.wait_for_success();
 }
 
-/// What says which end it is goes before the message, and may find room when that does not.
+/// Shows that a message with an end can be sent once there is room, after several attempts found none. The record that
+/// names the end is written before the message, and may find room when the message does not.
 #[test]
 fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
     for (fill, inline) in (0..8).flat_map(|fill| [(fill, 500), (fill, 0)]) {
-        // Either the ring is full, or what may be in flight outside of it.
+        // Either the ring is full, or the limit on bytes in flight outside the ring is reached.
         let ring = if inline == 0 { 4096 } else { 512 };
         let small = Options::new().ring(ring).ring_max(ring).inline_max(inline).queue_bytes(500);
         let (one, other) = sockets();
@@ -331,7 +333,8 @@ fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
         a.send(b"1").unwrap();
         assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"1");
         for _ in 0..40 {
-            // Fill it by and by, so that what a message with an end needs is just not there.
+            // Fill the ring step by step, so that in some rounds there is just not enough room for a message with an
+            // end.
             let mut filled = 0;
             while filled < 2 && a.try_send(b"full").is_ok() {
                 filled += 1;
@@ -355,19 +358,19 @@ fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
     });
 }
 
-/// Descriptors of this process.
+/// Returns the number of open descriptors of this process.
 fn open() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// In a process of its own, whose descriptors are nobody else's.
+/// Runs in a process of its own, where no other test opens descriptors.
 fn sends_what_is_over(_: &str) {
     let parent = common::parent();
     let round = || {
         let (carrier, receiver) = over_a_socket();
         let (ours, theirs) = over_a_socket();
         drop(theirs);
-        // Now it is in memory of this process, and its other end is nowhere.
+        // The end is now in memory of this process, and its other end is closed.
         ours.rehome(DEADLINE).unwrap();
         carrier.send(Outgoing::new(b"an end").handle(ours)).unwrap();
         let ours = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -387,7 +390,7 @@ fn an_end_that_is_over_leaves_no_descriptor_where_it_is_sent_from() {
     actor.wait_for_success();
 }
 
-/// The memory of this size for a sealed message, opened anew.
+/// Opens the memory of the sealed message of `len` bytes anew.
 fn sealed_memory(len: usize) -> OwnedFd {
     let path = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).find(|path| {
         let name = fs::read_link(path).unwrap_or_default();
@@ -399,8 +402,8 @@ fn sealed_memory(len: usize) -> OwnedFd {
 
 #[test]
 fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_committed() {
-    // So it is with a child that another thread forked in the moment in which the memory was mapped.
-    // No other test has such sizes.
+    // A child that another thread forks while the memory is mapped can write to it in this way. No other test uses
+    // these sizes.
     for len in [3, 5003, 1_000_003] {
         let (a, b) = Channel::pair().unwrap();
         let mut room = a.reserve_sealed(len).unwrap();

@@ -1,7 +1,7 @@
-//! Tests that need another process start this very test program again, to play a role.
+//! Helpers of the tests. A test that needs another process starts this test program again to play a role.
 //!
-//! Each test file has a test named `child`, which does nothing in an ordinary run; started by [`spawn`], it looks up
-//! its role in the table that it is given and plays it.
+//! Each test file has a test named `child`, which does nothing in an ordinary run. In a process that [`spawn`] started,
+//! the test `child` looks up the role of the process in a table and plays the role.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use strait::{Channel, CommandExt, Options};
 
-/// Long enough for a slow machine; a test that waits this long has failed.
+/// The time after which a wait of a test fails; long enough for a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_TEST_ROLE";
 const ARGUMENT: &str = "STRAIT_TEST_ARGUMENT";
 
-/// A process that plays a role, killed when dropped.
+/// A process that plays a role; it is killed when this object is dropped.
 pub(crate) struct Actor(pub(crate) Child);
 
 impl Actor {
@@ -44,7 +44,7 @@ impl Drop for Actor {
     }
 }
 
-/// A command that plays `role` in this test program.
+/// Returns a command that starts this test program as a process that plays `role`.
 pub(crate) fn command(role: &str, argument: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]);
@@ -53,21 +53,22 @@ pub(crate) fn command(role: &str, argument: &str) -> Command {
     command
 }
 
-/// Starts a process that plays `role`, with a channel to it.
+/// Starts a process that plays `role`, and returns the process and a channel to it.
 pub(crate) fn spawn_with(role: &str, argument: &str, options: &Options) -> (Actor, Channel) {
     let (child, channel) = command(role, argument).spawn_with_channel(options).unwrap();
     (Actor(child), channel)
 }
 
-/// The same with default options.
+/// Starts a process that plays `role` without an argument, with a channel of default options.
 pub(crate) fn spawn(role: &str) -> (Actor, Channel) {
     spawn_with(role, "", &Options::new())
 }
 
-/// What a process does, given its argument.
+/// The function that a process with a role runs; its parameter is the argument of the role.
 pub(crate) type Role = fn(&str);
 
-/// The body of the test `child`.
+/// Plays the role of this process, found in `roles`; does nothing in a process without a role. The test `child` calls
+/// it.
 pub(crate) fn play(roles: &[(&str, Role)]) {
     if let Ok(role) = std::env::var(ROLE) {
         let argument = std::env::var(ARGUMENT).unwrap();
@@ -76,7 +77,8 @@ pub(crate) fn play(roles: &[(&str, Role)]) {
     }
 }
 
-/// Sends back what it receives, handles included, until the channel ends: also before the last of it is sent back.
+/// Sends back each received message with its handles, until the channel is closed, and asserts that the last error is
+/// `PeerClosed`. The peer may close the channel before the last message was sent back.
 pub(crate) fn echo(channel: &Channel) {
     let error = loop {
         let sent = channel.recv().and_then(|mut message| {
@@ -91,12 +93,12 @@ pub(crate) fn echo(channel: &Channel) {
     assert_eq!(error, strait::Error::PeerClosed);
 }
 
-/// The channel to the process that started this one.
+/// Returns the channel to the process that started this one.
 pub(crate) fn parent() -> Channel {
     strait::from_parent(&Options::new()).unwrap()
 }
 
-/// Bytes that depend on their place and on `seed`, so that a byte out of place shows.
+/// Returns `len` bytes that depend on their position and on `seed`, so that a misplaced byte is noticed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -108,7 +110,7 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A checksum of bytes (FNV-1a over words).
+/// Returns a checksum of `bytes` (FNV-1a over words).
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = 0xcbf2_9ce4_8422_2325u64;
     let mut words = bytes.chunks_exact(8);
@@ -121,20 +123,21 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     sum ^ bytes.len() as u64
 }
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// Mappings of this process that are Strait's memfds.
+/// Returns the number of mappings of this process that are memfds of Strait.
 pub(crate) fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains("memfd:strait")).count()
 }
 
-/// Soon enough for something that should happen at once, on a machine that stands still for a while.
+/// The limit for an event that should happen at once, on a machine that may pause for a while.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Looks until it is so; what is never so fails.
+/// Waits until `is_so` returns `true`; fails after [`DEADLINE`]. `what` describes the condition in the message of the
+/// failure.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {
@@ -143,7 +146,8 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for a process to end well; one that hangs fails.
+/// Waits until the process has ended, and asserts that it succeeded; fails if the process is still running after twice
+/// [`DEADLINE`].
 pub(crate) fn finish(mut actor: Actor) {
     drop(actor.0.stdin.take());
     let begin = std::time::Instant::now();
@@ -154,23 +158,23 @@ pub(crate) fn finish(mut actor: Actor) {
     actor.wait_for_success();
 }
 
-/// Plays `role` in a process of its own, whose descriptors, limits and mappings are nobody else's.
+/// Plays `role` in a process of its own, which shares no descriptors, limits or mappings with other tests.
 ///
-/// Nor has anybody a copy of them there: a process that another test starts has all that this one had when it was forked, until it
-/// is another program. So what is closed here, or was a dead process's, may be open for a while yet, and that is seen by whoever
-/// does not wait: a send, for one, may succeed.
+/// No other process has copies of its descriptors either. In a process with several tests, a child that another test
+/// starts holds copies of all descriptors from its fork until its exec. A descriptor that was closed may therefore stay
+/// open for a while. A test that does not wait notices this: for example, a send may succeed although the peer is dead.
 pub(crate) fn alone(role: &str, argument: &str) {
     finish(Actor(command(role, argument).spawn().unwrap()));
 }
 
-/// A file with this content, to be sent.
+/// Returns a file with the given content, to be sent in a message.
 pub(crate) fn file_with(content: &[u8]) -> std::os::fd::OwnedFd {
     let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     assert_eq!(rustix::io::pwrite(&fd, content, 0).unwrap(), content.len());
     fd
 }
 
-/// What is in a file that arrived.
+/// Returns the content of a file that arrived as `handle`.
 pub(crate) fn content_of(handle: strait::Handle) -> Vec<u8> {
     let fd = handle.into_fd().unwrap();
     let len = usize::try_from(rustix::fs::fstat(&fd).unwrap().st_size).unwrap();
@@ -179,7 +183,8 @@ pub(crate) fn content_of(handle: strait::Handle) -> Vec<u8> {
     content
 }
 
-/// A thread that others watch while it is in a call that blocks.
+/// The id of a thread that other threads watch while it is in a blocking call; 0 before the thread has called
+/// [`Self::enter`].
 pub(crate) struct Watched(std::sync::atomic::AtomicI32);
 
 impl Watched {
@@ -187,7 +192,7 @@ impl Watched {
         Self(0.into())
     }
 
-    /// Called by the thread, right before the call.
+    /// Records the calling thread as the watched one; the thread calls it right before its blocking call.
     pub(crate) fn enter(&self) {
         self.0.store(rustix::thread::gettid().as_raw_nonzero().get(), std::sync::atomic::Ordering::SeqCst);
     }
@@ -197,7 +202,7 @@ impl Watched {
         std::fs::read_to_string(format!("/proc/self/task/{tid}/{name}")).unwrap_or_default()
     }
 
-    /// How it runs ('S': it sleeps), and the ticks of CPU time that it has used.
+    /// Returns the state of the thread (`S`: sleeping) and the ticks of CPU time that it has used.
     fn state(&self) -> (char, u64) {
         let stat = self.file("stat");
         let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
@@ -207,7 +212,7 @@ impl Watched {
         (state, user + system)
     }
 
-    /// Waits until it sleeps, or has spun for longer than a call takes that does not block.
+    /// Waits until the thread sleeps, or has spun for longer than a call that does not block takes.
     pub(crate) fn wait_until_blocked(&self) {
         wait_until("the thread came to its call", || self.0.load(std::sync::atomic::Ordering::SeqCst) != 0);
         let begin = self.state().1;
@@ -219,7 +224,7 @@ impl Watched {
         });
     }
 
-    /// How often it went to sleep.
+    /// Returns how often the thread has gone to sleep so far.
     pub(crate) fn switches(&self) -> u64 {
         let status = self.file("status");
         let line =
@@ -227,8 +232,9 @@ impl Watched {
         line.split_whitespace().last().unwrap().parse().unwrap()
     }
 
-    /// Once it has settled, it must sleep on for two seconds without a single wake-up. How long it takes to settle is the machine's
-    /// matter: what comes late, such as the other side's first packets, wakes it once. Whoever looks again and again never does.
+    /// Asserts that the thread, once it has settled, sleeps for two seconds without a wake-up. A late event, such as
+    /// the first packets of the other side, may wake the thread once before it settles; how late depends on the
+    /// machine. A thread that polls never settles, and fails the test.
     pub(crate) fn assert_idle(&self) {
         self.wait_until_blocked();
         let begin = std::time::Instant::now();
@@ -248,28 +254,29 @@ impl Watched {
     }
 }
 
-/// Where a process started by [`spawn_over_socket`] finds its socket: further up than what a test process has open.
+/// The number of the descriptor at which a process that [`spawn_over_socket`] started finds its socket. The number is
+/// larger than that of any descriptor that a test process has open.
 pub(crate) const SOCKET: i32 = 700;
 
-/// Makes `fd` the descriptor of this number, which stays open on `exec`. Async-signal-safe.
+/// Duplicates `fd` to the descriptor `number`, which stays open on `exec`. Async-signal-safe.
 pub(crate) fn leave_open(fd: i32, number: i32) -> std::io::Result<()> {
-    // SAFETY: numbers of descriptors go in, and nothing is behind pointers.
+    // SAFETY: the calls get numbers of descriptors and no pointers.
     let done = unsafe {
-        // `dup2` of a descriptor to its own number would leave it to be closed.
+        // `dup2` of a descriptor to its own number would leave close-on-exec set, so `fcntl` clears it.
         libc::dup2(fd, number) == number && libc::fcntl(number, libc::F_SETFD, 0) == 0
     };
     if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Starts a process that plays `role`, with a channel over a socket of our own, which holds few packets: so that
-/// senders wait for it.
+/// Starts a process that plays `role`, with a channel over a socket that this function makes. The socket holds only a
+/// few packets, so senders soon wait for room in the socket.
 pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -> (Actor, Channel) {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
     use std::os::fd::AsRawFd;
     use std::os::unix::process::CommandExt as _;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     for socket in [&ours, &theirs] {
-        // The kernel makes the least it can of this, about six packets.
+        // The kernel raises the 1 to its minimum, which holds about six packets.
         sockopt::set_socket_send_buffer_size(socket, 1).unwrap();
     }
     let mut command = command(role, argument);
@@ -283,12 +290,14 @@ pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -
     (Actor(child), Channel::over(ours, options).unwrap())
 }
 
-/// The other end of that channel, in the process that was started so; else the channel to the parent.
+/// Returns the channel to the parent: the one of Strait's own if there is one, otherwise the one of
+/// [`spawn_over_socket`].
 pub(crate) fn parent_over_any(options: &Options) -> Channel {
     use std::os::fd::FromRawFd;
     match strait::from_parent(options) {
         Err(strait::Error::NoParent) => {
-            // SAFETY: whoever starts a role without a channel of Strait's own leaves it this descriptor.
+            // SAFETY: a parent that starts a role without a channel of Strait's own leaves this descriptor to it, and
+            // nothing else in this process uses the descriptor.
             let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(SOCKET) };
             Channel::over(socket, options).unwrap()
         }
@@ -296,7 +305,8 @@ pub(crate) fn parent_over_any(options: &Options) -> Channel {
     }
 }
 
-/// Makes this thread's system calls of this number fail from here on, and those of what it starts.
+/// Makes each later system call `call` of this thread fail with `errno`, and of the threads and processes that this
+/// thread starts.
 pub(crate) fn refuse(call: libc::c_long, errno: libc::c_int) {
     let step = |code: u32, jump_if: u8, jump_else: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -304,7 +314,7 @@ pub(crate) fn refuse(call: libc::c_long, errno: libc::c_int) {
         jf: jump_else,
         k,
     };
-    // The number of the call is the first word of what the filter sees.
+    // The number of the call is the first word of the data that the filter reads.
     let mut filter = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
@@ -319,7 +329,7 @@ pub(crate) fn refuse(call: libc::c_long, errno: libc::c_int) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Has a handler of SIGUSR1 note on which thread it runs.
+/// Sets a handler of SIGUSR1 that records the thread on which it runs; [`handled_by`] returns that thread.
 pub(crate) fn handle_signals() {
     extern "C" fn handle(_: libc::c_int) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
@@ -331,12 +341,13 @@ pub(crate) fn handle_signals() {
 
 static HANDLED_BY: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
-/// The thread on which that handler ran last; 0 if on none.
+/// Returns the id of the thread that last ran the handler of [`handle_signals`]; 0 if no thread has.
 pub(crate) fn handled_by() -> i32 {
     HANDLED_BY.load(std::sync::atomic::Ordering::SeqCst)
 }
 
-/// Sends SIGUSR1, which it handles, to the thread of this name in a process, where it must stay pending.
+/// Sends SIGUSR1 to the thread `name` of the process `pid`, and asserts that the signal stays pending there: the thread
+/// blocks the signal although the process handles it.
 pub(crate) fn assert_handles_no_signals(pid: u32, name: &str) {
     let tasks = format!("/proc/{pid}/task");
     let read = |task: &std::path::Path, file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();

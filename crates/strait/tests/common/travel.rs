@@ -1,5 +1,5 @@
-//! Ends that travel with their books, so that wherever one is, what comes out of it can be checked: each message once, in
-//! order, whole, with its handles.
+//! Ends that travel together with their books. Each end's book says what was sent and received, so each message can be
+//! checked wherever the end is: each message arrives once, in order, complete, with its handles.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use strait::{Channel, Deadline, Error, Handle, Message, Outgoing, SendError, Sen
 
 use super::{checksum, content_of, file_with, pattern};
 
-/// SplitMix64.
+/// A random number generator: SplitMix64.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -33,18 +33,19 @@ fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// What an end has done so far, wherever it was.
+/// The record of one end: what it has sent and received so far, in any process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Book {
-    /// Of the channel.
+    /// The number of the channel.
     pub(crate) id: u64,
-    /// Which end of it, 0 or 1.
+    /// The side of the end in its channel, 0 or 1.
     pub(crate) side: u64,
-    /// Ends ride in messages of channels of a lower class only, so that none is lost in a circle.
+    /// The class of the channel. An end travels only in messages of a channel of a lower class, so no reference cycle
+    /// of ends arises.
     pub(crate) class: u64,
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// Journeys to go.
+    /// How many more times the end is to be sent.
     pub(crate) hops: u64,
 }
 
@@ -62,12 +63,12 @@ impl Book {
     }
 }
 
-/// How large the messages of a channel are.
+/// The sizes of the messages of a channel, in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
-    /// Largest that comes often.
+    /// The largest size of most messages.
     pub(crate) small: u64,
-    /// Largest of all, one in a few hundred.
+    /// The largest size of the few large messages, which are one in 300.
     pub(crate) large: u64,
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct Traveller {
     pub(crate) channel: Channel,
 }
 
-/// Both ends of a new channel.
+/// Returns both ends of a new channel, with new books.
 pub(crate) fn travellers(id: u64, class: u64, ends: (Channel, Channel)) -> [Traveller; 2] {
     let end = |side, channel| Traveller { book: Book { id, side, class, sent: 0, received: 0, hops: 0 }, channel };
     [end(0, ends.0), end(1, ends.1)]
@@ -89,7 +90,7 @@ pub(crate) fn travellers(id: u64, class: u64, ends: (Channel, Channel)) -> [Trav
 
 const HEADER: usize = 40;
 
-/// Whether the message of this number is an empty one, unless ends ride in it.
+/// Whether message `n` of this end is empty; a message that carries ends is never empty.
 fn is_empty(id: u64, side: u64, n: u64) -> bool {
     mix(id ^ mix(side ^ mix(n))).is_multiple_of(13)
 }
@@ -127,18 +128,20 @@ fn check_file(handle: Handle, id: u64, n: u64, at: usize) {
     }
 }
 
-/// Sends that may be in flight, as they happen: where others look who must know what was sent.
+/// An observer of sends. It is called before and after each send, so that other processes can learn what may have been
+/// sent.
 pub(crate) trait Ledger {
     fn trying(&self, _: &Book, _upto: u64) {}
     fn sent(&self, _: &Book) {}
 }
 
-/// No books but those that travel.
+/// A ledger that records nothing.
 pub(crate) struct NoLedger;
 impl Ledger for NoLedger {}
 
 impl Traveller {
-    /// Sends a few messages, or one in which others ride; in a way chosen at random. Those come back if it fails.
+    /// Sends one message, or several, in a way chosen at random; the first message carries `riders`. If the send fails,
+    /// `riders` are returned with the error.
     pub(crate) fn send(
         &mut self,
         riders: Vec<Self>,
@@ -191,7 +194,7 @@ impl Traveller {
                 Err(error) => Err(SendError { error, handles }),
             },
             3 => {
-                // Others after it, without handles.
+                // Several messages; those after the first carry no handles.
                 let more: Vec<Vec<u8>> = (n + 1..n + 1 + random.below(20))
                     .map(|n| if is_empty(id, side, n) { vec![] } else { bytes_of(&self.book, n, &[], 0, random, TINY) })
                     .collect();
@@ -241,7 +244,7 @@ impl Traveller {
         }
     }
 
-    /// Receives a message, or a few, in a way chosen at random: whoever rode in them.
+    /// Receives a message, or several, in a way chosen at random, and returns the ends that the messages carried.
     pub(crate) fn receive(&mut self, random: &mut Random, deadline: impl Into<Deadline>) -> Result<Vec<Self>, Error> {
         let deadline = deadline.into();
         let Self { book, channel } = self;
@@ -285,7 +288,7 @@ impl Traveller {
     }
 }
 
-/// Checks that this is the next message of its channel.
+/// Checks that a received message is the next one of its channel, and returns the ends that the message carried.
 pub(crate) fn check(book: &mut Book, bytes: &[u8], mut handles: Vec<Handle>) -> Vec<Traveller> {
     let n = book.received;
     let Book { id, side, .. } = *book;
@@ -320,7 +323,8 @@ pub(crate) fn check(book: &mut Book, bytes: &[u8], mut handles: Vec<Handle>) -> 
         .collect()
 }
 
-/// Receives everything that the other end has sent, where both are here and nobody else sends.
+/// Receives everything that each end has sent to the other, checks it, and closes the channel. Both ends are in this
+/// process, and no other thread sends.
 pub(crate) fn balance(mut one: Traveller, mut other: Traveller, random: &mut Random, patience: Duration) {
     assert_eq!((one.book.id, one.book.side), (other.book.id, 1 - other.book.side));
     for _ in 0..2 {
