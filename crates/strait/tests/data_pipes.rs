@@ -1,4 +1,5 @@
-//! Data pipes: between processes and within one, on the way to others, and when one of them dies.
+//! Tests of data pipes: between processes and within one, with ends that move to other processes, and when one of the
+//! processes dies.
 
 mod common;
 
@@ -36,7 +37,7 @@ fn give(channel: &Channel, end: impl Into<Handle>) {
     channel.send(Outgoing::new(b"an end").handle(end)).unwrap();
 }
 
-/// Reads to the end and answers with a checksum.
+/// Reads its data pipe to the end and answers with a checksum.
 fn reader() {
     let channel = parent();
     let mut consumer = take(&channel).into_consumer().unwrap();
@@ -46,7 +47,7 @@ fn reader() {
     let _ = channel.recv();
 }
 
-/// Writes a pattern in pieces of many sizes.
+/// Writes a pattern of [`LEN`] bytes in pieces of many sizes.
 fn writer() {
     let channel = parent();
     let mut producer = take(&channel).into_producer().unwrap();
@@ -59,7 +60,7 @@ fn writer() {
     }
 }
 
-/// Hands on what it gets, and ends.
+/// Sends the handles that it receives on over the channel that is the first of them, and exits.
 fn middle() {
     let channel = parent();
     let mut message = channel.recv_by(DEADLINE).unwrap();
@@ -68,7 +69,7 @@ fn middle() {
     next.send(Outgoing::new(b"on").handles(handles)).unwrap();
 }
 
-/// Writes some, says so, and waits to be killed.
+/// Writes some bytes, reports it, and waits until the channel is closed or the process is killed.
 fn half() {
     let channel = parent();
     let producer = take(&channel).into_producer().unwrap();
@@ -77,7 +78,7 @@ fn half() {
     let _ = channel.recv();
 }
 
-/// Holds what it gets, and does nothing.
+/// Holds the end that it receives, and does nothing with it.
 fn silent() {
     let channel = parent();
     let held = take(&channel);
@@ -86,7 +87,7 @@ fn silent() {
     drop(held);
 }
 
-/// Drops what it gets.
+/// Drops the end that it receives.
 fn drops() {
     let channel = parent();
     drop(take(&channel));
@@ -99,7 +100,7 @@ fn bytes_go_through_in_order_to_another_process_and_then_the_end() {
     for wait in [Wait::Adaptive, Wait::Block] {
         let (actor, channel) = spawn("reader");
         let (mut producer, consumer) = PipeOptions::new().capacity(50_000).wait(wait).create().unwrap();
-        // Some of it is unread when the end goes.
+        // Some bytes are unread when the consumer is sent.
         producer.write_all(&pattern(3, LEN)[..40_000]).unwrap();
         give(&channel, consumer);
         producer.write_all(&pattern(3, LEN)[40_000..]).unwrap();
@@ -138,7 +139,7 @@ fn both_ends_move_on_in_the_middle_of_the_stream() {
             let written = producer.as_ref().unwrap().try_write(&rest[..rest.len().min(1_500)]).unwrap_or(0);
             rest = &rest[written..];
         }
-        // Away and back, each, with what is unread.
+        // Each end goes to another process and back, with the unread bytes.
         give(&writes, producer.take().unwrap());
         give(&reads, consumer.take().unwrap());
         producer = take(&writes).into_producer();
@@ -180,7 +181,7 @@ fn a_producer_that_is_killed_leaves_what_it_wrote_and_no_end() {
     actor.kill();
     let mut out = [0; 100];
     assert_eq!(consumer.read_by(&mut out[..4], DEADLINE).unwrap(), 4);
-    // Fewer than were asked for are left, and stay.
+    // Fewer bytes are left than were requested, and they stay in the pipe.
     assert_eq!(consumer.read_whole(&mut out[..50], DEADLINE).unwrap_err(), Error::PeerClosed);
     assert_eq!(consumer.peek(&mut out).unwrap(), 12);
     assert_eq!(consumer.read_by(&mut out, DEADLINE).unwrap(), 12);
@@ -223,14 +224,14 @@ fn a_reader_that_waits_is_told_of_the_death_of_its_producer() {
 
 #[test]
 fn a_producer_whose_consumer_is_gone_is_told() {
-    // Dropped: at once, with room left.
+    // After a drop of the consumer, a write fails at once, although there is room.
     let (_actor, channel) = spawn("drops");
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
     give(&channel, consumer);
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"dropped");
     assert_eq!(producer.room().unwrap_err(), Error::PeerClosed);
     assert_eq!(producer.write_by(b"too late", DEADLINE).unwrap_err(), Error::PeerClosed);
-    // Killed: when it is full.
+    // After a kill of the consumer, a write fails when the pipe is full.
     let (mut actor, channel) = spawn("silent");
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
     give(&channel, consumer);
@@ -273,7 +274,7 @@ fn elements_stay_whole() {
     assert_eq!(producer.try_write(&bytes[24..]).unwrap(), 96);
     assert_eq!(consumer.discard(13).unwrap(), 12);
     assert_eq!(consumer.available().unwrap(), 96);
-    // Round the end of the buffer.
+    // The bytes continue past the end of the buffer, at its start.
     assert_eq!(consumer.try_read(&mut out).unwrap(), 96);
     assert_eq!(out[..96], bytes[24..]);
     assert_eq!(consumer.try_read(&mut out).unwrap_err(), Error::WouldBlock);
@@ -309,11 +310,11 @@ fn two_phases_write_and_read_in_place() {
     assert_eq!(room.len(), 1000);
     room.copy_from(100, b"middle");
     room.as_uninit_mut()[0].write(7);
-    // Meanwhile others have to wait.
+    // Other writes have to wait until the room is committed or dropped.
     assert_eq!(producer.try_write(b"x").unwrap_err(), Error::WouldBlock);
     assert_eq!(consumer.available().unwrap(), 0);
     room.commit(600);
-    // Given back without having written anything.
+    // The room is dropped without a byte written.
     drop(producer.begin_write(Deadline::NOW).unwrap());
     assert_eq!(producer.room().unwrap(), 400);
 
@@ -323,12 +324,12 @@ fn two_phases_write_and_read_in_place() {
     let mut out = [0; 6];
     unread.copy_to(100, &mut out);
     assert_eq!(&out, b"middle");
-    // SAFETY: the producer is in this very test, and writes nothing now.
+    // SAFETY: the producer is in this test, and writes nothing now.
     assert_eq!(unsafe { unread.trusted() }[0], 7);
     drop(unread);
     consumer.begin_read(Deadline::NOW).unwrap().consume(500);
     assert_eq!(consumer.available().unwrap(), 100);
-    // To the end of the buffer, and then from its beginning.
+    // The room reaches to the end of the buffer; the next room begins at its start.
     let room = producer.begin_write(Deadline::NOW).unwrap();
     assert_eq!(room.len(), 400);
     room.commit(400);
@@ -344,7 +345,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
     let (full, drain) = DataPipe::pair(10).unwrap();
     full.write_whole(&[0; 10], Deadline::NOW).unwrap();
-    // Ends that came back from another process, so that both go through a link.
+    // These ends came back from another process, so the data pipes go over a link.
     give(&echo, producer);
     give(&echo, drain);
     let producer = take(&echo).into_producer().unwrap();
@@ -370,7 +371,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
             0 => drop(b.try_recv().unwrap()),
             1 => {
                 assert!(event.is_readable() && !event.is_writable());
-                // As long as there is something it says so.
+                // The event is reported as long as there are bytes to read.
                 set.wait(&mut events, Deadline::NOW).unwrap();
                 assert_eq!(keys(&events), [2]);
                 assert_eq!(consumer.try_read(&mut [0; 5]).unwrap(), 1);
@@ -382,7 +383,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
         }
         assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0, "round {round}");
     }
-    // A reader that blocks takes its turn, and the set goes on.
+    // A thread that blocks in a read is served, and the set still works.
     std::thread::scope(|scope| {
         scope.spawn(|| consumer.read_whole(&mut [0; 3], DEADLINE).unwrap());
         producer.write_whole(b"abc", Deadline::NOW).unwrap();
@@ -391,7 +392,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [2]);
     consumer.try_read(&mut [0; 5]).unwrap();
-    // The end of the stream, and one whose consumer is gone.
+    // The set reports the end of the stream, and a closed consumer.
     drop(producer);
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [2]);
@@ -401,14 +402,14 @@ fn a_set_waits_for_both_ends_beside_channels() {
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [3]);
     assert_eq!(full.try_write(b"x").unwrap_err(), Error::PeerClosed);
-    // One that is sent away leaves the set.
+    // An end that is sent to another process leaves the set.
     give(&echo, full);
     set.wait(&mut events, DEADLINE).unwrap();
     assert!(events[0].has_moved());
     assert_eq!(set.len(), 1);
 }
 
-/// A set that has looked at an end that has nothing is done with it: its descriptor comes to rest.
+/// Shows that the descriptor of a wait set is no longer readable once the set has found that its members have nothing.
 #[test]
 fn the_descriptor_of_a_set_with_pipes_comes_to_rest() {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -475,7 +476,7 @@ fn files_and_sockets_are_spliced() {
     assert_eq!(consumer.splice_to(&ours, 10, Deadline::NOW).unwrap_err(), Error::WouldBlock);
     producer.write_whole(b"unread", Deadline::NOW).unwrap();
     drop(theirs);
-    // What could not be written is still there.
+    // The bytes that could not be written are still in the pipe.
     assert!(matches!(consumer.splice_to(&ours, 10, Deadline::NOW), Err(Error::System { .. })));
     assert_eq!(consumer.available().unwrap(), 6);
 }
@@ -525,7 +526,7 @@ fn nothing_is_left_of_pipes_whose_ends_travelled() {
         let producer: DataProducer = take(&echo).into_producer().unwrap();
         let consumer: DataConsumer = take(&echo).into_consumer().unwrap();
         producer.write_whole(b"x", Deadline::NOW).unwrap();
-        // One that nobody takes out of its message.
+        // The program does not take this end out of its message.
         give(&echo, consumer);
         drop(echo.recv_by(DEADLINE).unwrap());
         assert_eq!(producer.write_by(&[0; 20_000], DEADLINE).unwrap_err(), Error::PeerClosed);

@@ -1,4 +1,5 @@
-//! Handlers in one thread: order, priorities, back-pressure, and channels that come and go.
+//! Tests of a dispatcher, whose handlers run in one thread: order, priorities, back-pressure, and channels that are
+//! added and removed.
 
 mod common;
 
@@ -27,7 +28,7 @@ fn child() {
 
 const STREAM: u64 = 20_000;
 
-/// Sends numbers, and ends well if it gets each of them back in order.
+/// Sends numbers, and succeeds if it receives each of them back in order.
 fn stream(_: &str) {
     let channel = parent();
     std::thread::scope(|scope| {
@@ -44,7 +45,7 @@ fn stream(_: &str) {
 
 type Seen = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// A handler that notes the messages, and what the channel ended with.
+/// Returns a handler that records each message, and the error with which the channel ended.
 fn note(seen: &Seen) -> impl FnMut(&Channel, Dispatched) + 'static {
     let seen = seen.clone();
     move |_: &Channel, dispatched| {
@@ -158,7 +159,7 @@ fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
     let (seen, seen_other) = (Seen::default(), Seen::default());
     dispatcher.serve(ours, 0, note(&seen)).unwrap();
     dispatcher.serve(other, 0, note(&seen_other)).unwrap();
-    // The pump takes so many and then leaves it alone, so that the ring fills.
+    // The pump receives only up to a limit of messages for the channel, so the ring fills.
     let mut sent = 0u32;
     for _ in 0..1000 {
         while theirs.try_send(&sent.to_le_bytes()).is_ok() {
@@ -169,7 +170,7 @@ fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
     assert!((64..200).contains(&sent), "{sent}");
     others.send(b"meanwhile").unwrap();
     pump.run_once(Deadline::NOW).unwrap();
-    // All of it comes, once the handler is called.
+    // All the messages arrive once the handler is called.
     while seen.borrow().len() < sent as usize {
         dispatcher.dispatch(Deadline::NOW).unwrap();
         pump.run_once(Deadline::NOW).unwrap();
@@ -215,7 +216,8 @@ fn handlers_may_serve_stop_dispatch_and_panic() {
                     inner.serve(other.take().unwrap(), 5, note(&inner_seen)).unwrap();
                 }
                 b"dispatch" => {
-                    // The other one's messages, and not the next of this channel.
+                    // The inner dispatch handles the message of the other channel, and not the next message of this
+                    // channel.
                     others.send(b"inside").unwrap();
                     pumps.run_once(Deadline::NOW).unwrap();
                     assert_eq!(inner.dispatch(Deadline::NOW).unwrap(), 1);
@@ -236,14 +238,15 @@ fn handlers_may_serve_stop_dispatch_and_panic() {
     theirs.send(b"dispatch").unwrap();
     pump.run_once(Deadline::NOW).unwrap();
     theirs.send(b"stop").unwrap();
-    // What comes for the first channel while its handler is called waits for that.
+    // A message that arrives for the first channel while its handler runs waits until the handler has returned.
     assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 2);
     assert_eq!(seen.borrow()[0], b"inside");
     assert_eq!(theirs.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
     assert!(!dispatcher.stop(0));
 }
 
-/// What is urgent and comes while another channel's messages are handled goes before those that are left.
+/// Shows that an urgent message that arrives while messages of another channel are handled is handled before the rest
+/// of those.
 #[test]
 fn what_becomes_urgent_meanwhile_goes_first_without_a_pump() {
     let dispatcher = Dispatcher::new().unwrap();
@@ -288,7 +291,8 @@ fn without_a_pump_nothing_is_received_ahead_of_the_handler() {
     assert!(theirs.try_send(b"there is room again").is_ok());
 }
 
-/// One channel, several, one again, none: whatever it waits on, nothing is missed and nothing comes twice.
+/// Shows that a dispatcher without a pump misses no message and handles none twice while it serves one channel,
+/// several, one again, and none.
 #[test]
 fn channels_come_and_go_without_a_pump() {
     let dispatcher = Dispatcher::new().unwrap();
@@ -337,7 +341,8 @@ fn channels_come_and_go_without_a_pump() {
     assert_eq!(dispatcher.dispatch(std::time::Duration::from_millis(1)).unwrap(), 0);
 }
 
-/// The first pump takes over from the dispatcher, and the dispatcher from the last one, also while it sleeps.
+/// Shows that the first pump takes over receiving from the dispatcher, and that the dispatcher takes over again from
+/// the last pump, also while the dispatcher sleeps.
 #[test]
 fn pumps_come_and_go() {
     for channels in 1..3 {
@@ -381,7 +386,7 @@ fn pumps_come_and_go() {
     }
 }
 
-/// Whoever dies while the dispatcher sleeps on its channel, or on several, ends the channel.
+/// Shows that the death of a peer ends its channel while a dispatcher sleeps, with one channel or with several.
 #[test]
 fn a_peer_that_is_killed_ends_its_channel_without_a_pump() {
     for others in 0..2 {
@@ -408,7 +413,8 @@ fn a_peer_that_is_killed_ends_its_channel_without_a_pump() {
     }
 }
 
-/// Serves a channel whose peer may have a megabyte of regions here and sends more, beside one that goes on.
+/// Serves two channels. The peer of one may have one megabyte of regions in this process and sends more; the other
+/// channel has no limit to wait for.
 fn limited() {
     let channel = parent();
     set_limits(Limits::new().peer(Resource::Regions, 1 << 20));
@@ -416,7 +422,7 @@ fn limited() {
     let dispatcher = Dispatcher::new().unwrap();
     let (seen, regions) = (Seen::default(), Rc::new(RefCell::new(Vec::new())));
     let received = regions.clone();
-    // The more urgent one of the two.
+    // The channel with the limit is the more urgent one.
     let handler = move |channel: &Channel, dispatched| {
         let Dispatched::Message(mut message) = dispatched else { panic!("it ended") };
         received.borrow_mut().push(message.take_handles().unwrap().remove(0).into_region().expect("a region"));
@@ -427,7 +433,8 @@ fn limited() {
     dispatcher.serve(ours, 0, note(&seen)).unwrap();
     let sizes = || regions.borrow().iter().map(Region::len).collect::<Vec<_>>();
 
-    // By a dispatcher that receives itself. It would wait for ever, or for the deadline, if it did not say so.
+    // A dispatcher without a pump receives by itself. It has to report the limit, because otherwise it would wait until
+    // the deadline or without end.
     assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
     assert_eq!(sizes(), [600_000]);
     assert_eq!(dispatcher.dispatch(DEADLINE), limit);
@@ -443,7 +450,7 @@ fn limited() {
     assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
     assert_eq!(sizes(), [700_000]);
 
-    // By a pump, which goes on with the other one, and tries again now and then.
+    // A pump goes on with the other channel, and tries the one at its limit again at intervals.
     let pump = dispatcher.pump();
     theirs.send(b"pumped").unwrap();
     while dispatcher.dispatch(Deadline::NOW).unwrap() == 0 {
@@ -463,7 +470,7 @@ fn limited() {
     }
     assert_eq!(sizes(), [800_000]);
 
-    // And by the dispatcher again, once the pump that has met it is gone.
+    // The dispatcher reports the limit again after the pump that reached the limit was dropped.
     pump.run_once(DEADLINE).unwrap();
     drop(pump);
     assert_eq!(dispatcher.dispatch(DEADLINE), limit);

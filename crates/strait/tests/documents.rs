@@ -1,4 +1,4 @@
-//! What the documents say is so.
+//! Tests that documents and code agree.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// With N for each number.
+/// Returns `text` with each number replaced by N.
 fn numbers_aside(text: &str) -> String {
     let mut out = String::new();
     for part in text.split_inclusive(|c: char| c.is_ascii_digit()) {
@@ -76,7 +76,7 @@ fn every_error_is_explained_by_its_text() {
     assert_eq!(rows, texts.len(), "errors that there are not");
 }
 
-/// Why a call may have no reply.
+/// Returns the errors of a call that has no reply.
 fn call_errors() -> [CallError; 6] {
     [
         CallError::NotSent(SendError { error: Error::Forked, handles: Vec::new() }),
@@ -103,7 +103,7 @@ fn no_limit_is_to_be_raised_above_the_most_there_is() {
     assert!(!text(MAX_MESSAGE + 1).contains("raise"), "{}", text(MAX_MESSAGE + 1));
 }
 
-/// The files of the library that make system calls.
+/// Returns the contents of the files of the library that make system calls.
 fn sources() -> Vec<String> {
     sources_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/os"))
 }

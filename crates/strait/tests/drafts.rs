@@ -1,4 +1,4 @@
-//! Messages that are built up by appending.
+//! Tests of messages that are built by appending.
 
 mod common;
 
@@ -10,13 +10,13 @@ fn child() {
     common::play(&[("sum", sum), ("idle", idle)]);
 }
 
-/// Takes nothing, until it is killed.
+/// Receives nothing until the process is killed.
 fn idle(_: &str) {
     let _channel = parent();
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Answers with the length and the checksum of each message, and its handles.
+/// Answers each message with its length, its checksum and its handles.
 fn sum(_: &str) {
     let channel = parent();
     while let Ok(mut message) = channel.recv() {
@@ -32,7 +32,7 @@ fn of_any_length_in_any_pieces() {
     for (len, piece) in
         [(0, 1), (1, 1), (56, 7), (65_536, 1000), (65_537, 65_537), (1 << 20, 4096), (5_000_000, 333_333)]
     {
-        // Twice, so that the blocks of the first are there again.
+        // In the second round the blocks of the first can be used again.
         for round in 0..2 {
             let bytes = pattern(len as u64 + round, len);
             let mut draft = channel.draft();
@@ -61,7 +61,7 @@ fn what_was_appended_can_be_written_over_wherever_it_lies() {
     let (a, b) = Channel::pair().unwrap();
     for len in [0usize, 10, 100_000, 1_000_000] {
         let mut draft = a.draft();
-        // Of what is not known yet.
+        // A placeholder for a value that is not known yet.
         draft.append(&[0; 8]).unwrap();
         for piece in vec![7; len].chunks(30_000) {
             draft.append(piece).unwrap();
@@ -109,7 +109,7 @@ fn what_is_too_long_is_refused_and_the_rest_stays() {
 
 #[test]
 fn where_no_block_is_to_be_had_it_is_private() {
-    // One large message may be in flight, and that one is never taken.
+    // One large message may be in flight; the peer never receives it.
     let options = Options::new().queue_bytes(1 << 20);
     let (actor, channel) = spawn_with("idle", "", &options);
     channel.send(&vec![0; 1 << 20]).unwrap();
@@ -124,7 +124,7 @@ fn where_no_block_is_to_be_had_it_is_private() {
 
 #[test]
 fn one_that_outgrows_its_block_where_there_is_no_other_goes_on() {
-    // So many bytes may be in flight that it fits alone, and not beside its former block.
+    // The limit on bytes in flight permits the larger block alone, but not beside the smaller one.
     let options = Options::new().queue_bytes(300_000);
     let (actor, channel) = spawn_with("sum", "", &options);
     let bytes = pattern(3, 2_000_000);

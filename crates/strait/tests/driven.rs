@@ -1,4 +1,4 @@
-//! Reactors that are driven by somebody who looks for a while before he rests.
+//! Tests of reactors whose driver polls for a while before it parks.
 
 mod common;
 
@@ -16,13 +16,13 @@ fn child() {
     common::play(&[("echo", |_| common::echo(&common::parent()))]);
 }
 
-/// Whether its descriptor says that there is something, within this time.
+/// Whether the descriptor of the reactor becomes readable within `limit`.
 fn is_readable(reactor: &Reactor, limit: Duration) -> bool {
     let limit = limit.try_into().unwrap();
     poll(&mut [PollFd::new(reactor, PollFlags::IN)], Some(&limit)).unwrap() > 0
 }
 
-/// Until the reactor has nothing, and says so.
+/// Parks the reactor: calls `rest` until it reports that nothing is left.
 fn rest(reactor: &Reactor) {
     while reactor.rest().unwrap() > 0 {}
 }
@@ -62,19 +62,19 @@ fn the_descriptor_says_nothing_while_the_driver_is_awake_and_everything_while_it
     let (a, b) = Channel::pair().unwrap();
     let b = AsyncChannel::new(b, &reactor).unwrap();
     let task = Task::new();
-    // Asking for the descriptor makes it readable.
+    // The first use of the descriptor makes it readable.
     is_readable(&reactor, DEADLINE);
     rest(&reactor);
     assert!(task.poll(&b).is_pending() && !is_readable(&reactor, Duration::ZERO));
 
-    // It rests.
+    // The driver is parked.
     a.send(b"one").unwrap();
     assert!(is_readable(&reactor, DEADLINE));
     assert_eq!((reactor.rest().unwrap(), task.wakes()), (1, 1));
     assert!(matches!(task.poll(&b), Poll::Ready(message) if message.bytes() == b"one"));
     assert!(task.poll(&b).is_pending());
 
-    // It is awake, and finds it without being told.
+    // The driver polls, and finds the message without a wake-up.
     while reactor.look().unwrap() > 0 {}
     rest(&reactor);
     assert_eq!(reactor.look().unwrap(), 0);
@@ -84,7 +84,7 @@ fn the_descriptor_says_nothing_while_the_driver_is_awake_and_everything_while_it
     assert!(matches!(task.poll(&b), Poll::Ready(message) if message.bytes() == b"two"));
     assert!(task.poll(&b).is_pending());
 
-    // What came before it rests is found by that, and what comes after makes the descriptor readable.
+    // `rest` finds a message that arrived before it; a message that arrives afterwards makes the descriptor readable.
     a.send(b"three").unwrap();
     assert_eq!((reactor.rest().unwrap(), task.wakes()), (1, 3));
     assert!(matches!(task.poll(&b), Poll::Ready(message) if message.bytes() == b"three"));
@@ -108,7 +108,8 @@ fn a_driver_that_goes_leaves_a_reactor_that_can_be_turned() {
     assert_eq!((reactor.turn().unwrap(), task.wakes()), (1, 1));
 }
 
-/// Messages of another process, of which some come while this one looks, and some while it sleeps.
+/// Shows that no message of another process is missed, however long the driver polls before it parks. Some messages
+/// arrive while the driver polls, and some while it sleeps.
 #[test]
 fn nothing_of_another_process_is_missed_however_long_the_driver_looks() {
     let (actor, channel) = spawn("echo");
@@ -119,7 +120,7 @@ fn nothing_of_another_process_is_missed_however_long_the_driver_looks() {
         channel.get_ref().send(&n.to_le_bytes()).unwrap();
         let mut looks = n % 40;
         let message = loop {
-            // Who has found something many times in a row is woken at once, to look again once others had their turn.
+            // A task that has received many times in a row is woken at once, to poll again after other tasks.
             let wakes = task.wakes();
             if let Poll::Ready(message) = task.poll(&channel) {
                 break message;

@@ -1,4 +1,4 @@
-//! Ends of channels that travel in messages: within a process, to the peer, to others, and back.
+//! Tests of ends that travel in messages: within a process, to the peer, to other processes, and back.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn child() {
     ]);
 }
 
-/// The only handle of the next message, an end.
+/// Receives a message and returns its last handle, a channel end.
 fn recv_end(channel: &Channel) -> Channel {
     let mut message = channel.recv_by(DEADLINE).unwrap();
     let handle = message.take_handles().unwrap().pop().expect("a handle");
@@ -35,7 +35,7 @@ fn send_end(over: &Channel, end: Channel) {
     over.send_by(Outgoing::new(b"end").handle(end), DEADLINE).unwrap();
 }
 
-/// Takes ends, and sends back what comes through each until it closes.
+/// Receives ends, and sends back each message that arrives on an end until the end's channel is closed.
 fn server() {
     let parent = parent();
     while let Ok(mut message) = parent.recv() {
@@ -45,7 +45,7 @@ fn server() {
     }
 }
 
-/// Does as the parent says, with whatever ends it is given.
+/// Executes the commands of the parent on a list of ends that it received.
 fn leaf() {
     let parent = parent();
     let mut ends: Vec<Channel> = Vec::new();
@@ -53,14 +53,14 @@ fn leaf() {
         let handles = message.take_handles().unwrap();
         let mut words = std::str::from_utf8(message.bytes()).unwrap().split(' ');
         match words.next().unwrap() {
-            // Keep an end, for later.
+            // Adds the received ends to the list.
             "keep" => ends.extend(handles.into_iter().filter_map(Handle::into_channel)),
-            // Send an end through another.
+            // Sends one end of the list over another.
             "pass" => {
                 let what = ends.remove(words.next().unwrap().parse().unwrap());
                 send_end(&ends[words.next().unwrap().parse::<usize>().unwrap()], what);
             }
-            // Send an end to the parent.
+            // Sends one end of the list to the parent.
             "return" => {
                 let what = ends.remove(words.next().unwrap().parse().unwrap());
                 send_end(&parent, what);
@@ -176,7 +176,8 @@ fn an_end_comes_back_again_and_again() {
     }
 }
 
-/// Sends an end back so many times, keeps it the next, and speaks through it once it has nothing else.
+/// Sends an end back `times` times and keeps it the next time. Once the channel to the parent is closed, it sends a
+/// message on the kept end and echoes.
 fn last(times: &str) {
     let parent = parent();
     for _ in 0..times.parse().unwrap() {
@@ -198,7 +199,7 @@ fn an_end_that_was_idle_finds_the_other_when_the_way_it_went_is_gone() {
             theirs = recv_end(&peer);
         }
         send_end(&peer, theirs);
-        // From here on only the idle end itself knows the link to where the other one is.
+        // From here on only the kept end uses the link to the other process.
         drop(peer);
         assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"still here", "after {times}");
         mine.send(b"and back").unwrap();
@@ -219,7 +220,7 @@ fn two_that_never_met_talk_when_the_one_between_them_is_gone() {
     assert_eq!(hear(&other, "hear 0"), b"hello");
     tell(&other, "say 0 again");
     assert_eq!(hear(&one, "hear 0"), b"again");
-    // And an end of theirs comes to us through them.
+    // An end of their channel arrives in this process by way of both.
     let (c, d) = Channel::pair().unwrap();
     give(&one, c);
     tell(&one, "pass 1 0");
@@ -280,7 +281,7 @@ fn an_end_cannot_go_over_its_own_channel() {
 
 #[test]
 fn an_end_that_cannot_be_sent_comes_back_whole() {
-    // Nobody else may have the socket of the dead.
+    // In a process of its own no other process has a copy of the dead peer's socket.
     alone("to the dead", "");
 }
 
@@ -343,7 +344,7 @@ fn a_channel_is_taken_out_of_memory_that_others_have() {
         mine.send(&n.to_le_bytes()).unwrap();
         assert_eq!(hear(&peer, "hear 0"), n.to_le_bytes());
     }
-    // Both ends back in one process: then in memory of its own.
+    // Both ends are in one process again, so `rehome` moves the channel into memory of this process alone.
     peer.send(b"return 0").unwrap();
     let theirs = recv_end(&peer);
     theirs.rehome(DEADLINE).unwrap();
@@ -362,7 +363,7 @@ fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
     for end in [one, other, third] {
         give(&peer, end);
     }
-    // Nobody receives: as many descriptors as one channel may have in flight, and as many bytes.
+    // The peer receives nothing, and the sender reaches the limits on descriptors and on bytes in flight.
     while stalled.try_send(Outgoing::new(b"fd").handle(file_with(b""))).is_ok() {}
     while stalled.try_send(&[0; 60_000]).is_ok() {}
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -380,7 +381,8 @@ fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
     });
 }
 
-/// Whoever introduces two processes gives them a link, but links beget no links.
+/// Shows that the number of links does not grow with the number of ends sent: a process that introduces two others
+/// gives them one link, and more ends make no further links.
 #[test]
 fn links_do_not_beget_links() {
     alone("mesh", "");
@@ -391,7 +393,8 @@ fn mesh() {
     let mut counted = Vec::new();
     for round in 0..12 {
         for (one, other) in [(0, 1), (1, 2), (2, 0)] {
-            // A channel between two of them, and an end of another one from us to the second, by way of the first.
+            // One channel connects two of the processes. An end of another channel goes to the second of them by way of
+            // the first.
             let (a, b) = Channel::pair().unwrap();
             let (c, d) = Channel::pair().unwrap();
             let (one, other) = (&leaves[one].1, &leaves[other].1);
@@ -429,7 +432,7 @@ fn both_ends_of_a_channel_go_in_one_message() {
         assert_eq!(hear(&peer, "hear 1"), b"there");
         tell(&peer, "say 1 here");
         assert_eq!(hear(&peer, "hear 0"), b"here");
-        // And on, to us.
+        // One end comes back to this process.
         peer.send(b"return 0").unwrap();
         let a = recv_end(&peer);
         tell(&peer, &format!("say 0 {round}"));
@@ -440,7 +443,7 @@ fn both_ends_of_a_channel_go_in_one_message() {
     }
 }
 
-/// What cannot be put back comes back whole, with the ends in it.
+/// Shows that messages that cannot be put back are returned with their handles.
 #[test]
 fn messages_that_cannot_be_put_back_come_back() {
     let (a, b) = Channel::pair().unwrap();
@@ -465,7 +468,8 @@ fn messages_that_cannot_be_put_back_come_back() {
     assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
 }
 
-/// What was put back is received first, in its order, handles and all; and goes along when the end is sent.
+/// Shows that messages that were put back are received first, in order and with their handles, and travel along when
+/// their end is sent.
 #[test]
 fn messages_that_were_put_back_come_first_and_travel() {
     let (a, b) = Channel::pair().unwrap();
@@ -490,7 +494,7 @@ fn messages_that_were_put_back_come_first_and_travel() {
     assert_eq!(b.recv().unwrap().bytes(), b"two");
     assert_eq!(b.recv().unwrap().bytes(), b"three");
 
-    // And to a set that waits it is news.
+    // A message that is put back is an event for a wait set with the end.
     let set = strait::WaitSet::new().unwrap();
     set.add(&b, 1, strait::Interest::Readable, strait::Mode::Level).unwrap();
     let mut events = Vec::new();
@@ -500,8 +504,8 @@ fn messages_that_were_put_back_come_first_and_travel() {
     assert_eq!(b.recv().unwrap().bytes(), b"again");
 }
 
-/// Gets an end, takes nothing until told to, and then first of all sends something through the end for which the socket is
-/// needed.
+/// Receives an end, waits for the end of its input, then sends a sealed message on the end, which needs a packet, and
+/// echoes.
 fn seals() {
     let parent = parent();
     let end = recv_end(&parent);
@@ -512,18 +516,18 @@ fn seals() {
     common::echo(&end);
 }
 
-/// An end that was about to go to where the other one is, and did not, is somewhere else again: what the other one sends first
-/// has to arrive there.
+/// Shows that an end which failed to be sent to the process of its other end still receives a message that needs a
+/// packet. The other end's first message must arrive at the process that has the end.
 #[test]
 fn an_end_that_could_not_go_home_gets_what_needs_the_socket() {
     let large = pattern(1, 100_000);
-    // Of which one may be in flight.
+    // One of these messages may be in flight.
     let options = Options::new().queue_bytes(150_000);
     let (child, channel) = common::command("seals", "").stdin(Stdio::piped()).spawn_with_channel(&options).unwrap();
     let mut actor = Actor(child);
     let (ours, theirs) = Channel::pair().unwrap();
     send_end(&channel, theirs);
-    // Neither is taken yet.
+    // The peer has received neither message.
     ours.send(b"before").unwrap();
     channel.send(&large).unwrap();
     let failed = channel.try_send(Outgoing::new(&large).handle(ours)).unwrap_err();

@@ -1,6 +1,7 @@
-//! The child of a `fork` that executes no program: what its parent had is not the child's, and all that it makes by itself works.
+//! Tests of the child of a `fork` that executes no new program. The child cannot use the parent's objects, and every
+//! object that the child makes itself works.
 //!
-//! Each test plays in a process of its own, which is forked while threads of it use the library.
+//! Each test runs in a process of its own, which is forked while its threads use the library.
 
 mod common;
 
@@ -32,19 +33,19 @@ fn child() {
     ]);
 }
 
-/// Seconds after which a child that hangs is ended.
+/// The number of seconds after which a child that hangs is killed.
 const HANGS: u32 = 50;
 
-/// A child of a fork that does this and ends.
+/// The process id of a child that a fork started.
 struct Child(i32);
 
 impl Child {
     fn fork(play: impl FnOnce()) -> Self {
-        // SAFETY: the child uses what this test is about, and never returns into the harness.
+        // SAFETY: the child uses only what this test is about, and never returns into the test harness.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // SAFETY: plain system calls; the second does not return.
+            // SAFETY: both are plain system calls; `_exit` does not return.
             unsafe {
                 libc::alarm(HANGS);
                 let failed = catch_unwind(AssertUnwindSafe(play)).is_err();
@@ -54,10 +55,10 @@ impl Child {
         Self(pid)
     }
 
-    /// Waits for it to end, and to have failed in nothing.
+    /// Waits until the child has exited, and asserts that it succeeded.
     fn finish(self) {
         let mut status = 0;
-        // SAFETY: the status is a place to write to.
+        // SAFETY: `status` is valid for writes.
         assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status:#x}");
     }
@@ -67,7 +68,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// A channel over a link from this process to itself.
+/// Returns a channel over a link from this process to itself.
 fn linked() -> (Channel, Channel) {
     let (one, other) = sockets();
     let (a, b) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
@@ -76,7 +77,7 @@ fn linked() -> (Channel, Channel) {
     (a, b)
 }
 
-/// Small, large, with a descriptor, and with an end.
+/// Sends small and large messages and one with a descriptor and an end, and asserts that each arrives.
 fn pass(from: &Channel, to: &Channel) {
     for len in [5, 3000, 200_000] {
         let bytes = pattern(len as u64, len);
@@ -93,19 +94,19 @@ fn pass(from: &Channel, to: &Channel) {
     assert_eq!(end.recv_by(DEADLINE).unwrap().bytes(), b"through it");
 }
 
-/// A directory of names of this process's own.
+/// Makes a name directory for this process alone, and returns its path.
 fn directory() -> PathBuf {
     let path = std::env::temp_dir().join(format!("strait-forked-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
     path
 }
 
-/// Makes one of everything, and uses it.
+/// Makes one object of each kind, and uses it.
 fn use_everything() {
     let (a, b) = Channel::pair().unwrap();
     pass(&a, &b);
     let (c, d) = linked();
-    // A set sleeps and is woken, by both.
+    // A wait set sleeps, and is woken by each of its members.
     let set = WaitSet::new().unwrap();
     set.add(&b, 1, Interest::Readable, Mode::Level).unwrap();
     set.add(&d, 2, Interest::Readable, Mode::Level).unwrap();
@@ -121,7 +122,7 @@ fn use_everything() {
         });
         to.recv_by(DEADLINE).unwrap();
     }
-    // Blocking calls, of threads that began here.
+    // A thread that began in this process blocks in a call.
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(d.recv_by(DEADLINE).unwrap().bytes(), b"asleep"));
         std::thread::sleep(Duration::from_millis(50));
@@ -161,7 +162,7 @@ fn makes_all_anew(_: &str) {
     set.add(&a, 1, Interest::Readable, Mode::Level).unwrap();
     use_everything();
     Child::fork(use_everything).finish();
-    // Without having touched anything else before.
+    // The first call of the child makes a region or a wait set.
     Child::fork(|| drop(Region::new(4096).unwrap())).finish();
     Child::fork(|| drop(WaitSet::new().unwrap())).finish();
     pass(&a, &b);
@@ -169,7 +170,8 @@ fn makes_all_anew(_: &str) {
     use_everything();
 }
 
-/// Everything of the parent's is an error, in a child that has made things of its own and in one that has not.
+/// Asserts that each call on the parent's objects fails with `Forked` in a child. `own` is a channel that the child
+/// made itself, if the child has made one.
 fn assert_is_the_parents(channel: &Channel, set: &WaitSet, own: Option<&Channel>) {
     let forked = Some(Error::Forked);
     assert_eq!(channel.try_send(b"x").err().map(Error::from), forked);
@@ -205,7 +207,7 @@ fn leaves_its_parent_alone(_: &str) {
         (Some(listener), Some(invitation), Some((producer, consumer)), Some(set), Some((a, b, c, d, large, spare)));
     let mut kept = everything;
     for makes_own in [false, true] {
-        // The child has copies of all of these, and drops them.
+        // The child drops its copies of all these objects.
         let taken = &mut kept;
         Child::fork(|| {
             let own = makes_own.then(|| Channel::pair().unwrap());
@@ -220,7 +222,7 @@ fn leaves_its_parent_alone(_: &str) {
             assert_eq!(taken.0.as_ref().unwrap().try_accept().map(drop).err(), Some(Error::Forked));
             let (a, b, c, d, large, spare) = taken.4.take().unwrap();
             if let Some((own, other)) = &own {
-                // The parent's ends are nobody's to send.
+                // The child cannot send an end of the parent.
                 let failed = own.send(Outgoing::new(b"yours?").handle(spare)).unwrap_err();
                 assert_eq!(failed.error, Error::Forked);
                 drop(failed);
@@ -236,7 +238,7 @@ fn leaves_its_parent_alone(_: &str) {
             }
         })
         .finish();
-        // The parent notices nothing.
+        // The parent is not affected.
         let (a, b, c, d, ..) = kept.4.as_ref().unwrap();
         pass(c, d);
         b.send(b"the other way").unwrap();
@@ -269,7 +271,7 @@ fn talks_to_its_parent(_: &str) {
     let channel = Channel::over(ours, &Options::new()).unwrap();
     channel.send(pattern(1, 300_000).as_slice()).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), pattern(1, 300_000));
-    // An end goes there and back.
+    // An end goes to the child and back.
     let (near, far) = Channel::pair().unwrap();
     channel.send(Outgoing::new(b"end").handle(far)).unwrap();
     let far = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
@@ -303,7 +305,7 @@ fn listens_for_its_parent(_: &str) {
 }
 
 fn has_children_of_its_own(_: &str) {
-    // What a child takes out of its copy stays in its parent's.
+    // Removing an end from the child's copy leaves the end in the parent's.
     let mut first = vec![linked()];
     Child::fork(|| {
         let mut second = vec![linked()];
@@ -331,7 +333,8 @@ fn has_children_of_its_own(_: &str) {
     pass(&first[0].0, &first[0].1);
 }
 
-/// Threads that send, make, connect and close meanwhile, and may have any lock of the library when the process is forked.
+/// Forks the process while its threads send, make, connect and close, so that any lock of the library may be held at
+/// the moment of the fork.
 fn is_forked_at_any_time(_: &str) {
     let over = AtomicBool::new(false);
     let directory = directory();
@@ -378,7 +381,7 @@ fn is_forked_at_any_time(_: &str) {
                     set.add(&d, 1, Interest::Readable, Mode::Level).unwrap();
                     c.send(b"m").unwrap();
                     assert_eq!(set.wait(&mut Vec::new(), DEADLINE), Ok(1));
-                    // The name may be taken.
+                    // The name "busy" may be in use.
                     let name = format!("child-{}", std::process::id());
                     drop(Listener::builder().directory(&directory).bind(&name).unwrap());
                 })
@@ -391,7 +394,8 @@ fn is_forked_at_any_time(_: &str) {
     std::fs::remove_dir(&directory).unwrap();
 }
 
-/// What the program has set holds in its children; what was told to its callback is not told there.
+/// Shows that the limits set by the program hold in its children, and that the callback for bad peers is not called in
+/// them.
 fn keeps_limits(_: &str) {
     let _linked = linked();
     let limits = Limits::new().peer(Resource::Descriptors, 77);

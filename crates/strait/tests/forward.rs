@@ -1,4 +1,4 @@
-//! Messages that are sent on: what arrives, and whether the memory was passed on or copied.
+//! Tests of messages that are forwarded: what arrives, and whether the memory of the message was passed on or copied.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn child() {
 
 const SIZES: [usize; 6] = [0, 64, 65_536, 65_537, 1 << 20, 16 << 20];
 
-/// A file with this in it.
+/// Returns a file that contains `text`.
 fn file_with(text: &[u8]) -> File {
     let mut file = File::from(rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
     file.write_all(text).unwrap();
@@ -45,14 +45,15 @@ fn content(handle: Handle) -> Vec<u8> {
     content
 }
 
-/// The sealed memory that this process has mapped, by the numbers of its files.
+/// Returns the inode numbers of the sealed memory that this process has mapped.
 fn sealed_memory() -> Vec<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of_memory = maps.lines().filter(|line| line.contains("memfd:strait-sealed"));
     of_memory.map(|line| line.split_whitespace().nth(4).unwrap().parse().unwrap()).collect()
 }
 
-/// Sends a message of this size; sealed, or not; with a file and an end of a channel if it is asked for.
+/// Sends a message of `size` bytes, sealed if `sealed` is set. With handles, the message carries a file and a channel
+/// end, and the other end of that channel is returned.
 fn send(channel: &Channel, size: usize, sealed: bool, with_handles: bool) -> Option<Channel> {
     let bytes = pattern(size as u64, size);
     let mut handles = Vec::new();
@@ -74,7 +75,7 @@ fn send(channel: &Channel, size: usize, sealed: bool, with_handles: bool) -> Opt
     ours
 }
 
-/// Sends what it is told to.
+/// Sends the messages that its parent orders.
 fn produce(_: &str) {
     let channel = parent();
     let mut ends = Vec::new();
@@ -85,7 +86,8 @@ fn produce(_: &str) {
     }
 }
 
-/// Says of each message how long it is, its checksum, and which sealed memory there is; and what its file has and its end.
+/// Answers each message with its length, its checksum, and the numbers of the mapped sealed memory; checks the
+/// message's file and end if it has them.
 fn consume(_: &str) {
     let channel = parent();
     while let Ok(mut message) = channel.recv() {
@@ -128,7 +130,7 @@ fn any_size(_: &str) {
                     from.recv_to(&mut message, DEADLINE).unwrap();
                     assert!(message.bytes() == pattern(size as u64, size));
                     let memory = sealed_memory();
-                    // Small messages are copied out of it.
+                    // A small message was copied out of the sealed memory.
                     assert_eq!(memory.len(), usize::from(sealed && size > 65_536));
                     to.forward(&mut message, DEADLINE).unwrap();
                     assert!(message.bytes().is_empty() && message.handles().is_empty());
@@ -167,7 +169,7 @@ fn views(_: &str) {
                 drop(view);
                 let answer = words(&to.recv_by(DEADLINE).unwrap());
                 assert_eq!(answer[..2], [size as u64, checksum(&pattern(size as u64, size))]);
-                // For little a descriptor costs more than a copy.
+                // A small message is copied, because a descriptor would cost more than the copy.
                 let passed_on = if size > 65_536 { memory } else { Vec::new() };
                 assert_eq!(answer[2..], passed_on, "{size} bytes, sealed: {sealed}");
             }
@@ -178,7 +180,7 @@ fn views(_: &str) {
     finish(consumer);
 }
 
-/// Sends everything on to the next, and answers back.
+/// Forwards each message over the channel that arrives first.
 fn relay(_: &str) {
     let channel = parent();
     let mut road = channel.recv().unwrap();
@@ -198,13 +200,13 @@ fn row(_: &str) {
     let (consumer, to) = spawn("consume");
     let (one, first) = spawn("relay");
     let (two, second) = spawn("relay");
-    // To the second relay, which gets the end of the consumer's; from the first.
+    // The first relay forwards to this process over `road`; the second relay forwards to this process over `last`.
     let (road, end) = Channel::pair().unwrap();
     let (answers, last) = Channel::pair().unwrap();
     second.send(Outgoing::new(b"").handle(last)).unwrap();
     first.send(Outgoing::new(b"").handle(road)).unwrap();
     send(&first, 1 << 20, true, false);
-    // The second relay stands between this process and itself, so this one sends on too.
+    // This process stands between the relays and the consumer, so it forwards too.
     let mut message = end.recv_by(DEADLINE).unwrap();
     let memory = sealed_memory();
     assert_eq!(memory.len(), 1);
@@ -231,7 +233,7 @@ fn unread(_: &str) {
     send(&ours, 1 << 20, true, true);
     send(&ours, 300_000, false, false);
     let [memory] = sealed_memory()[..] else { panic!("one memory") };
-    // It is the relay's to send on what the end has not received.
+    // The relay passes the end on together with the messages that the end has not received.
     let (next, arrived) = Channel::pair().unwrap();
     through.send(Outgoing::new(b"").handle(next)).unwrap();
     through.send(Outgoing::new(b"").handle(theirs)).unwrap();
@@ -296,13 +298,13 @@ fn what_cannot_be_sent_on_is_as_it_was() {
         let small = Channel::pair_with(&options.max_message(1000)).unwrap();
         assert_eq!(small.0.forward(&mut message, DEADLINE), Err(Error::MessageTooLarge { len: 1 << 20, limit: 1000 }));
         assert_eq!(message.handles().len(), 2);
-        // A message of a channel's own end cannot be sent over that.
+        // A message that carries one end of a channel cannot be sent over the other end.
         let (ours, theirs) = Channel::pair().unwrap();
         let handles = message.take_handles().unwrap();
         let mut own = Message::from_parts(message.bytes().to_vec(), vec![theirs.into()]);
         assert_eq!(ours.forward(&mut own, DEADLINE), Err(Error::OwnChannel));
         assert_eq!((own.bytes().len(), own.handles().len()), (1 << 20, 1));
-        // Whole, and a view of one as well.
+        // The message is unchanged and can be sent; forwarding a view fails and succeeds in the same way.
         let (c, d) = Channel::pair().unwrap();
         c.forward(&mut own, DEADLINE).unwrap();
         let mut view = d.recv_in_place(DEADLINE).unwrap();
@@ -341,14 +343,15 @@ fn put_back(_: &str) {
     finish(producer);
 }
 
-/// Has few descriptors left, and sends on what it gets; then says how many it has.
+/// Uses descriptors until few are left, and forwards each message; asserts that no descriptor is kept for a received
+/// message.
 fn poor_relay(_: &str) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let channel = parent();
     let limit = Rlimit { current: Some(40), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut many = vec![File::open("/dev/null").unwrap()];
-    // The next one is in the last quarter.
+    // The next descriptor is in the last quarter of the limit.
     while many.last().unwrap().as_raw_fd() < 29 {
         many.push(File::open("/dev/null").unwrap());
     }

@@ -1,5 +1,5 @@
-//! Two channels become one: with whatever was sent and not received, wherever the other ends are, and while they do
-//! anything.
+//! Tests of `fuse`, which joins two channels into one: with messages that were sent and not received, with far ends in
+//! any process, and while the far ends are in use.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::travel::{Book, MIXED, NoLedger, Random, Sizes, TINY, Traveller, bala
 use common::{Actor, finish, parent, play, spawn};
 use strait::{Channel, DataPipe, Deadline, Error, Handle, Interest, Mode, Options, Outgoing, Region, Wait, WaitSet};
 
-/// Long enough for a slow machine; a test that waits this long has failed.
+/// The time after which a wait of a test fails; long enough for a slow machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -24,7 +24,7 @@ fn child() {
     ]);
 }
 
-/// A seed of this run, or the one that is asked for.
+/// Returns the seed of this run: that of `STRAIT_FUSE_SEED` if it is set, otherwise a new one. Prints the seed.
 fn seed() -> u64 {
     let seed = std::env::var("STRAIT_FUSE_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = seed.unwrap_or_else(|| {
@@ -34,13 +34,13 @@ fn seed() -> u64 {
     seed
 }
 
-/// How often as many repetitions as by default.
+/// Returns `count` times the factor in `STRAIT_FUSE_TIMES`, which is 1 by default.
 fn times(count: u64) -> u64 {
     let factor = std::env::var("STRAIT_FUSE_TIMES").map_or(1, |times| times.parse().expect("a number"));
     count * factor
 }
 
-/// A thread that panics takes its process along, so that nobody waits for it.
+/// Makes a panic of any thread end its process, so that no other process waits for it.
 fn die_of_panics() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -57,8 +57,8 @@ fn expect(channel: &Channel, what: &[u8]) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), what);
 }
 
-/// Two ends that will be each other's, with books as if they were, and what is to be fused between them. Each of the
-/// channels between is used the one way round or the other.
+/// Returns two ends that will be connected to each other, with books as if they were already, and the pairs of ends to
+/// fuse between them. Which end of each channel between them comes first is random.
 fn chain(id: u64, links: usize, options: &Options, random: &mut Random) -> ([Traveller; 2], Vec<(Channel, Channel)>) {
     let mut pairs = (0..=links).map(|_| {
         let (one, other) = Channel::pair_with(options).unwrap();
@@ -78,14 +78,14 @@ fn send_some(end: &mut Traveller, count: u64, sizes: Sizes, random: &mut Random)
     for _ in 0..count {
         match end.send(Vec::new(), random, sizes, Deadline::NOW, &NoLedger) {
             Ok(()) => {}
-            // As much as there is room for.
+            // The messages sent so far fill the room.
             Err((Error::WouldBlock, _)) => return,
             Err((error, _)) => panic!("sending: {error} {:?}", end.book),
         }
     }
 }
 
-/// Sends so many messages, as far as there is room, and receives what has come.
+/// Sends up to `count` messages, as long as there is room, and receives messages in between.
 fn converse(end: &mut Traveller, count: u64, sizes: Sizes, random: &mut Random) {
     for _ in 0..count {
         let patience = Duration::from_micros(random.below(300));
@@ -103,7 +103,7 @@ fn converse(end: &mut Traveller, count: u64, sizes: Sizes, random: &mut Random) 
     }
 }
 
-/// Converses with each end that it is given, and gives it back.
+/// Sends and receives on each end that it is given, and sends the end back.
 fn player() {
     die_of_panics();
     let parent = parent();
@@ -125,14 +125,14 @@ fn player() {
 
 const MIXED_SMALLER: Sizes = Sizes { large: 300_000, ..MIXED };
 
-/// An end on its way to a process that plays it.
+/// Sends an end with its book to a player, with orders to send `count` messages on the end.
 fn give(to: &Channel, end: Traveller, count: u64, random: &mut Random) {
     let mut bytes: Vec<u8> = [count, random.next()].iter().flat_map(|word| word.to_le_bytes()).collect();
     bytes.extend(end.book.encode());
     to.send_by(Outgoing::new(&bytes).handle(end.channel), DEADLINE).unwrap();
 }
 
-/// Fuses whatever two ends it is given, each two in a thread of its own.
+/// Fuses each two ends that it is given, in a thread for each pair.
 fn joiner() {
     die_of_panics();
     let parent = parent();
@@ -143,14 +143,14 @@ fn joiner() {
             let parent = &parent;
             scope.spawn(move || {
                 one.fuse(other, DEADLINE).unwrap();
-                // Nobody may be there any more to be told.
+                // The parent may have closed the channel.
                 let _ = parent.send_by(b"fused", DEADLINE);
             });
         }
     });
 }
 
-// Within one process.
+// Fuses within one process.
 
 #[test]
 fn what_was_sent_before_comes_first_and_what_is_sent_after_follows() {
@@ -163,7 +163,7 @@ fn what_was_sent_before_comes_first_and_what_is_sent_after_follows() {
         send_some(&mut one, before, sizes, &mut random);
         send_some(&mut other, random.below(20), sizes, &mut random);
         if random.one_in(3) {
-            // Also what the end itself keeps, since it moved or was looked at.
+            // Messages that the end has received into its own memory also move, for example after `rehome`.
             near.rehome(DEADLINE).unwrap();
             far.status().unwrap();
             send_some(&mut one, 3, sizes, &mut random);
@@ -175,7 +175,8 @@ fn what_was_sent_before_comes_first_and_what_is_sent_after_follows() {
     }
 }
 
-/// Sends a message with handles of every kind, and what shows that each is what it was.
+/// Sends a message with a handle of each kind. The returned function receives the message and asserts that each handle
+/// works.
 fn send_every_kind(end: &Channel) -> impl FnOnce(&Channel) + use<> {
     let (rider, its_other) = Channel::pair().unwrap();
     let (producer, consumer) = DataPipe::pair(4096).unwrap();
@@ -235,7 +236,7 @@ fn the_far_ends_are_each_others_in_every_way() {
         assert_eq!(refused.error, Error::OwnChannel, "they know each other");
         let d = refused.handles.into_iter().next().unwrap().into_channel().unwrap();
         assert_eq!(a.peer().unwrap().unwrap().pid, Some(std::process::id()));
-        // What grows, and what lies outside of the ring.
+        // The large messages make the ring grow or are stored outside the ring.
         for len in [0, 1, 100, 10_000, 1_000_000] {
             a.send(&common::pattern(1, len)).unwrap();
             d.send(&common::pattern(2, len)).unwrap();
@@ -255,7 +256,7 @@ fn what_cannot_be_fused_comes_back_as_it_was() {
     let (a, b) = failed.channels;
     a.send(b"as it was").unwrap();
     expect(&b, b"as it was");
-    // An end that would lie in a message to itself.
+    // The fuse would put an end into a message to itself.
     let (c, d) = Channel::pair().unwrap();
     d.send(Outgoing::new(b"a").handle(a)).unwrap();
     let failed = b.fuse(c, DEADLINE).unwrap_err();
@@ -271,7 +272,8 @@ fn what_cannot_be_fused_comes_back_as_it_was() {
     expect(&d, b"there");
 }
 
-/// Takes an end, and another one, and does not look at its socket until it is told to; then answers what comes to the first.
+/// Receives two ends, and then receives nothing until it is told to by its input; then answers two messages on the
+/// first end.
 fn late() {
     let channel = common::parent_over_any(&Options::new());
     let mut message = channel.recv_by(DEADLINE).unwrap();
@@ -289,8 +291,8 @@ fn late() {
     assert_eq!(ends[0].recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// What is to be brought along has a descriptor, and is the first thing of a fuse for which the socket has no room: by then both
-/// ends are held, and the lane in which the far ends would go on has been made.
+/// Shows that a fuse fails without effect when the socket has no room for the backlog's descriptor. That packet is the
+/// first of the fuse that finds no room: by then both ends are held, and the lane for the far ends has been made.
 #[test]
 fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
     use std::io::Write;
@@ -311,7 +313,7 @@ fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
         let failed = held.0.fuse(held.1, Deadline::NOW).unwrap_err();
         assert_eq!(failed.error, Error::WouldBlock);
         held = failed.channels;
-        // The far end here goes along.
+        // The far end in this process goes on with the new lane.
         assert_eq!(a.try_recv().unwrap_err(), Error::WouldBlock);
     }
     held.0.send(b"still each other's").unwrap();
@@ -338,16 +340,16 @@ fn where_a_far_end_is_closed_the_other_gets_what_it_had_sent() {
         assert_eq!(d.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
         assert_eq!(d.send(b"").unwrap_err().error, Error::PeerClosed);
     }
-    // And where both are, there is nobody to tell.
+    // If both far ends are closed, the fuse notifies none.
     let (a, b) = Channel::pair().unwrap();
     let (c, d) = Channel::pair().unwrap();
     drop((a, d));
     b.fuse(c, Deadline::NOW).unwrap();
 }
 
-// Between processes.
+// Fuses between processes.
 
-/// What plays, and what fuses.
+/// The processes of a test: players, which send and receive on the far ends, and joiners, which fuse.
 struct Cast {
     players: Vec<(Actor, Channel)>,
     joiners: Vec<(Actor, Channel)>,
@@ -368,18 +370,18 @@ impl Cast {
     }
 }
 
-/// Where the two far ends are, and whoever fuses.
+/// Where the two far ends of a chain are, and which processes fuse.
 #[derive(Clone, Copy)]
 struct Places {
-    /// The players that have them; the parent, if there is none of this number.
+    /// The indices of the players that have the far ends; an index without a player stands for this process.
     far: [usize; 2],
-    /// The joiners, one for each joint; the parent, if there is none of this number.
+    /// The index of the joiner of each joint; an index without a joiner stands for this process.
     joints: &'static [usize],
 }
 
 const HERE: usize = usize::MAX;
 
-/// A chain between two ends that talk, of which all joints are fused at once while they do.
+/// Fuses all joints of a chain at once, while the ends of the chain send to each other.
 fn fused_while_they_talk(cast: &Cast, places: Places, id: u64, options: &Options, random: &mut Random) {
     let count = 30;
     let (ends, joints) = chain(id, places.joints.len(), options, random);
@@ -425,7 +427,7 @@ fn fused_while_they_talk(cast: &Cast, places: Places, id: u64, options: &Options
     });
 }
 
-/// The far ends in different places, and those who fuse.
+/// Combinations of places of the far ends and of the fusing process.
 const EVERYWHERE: &[Places] = &[
     Places { far: [0, 1], joints: &[HERE] },
     Places { far: [0, 0], joints: &[HERE] },
@@ -472,7 +474,7 @@ fn chains_of_channels_are_fused_by_many_at_once() {
     cast.leave();
 }
 
-/// A far end that moves from process to process all the time, and one that does not.
+/// Shows that a fuse reaches a far end that moves between processes all the time; the other far end does not move.
 #[test]
 fn a_far_end_that_moves_meanwhile_is_found_wherever_it_is() {
     let mut random = Random(seed());
@@ -502,7 +504,8 @@ fn a_far_end_that_moves_meanwhile_is_found_wherever_it_is() {
     finish(mover);
 }
 
-/// Whoever sleeps, and whatever watches a far end, hears the other one.
+/// Shows that a thread that sleeps in a receive and a wait set that watches a far end are woken by messages of the
+/// other far end after a fuse.
 #[test]
 fn those_who_wait_at_a_far_end_hear_the_other_one() {
     let (joiner, to_joiner) = spawn("joiner");
@@ -541,8 +544,8 @@ fn those_who_wait_at_a_far_end_hear_the_other_one() {
     finish(joiner);
 }
 
-/// A fuser that is killed at any moment: both far ends have each other, or both are closed. At every step that others can
-/// see: see the kill matrix.
+/// Shows that after the death of a fusing process, at a random moment, either the far ends are connected to each other
+/// or both are closed. The kill matrix tests the death at each fault point.
 #[test]
 fn a_fuser_that_is_killed_leaves_two_that_have_each_other_or_nobody() {
     let mut random = Random(seed());
@@ -591,7 +594,7 @@ fn nothing_stays_of_channels_that_were_fused() {
     common::alone("counter", "");
 }
 
-/// Fuses again and again, here and elsewhere; descriptors and mappings are as many as before.
+/// Fuses again and again, in this process and in another, and asserts that no descriptors and mappings are left over.
 fn counter() {
     die_of_panics();
     let (joiner, to_joiner) = spawn("joiner");
@@ -614,7 +617,7 @@ fn counter() {
             expect(&to_joiner, b"fused");
         }
         if n % 5 == 4 {
-            // Not even looked at.
+            // Neither far end has received anything when it is dropped.
             return;
         }
         expect(&a, b"small");
@@ -633,7 +636,7 @@ fn counter() {
     finish(mover);
 }
 
-/// Sends each end back to where it came from.
+/// Sends each end back to the process that it came from.
 fn mover() {
     die_of_panics();
     let parent = parent();
