@@ -267,8 +267,7 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
         let tell = tell.clone();
         traps.arm(channel, conditions, move |_| tell.send(()).unwrap()).unwrap();
     };
-    // A peer that has received a request for a notification and has sent something can wake a thread that sleeps on a
-    // futex.
+    // A peer that has sent a message knows how to wake a thread that sleeps in a futex.
     for channel in [&mortal, &talker] {
         arm(channel, Conditions::new().messages(2));
     }

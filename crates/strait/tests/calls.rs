@@ -53,7 +53,7 @@ fn takes_and_waits() {
     }
 }
 
-/// Answers each request of depth above 0 with the answer to a request of its own, one less deep.
+/// Answers each request with its depth and, above depth 0, with the answer to a request of its own of one depth less.
 fn caller_and_server() {
     let end = CallEnd::over(parent());
     loop {

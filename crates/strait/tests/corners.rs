@@ -259,7 +259,7 @@ fn sends_after(_: &str) {
     let round = || {
         let (ours, theirs) = Channel::pair().unwrap();
         carrier.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
-        // The sealed memory was reserved for an end in this process, and the end has left the process since.
+        // The memory is reserved as if the other end were in this process; the other end has left it.
         ours.reserve_sealed(5000).unwrap().commit(Deadline::NOW).unwrap();
         let theirs = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
         assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes().len(), 5000);

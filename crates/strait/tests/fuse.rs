@@ -313,7 +313,7 @@ fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
         let failed = held.0.fuse(held.1, Deadline::NOW).unwrap_err();
         assert_eq!(failed.error, Error::WouldBlock);
         held = failed.channels;
-        // The far end in this process goes on with the new lane.
+        // The far end in this process follows the move that the fuse began.
         assert_eq!(a.try_recv().unwrap_err(), Error::WouldBlock);
     }
     held.0.send(b"still each other's").unwrap();

@@ -1,4 +1,4 @@
-//! A thread ends the waits of others on an end.
+//! Tests of interrupters: a thread ends the waits of other threads on an end.
 
 mod common;
 
@@ -12,19 +12,20 @@ fn child() {
     common::play(&[("silent", silent), ("absent", absent), ("sleeps on", sleeps_on)]);
 }
 
-/// Opens its side, and neither sends nor receives. The end that it is sent, it keeps.
+/// Opens its side and sends one message; receives no message, so an end that is sent to this process stays in the
+/// channel.
 fn silent(_: &str) {
     let channel = parent_over_any(&Options::new());
     channel.send(b"here").unwrap();
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Lives without taking its channel.
+/// Runs without opening its side of the channel.
 fn absent(_: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// What an end waits for.
+/// A call that waits on an end; returns the error with which the wait ended.
 type Waits = fn(&Channel) -> Error;
 
 fn to_receive(channel: &Channel) -> Error {
@@ -61,7 +62,8 @@ fn to_send_files(channel: &Channel) -> Error {
     }
 }
 
-/// Where the other end is.
+/// Returns an end in this process, and the other end of its channel, on which the test waits. The functions that follow
+/// return the process that has the first end in place of that end.
 fn within(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
     let (a, b) = Channel::pair_with(options).unwrap();
     (Box::new(a), b)
@@ -84,7 +86,8 @@ fn not_opened(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
     (Box::new(actor), channel)
 }
 
-/// A thread is in a wait, or about to be; it ends, and others do not begin.
+/// Asserts that an interrupt ends a wait, and that a later call does not wait. With `after`, the thread has waited for
+/// that time when it is interrupted; without, the thread may not have begun to wait.
 fn is_ended(
     setup: fn(&Options) -> (Box<dyn std::any::Any>, Channel),
     waits: Waits,
@@ -102,24 +105,25 @@ fn is_ended(
         });
         if let Some(after) = after {
             watched.wait_until_blocked();
-            // A sleep goes from one kind to the next; whichever it is, it ends.
+            // A thread changes from one kind of sleep to the next over time; the interrupt must end each kind.
             std::thread::sleep(after);
             assert!(ended.1.try_recv().is_err(), "it waits");
         }
         interrupter.interrupt();
         let error = ended.1.recv_timeout(SOON);
         if error.is_err() {
-            // Or the failure would wait for it.
+            // Otherwise the failed test would hang until the thread ends its wait.
             drop(other);
         }
         assert_eq!(error, Ok(Error::Interrupted));
-        // For good.
+        // Later calls do not wait either.
         assert_eq!(waits(&channel), Error::Interrupted);
     });
 }
 
 const WAITS: [Wait; 3] = [Wait::Block, Wait::Adaptive, Wait::Spin];
-/// About to begin; right after it has; on the socket; on the socket for long.
+/// When the thread is interrupted: before or while its wait begins; right after it began; while it sleeps on the
+/// socket; when it has slept on the socket for long.
 const AFTER: [Option<Duration>; 4] =
     [None, Some(Duration::ZERO), Some(Duration::from_millis(30)), Some(Duration::from_millis(150))];
 
@@ -159,7 +163,8 @@ fn waits_for_room_for_descriptors_are_ended() {
     }
 }
 
-/// Whoever waits for its turn is not told by the peer, nor by who has the turn, if that holds on to it.
+/// Shows that an interrupt ends the waits of threads that wait for their turn on an end. Neither the peer nor the
+/// thread whose turn it is wakes these threads, if that thread keeps the turn.
 #[test]
 fn waits_behind_another_thread_are_ended() {
     let (a, b) = Channel::pair().unwrap();
@@ -207,15 +212,15 @@ fn waits_behind_another_thread_are_ended() {
     drop(view);
 }
 
-/// A second channel to the same process.
+/// Returns a second channel to the process at the other end of `channel`.
 fn second(channel: &Channel) -> Channel {
     let (mine, theirs) = Channel::pair().unwrap();
     channel.send(Outgoing::new(b"").handle(theirs)).unwrap();
     mine
 }
 
-/// Of the threads that sleep on one link one sleeps in the kernel for all. Who is meant ends its wait, whichever it is, and
-/// the others sleep on.
+/// Shows that an interrupt ends the wait of the interrupted end alone. Of the threads that sleep on one link, one
+/// sleeps in the kernel for all; the test interrupts both that thread and another one.
 #[test]
 fn who_is_meant_is_woken_and_no_other() {
     for first_to_end in 0..2 {
@@ -248,7 +253,7 @@ fn who_is_meant_is_woken_and_no_other() {
                 assert!(!waiting[other].is_finished());
                 match &interrupters[other] {
                     Some(interrupter) => interrupter.interrupt(),
-                    // Its peer's end does it.
+                    // The death of the peer ends this wait.
                     None => drop(_actor),
                 }
                 let errors: Vec<_> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -259,7 +264,7 @@ fn who_is_meant_is_woken_and_no_other() {
     }
 }
 
-/// In a process of its own: where others are interrupted all are woken for a moment.
+/// Runs in a process of its own, because an interrupt in another test of this process wakes all threads for a moment.
 #[test]
 fn who_sleeps_on_has_no_wake_ups() {
     common::alone("sleeps on", "");
@@ -284,7 +289,7 @@ fn sleeps_on(_: &str) {
         watched.iter().for_each(Watched::wait_until_blocked);
         interrupters[0].interrupt();
         wait_until("it is back", || waiting[0].is_finished());
-        // Each kind of sleep ends once. Whoever looked again and again would have many.
+        // Each kind of sleep ends once. A thread that polls would be woken far more often.
         let before = watched[1].switches();
         std::thread::sleep(Duration::from_secs(1));
         let wake_ups = watched[1].switches() - before;
@@ -305,13 +310,14 @@ fn what_needs_no_wait_is_done_as_before() {
     assert_eq!(b.recv().unwrap().bytes(), b"one");
     b.send(b"two").unwrap();
     assert_eq!(a.recv().unwrap().bytes(), b"two");
-    // It does not keep the end open, and does nothing once that is closed.
+    // An interrupter does not keep its end open, and has no effect once the end is closed.
     drop(b);
     assert_eq!(a.recv().unwrap_err(), Error::PeerClosed);
     interrupter.interrupt();
 }
 
-/// The word in which an end says how it sleeps is its set's if no thread sleeps on it.
+/// Shows that a message wakes the wait set of an end that was interrupted. The end's sleep word belongs to the wait set
+/// as long as no thread sleeps on the end.
 #[test]
 fn an_end_in_a_set_that_is_interrupted_is_heard_of() {
     let set = WaitSet::new().unwrap();
@@ -325,7 +331,7 @@ fn an_end_in_a_set_that_is_interrupted_is_heard_of() {
     assert_eq!(set.wait(&mut events, SOON).unwrap(), 1);
 }
 
-/// An interruption that was taken back is over: calls wait again.
+/// Shows that calls wait again after `resume`.
 #[test]
 fn who_was_interrupted_waits_again_when_that_is_taken_back() {
     let (a, b) = Channel::pair().unwrap();

@@ -1,4 +1,5 @@
-//! The modules of the library stand in layers, and each uses only those of its own layer and below.
+//! Checks that the modules of the library form layers: each module uses only modules of its own layer and of layers
+//! below.
 
 use std::fs;
 use std::path::Path;
@@ -20,20 +21,21 @@ const LAYERS: &[&[&str]] = &[
     &["benchmarks", "fuzzing", "lib"],
 ];
 
-/// Files that use a module above their own.
+/// Files, by the start of their paths, that may use a module above their own.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    // These go when messages within a process use a mailbox in the lane in place of a link to the process itself.
+    // These exceptions end when messages within a process use a mailbox in the lane in place of a link of the process
+    // to itself.
     ("link/io.rs", "channel"),
     ("link/inbox.rs", "channel"),
     ("link/mod.rs", "channel"),
-    // These go when arenas, and which links are kept, are known to lanes alone.
+    // These exceptions end when only lanes know arenas and the retention of links.
     ("link/routes/arenas.rs", "lane"),
     ("link/routes/arenas.rs", "channel"),
     ("link/routes/retention.rs", "lane"),
     ("link/routes/retention.rs", "channel"),
     ("link/mod.rs", "lane"),
     ("lane/arena.rs", "channel"),
-    // This goes when the public handle no longer has variants for data pipes.
+    // This exception ends when the public handle no longer has variants for data pipes.
     ("channel/handle.rs", "pipe"),
 ];
 
@@ -42,7 +44,7 @@ fn layer(module: &str) -> usize {
     found.unwrap_or_else(|| panic!("the module {module} is in no layer"))
 }
 
-/// The code of a file without comments and without what is only built for tests.
+/// Returns the code of a file without comments and without items that are only built for tests.
 fn code(text: &str) -> String {
     let (mut lines, mut code) = (text.lines(), String::new());
     while let Some(line) = lines.next() {
@@ -60,7 +62,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// The top modules that the code of a file uses by `crate::`, or by as many `super::` as lead there.
+/// Returns the top modules that the code of `file` uses by `crate::`, or by as many `super::` as lead to the crate.
 fn uses(file: &str, code: &str) -> Vec<String> {
     let depth = file.split('/').count() - usize::from(file.ends_with("/mod.rs") || file == "lib.rs");
     let word =

@@ -1,6 +1,6 @@
-//! What is held for peers, and what becomes of those that break the protocol.
+//! Tests of the limits on what this process holds for peers, and of peers that break the protocol.
 //!
-//! Limits are those of a process, so each test plays in a process of its own, with peers of its own.
+//! Limits hold for a whole process, so each test runs in a process of its own, with peers of its own.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn child() {
     ]);
 }
 
-/// Starts a process that plays `peer`, as another user if one is given.
+/// Starts a process that plays `peer`, as user `user` if one is given, and returns the process and a channel to it.
 fn start_as(user: Option<u32>) -> (Actor, Channel) {
     let mut command = common::command("peer", "");
     if let Some(uid) = user {
@@ -79,7 +79,7 @@ fn start() -> (Actor, Channel) {
     start_as(None)
 }
 
-/// Does what it is told: a message is a letter for what to send, how often, and a number of bytes or handles.
+/// Executes orders. An order is a message of a word for what to send, how many times, and a number of bytes or handles.
 fn peer(_: &str) {
     let channel = parent();
     let mut ends = Vec::new();
@@ -106,7 +106,7 @@ fn peer(_: &str) {
                     channel.send(Outgoing::new(&pattern(n as u64, 100_000)).handles(handles)).unwrap();
                 }
                 "end" | "both" => {
-                    // With so many bytes in each of three messages in it.
+                    // The end has three messages of `size` bytes each.
                     let (mine, theirs) = Channel::pair().unwrap();
                     for n in 0..3 {
                         mine.send(&pattern(n, size)).unwrap();
@@ -116,7 +116,8 @@ fn peer(_: &str) {
                     ends.push(mine);
                 }
                 "stream" => {
-                    // Through an end of its own, whose ring grows since nobody takes anything meanwhile.
+                    // An end of its own carries the messages; its ring grows because the parent receives none of them
+                    // meanwhile.
                     let (mine, theirs) = Channel::pair().unwrap();
                     channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
                     let taken = channel.recv().unwrap();
@@ -141,17 +142,17 @@ fn recv(channel: &Channel) -> strait::Message {
     channel.recv_by(DEADLINE).unwrap()
 }
 
-/// Orders a peer to send something, and waits until all of it has been sent and taken out of the socket, but for what is in
-/// rings.
+/// Orders a peer to send something, and waits until `is_so` finds in the account of the peer that this process has
+/// received all packets. Records stay in their rings.
 fn order_and_settle(channel: &Channel, what: &str, is_so: impl Fn(&strait::Usage) -> bool) {
     let set = WaitSet::new().unwrap();
     set.add(channel, 0, Interest::Readable, Mode::Level).unwrap();
     let mut events = Vec::new();
-    // From here on it listens to the socket: a member that always has something need not.
+    // From here on the set watches the socket; a set with a member that is always ready need not.
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     order(channel, what);
     wait_until("the peer has sent everything", || {
-        // Takes in what came, if not every time.
+        // Receives what is in the socket; not every call does.
         for _ in 0..64 {
             set.wait(&mut events, Deadline::NOW).unwrap();
         }
@@ -159,7 +160,7 @@ fn order_and_settle(channel: &Channel, what: &str, is_so: impl Fn(&strait::Usage
     });
 }
 
-/// Both work, whatever another peer is up to.
+/// Asserts that the peer at the other end of `channel` works, whatever another peer does.
 fn assert_works(channel: &Channel) {
     order(channel, "plain 2 100000");
     for n in 0..2 {
@@ -180,7 +181,7 @@ fn memory_waits_unmapped(_: &str) {
     assert_eq!(recv(&channel).bytes(), b"done");
     let before = channel.peer_usage().unwrap().unwrap().peer(Resource::Memory);
     strait::set_limits(Limits::new().peer(Resource::Memory, before.held + (5 << 19)));
-    // Two are mapped, and their descriptors kept, so that they can be passed on.
+    // Two messages are mapped, and their descriptors are kept, so that the messages can be forwarded.
     order_and_settle(&channel, "sealed 6 1048576", |usage| usage.peer(Resource::Descriptors).held == 2 + 4);
     let usage = channel.peer_usage().unwrap().unwrap();
     assert_eq!(usage.peer(Resource::Memory).held, before.held + (2 << 20));
@@ -229,7 +230,7 @@ fn mappings_are_limited(_: &str) {
     strait::set_limits(Limits::new().peer(Resource::Mappings, held + 3));
     let before = mappings();
     order_and_settle(&channel, "sealed 20 1", |usage| usage.peer(Resource::Descriptors).held == 17);
-    // One is our ready bitmap for the set.
+    // One more mapping is the ready bitmap of this process for the wait set.
     assert_eq!(mappings(), before + 3 + 1);
     for n in 0..20 {
         assert_eq!(recv(&channel).bytes(), pattern(n, 1));
@@ -269,8 +270,9 @@ fn descriptors_are_limited(_: &str) {
     assert_eq!(recv(&channel).take_handles().unwrap().len(), 9);
 }
 
-/// Sends its parent the end of a channel, and when it is told to, descriptors over that which find few places there; then an end
-/// whose other end a third process has, for which the two are introduced; and more of everything.
+/// Sends its parent a channel end, then on order descriptors over that channel while the parent has few descriptors
+/// left. Then sends an end whose other end is in a third process, so that parent and third process are introduced, and
+/// more messages.
 fn hub(_: &str) {
     let channel = parent();
     let (_holder, held) = common::spawn("holder");
@@ -290,7 +292,7 @@ fn hub(_: &str) {
     assert_eq!(recv(&channel).bytes(), b"all came");
 }
 
-/// Echoes over the end that it is sent.
+/// Echoes on the end that it receives.
 fn holder(_: &str) {
     let end = recv(&parent()).take_handles().unwrap().remove(0).into_channel().unwrap();
     common::echo(&end);
@@ -304,17 +306,18 @@ fn a_shortage_of_descriptors_that_passes_loses_nothing() {
 fn few_descriptors_for_a_while(_: &str) {
     let (_hub, channel) = common::spawn("hub");
     let bulk = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
-    // Three quarters of them are in use.
+    // Three quarters of the descriptors are in use.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let few = rustix::process::Rlimit { current: Some(400), maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
     let files: Vec<_> = (descriptors()..300).map(|_| file_with(b"in use")).collect();
     order(&channel, "now");
-    // The place of the introduction is taken by what nobody has received yet: that is said each time, and is true.
+    // Descriptors of messages that were not received occupy the limit, so the packet that introduces the third process
+    // cannot be received. Each call reports this.
     for _ in 0..3 {
         assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Descriptors));
     }
-    // What each look at the packet made is charged until a thread has closed it.
+    // The descriptors that each attempt to receive the packet made stay charged until a thread has closed them.
     wait_until("only what was not received is held", || {
         channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held == 64
     });
@@ -339,8 +342,9 @@ fn few_descriptors_for_a_while(_: &str) {
     order(&channel, "all came");
 }
 
-/// Sends its parent two ends, and when it is told to, over one of them as many descriptors as that may hold, an introduction for
-/// which there is no room then, and more; over the other one something in the end.
+/// Sends its parent two ends. On order it sends over one of them as many descriptors as the parent's limit permits,
+/// then an end for which the parent needs an introduction and has no room, and reports it. At last it sends a message
+/// over the other end.
 fn stuck_hub(_: &str) {
     let channel = parent();
     let (_holder, held) = common::spawn("holder");
@@ -359,11 +363,11 @@ fn stuck_hub(_: &str) {
     assert_eq!(recv(&channel).bytes(), b"all came");
 }
 
-/// How long a set is watched that must not spin.
+/// How long a wait set is watched.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// Does something with the events of a set, for [`WATCHED`], in which this thread must neither compute nor be told often. With
-/// `polled` an event loop waits for the set.
+/// Calls `each` with the key of each event of a set for [`WATCHED`], and asserts that this thread uses little processor
+/// time and gets few events. With `polled` set, the thread waits in `poll` on the descriptor of the set.
 fn without_spinning(set: &WaitSet, polled: bool, mut each: impl FnMut(u64)) {
     let (begin, used) = (Instant::now(), cpu_time());
     let (mut told, mut turns) = (0, 0);
@@ -383,7 +387,7 @@ fn without_spinning(set: &WaitSet, polled: bool, mut each: impl FnMut(u64)) {
     assert!(used < watched * 3 / 4, "it computed for {used:?} of {watched:?}");
 }
 
-/// The processor time of this thread.
+/// Returns the processor time that this thread has used.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -422,7 +426,7 @@ fn stuck_link_in_a_set(how: &str) {
         assert_eq!(key, 1);
         assert_eq!(idle.try_recv().unwrap_err(), limit);
     });
-    // Others are told of all the while.
+    // The set reports events of other members all the while.
     order(&other, "plain 1 10");
     let mut events = Vec::new();
     while !events.iter().any(|event: &strait::Event| event.key() == 2) {
@@ -570,15 +574,15 @@ fn grown_rings_are_given_back(_: &str) {
     assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Memory).reached, 0);
 }
 
-/// The first of the descriptors that `raw` is started with.
+/// The number of the first descriptor that a process with the role `raw` finds at its start.
 const FIRST: i32 = common::SOCKET;
 
-/// Starts a process that plays `raw` over so many sockets of its own, to each of which there is a channel.
+/// Starts a process that plays `raw` with `sockets` sockets, and returns the process and a channel over each socket.
 fn start_raw(sockets: usize, what: &str) -> (Actor, Vec<Channel>) {
     start_over_sockets("raw", sockets, what)
 }
 
-/// The same for another role.
+/// Starts a process that plays `role` with `sockets` sockets, and returns the process and a channel over each socket.
 fn start_over_sockets(role: &str, sockets: usize, what: &str) -> (Actor, Vec<Channel>) {
     let pairs: Vec<_> = (0..sockets)
         .map(|_| {
@@ -586,7 +590,7 @@ fn start_over_sockets(role: &str, sockets: usize, what: &str) -> (Actor, Vec<Cha
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
         })
         .collect();
-    // So that the kernel says who sends, whenever it does.
+    // The child is started by `exec`, so the kernel reports the child as the sender of each packet.
     let mut command = common::command(role, &format!("{sockets} {what}"));
     let theirs: Vec<_> = pairs.iter().map(|(_, theirs)| theirs.as_raw_fd()).collect();
     // SAFETY: the closure makes system calls only, which are async-signal-safe.
@@ -601,13 +605,14 @@ fn start_over_sockets(role: &str, sockets: usize, what: &str) -> (Actor, Vec<Cha
     (actor, channels)
 }
 
-/// Sends nonsense over each of its sockets, and stays until its standard input ends.
+/// Sends `what`, which is not a packet of the protocol, over each of its sockets, and runs until its standard input
+/// ends.
 fn raw(argument: &str) {
     let (sockets, what) = argument.split_once(' ').unwrap();
     for place in (FIRST..).take(sockets.parse().unwrap()) {
-        // SAFETY: whoever starts this role leaves it this descriptor.
+        // SAFETY: the process that starts this role leaves it this descriptor.
         let socket = unsafe { OwnedFd::from_raw_fd(place) };
-        // It may have been closed already, for what came over another one.
+        // The parent may have closed this link already, because of the packet over another one.
         let _ = rustix::net::send(&socket, what.as_bytes(), SendFlags::NOSIGNAL);
         std::mem::forget(socket);
     }
@@ -616,7 +621,7 @@ fn raw(argument: &str) {
 
 const NONSENSE: Error = Error::BadPeer("an invalid packet");
 
-/// What was told.
+/// Returns a list to which each report of a bad peer in this process is added.
 fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listening = told.clone();
@@ -682,7 +687,7 @@ fn bad_peer_may_do_anything(_: &str) {
         counted.fetch_add(1, Ordering::SeqCst);
         let dropped = second.lock().unwrap().take();
         drop(dropped);
-        // Another one is found out in here, and told in here.
+        // The callback detects and reports another bad peer, from within itself.
         let next = rest.lock().unwrap().pop();
         if let Some(channel) = next {
             assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), NONSENSE);
@@ -694,16 +699,17 @@ fn bad_peer_may_do_anything(_: &str) {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
-/// Sends packets that only wake, as fast as it can, over its first socket.
+/// Sends packets that do nothing but wake, as fast as it can, over its first socket.
 fn storm(_: &str) {
-    // SAFETY: whoever starts this role leaves it this descriptor.
+    // SAFETY: the process that starts this role leaves it this descriptor.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     let mut wake = [0u8; 48];
     wake[0] = 6;
     while rustix::net::send(&socket, &wake, SendFlags::NOSIGNAL).is_ok() {}
 }
 
-/// Says that it has taken its channel, and then takes the other's sleeping word whenever that sleeps, for nothing.
+/// Reports that it has opened its side, and then clears the parent's sleep word and wakes the parent, for nothing,
+/// whenever the parent sleeps.
 fn scribbles(_: &str) {
     let channel = parent();
     channel.send(b"here").unwrap();
@@ -718,7 +724,8 @@ fn scribbles(_: &str) {
     while !channel.is_peer_closed() {
         for _ in 0..100_000 {
             for word in &words {
-                // SAFETY: inside memory of a channel that stays mapped as long as the channel is there, and aligned.
+                // SAFETY: the word is aligned and inside memory of a channel, which stays mapped as long as the channel
+                // exists.
                 let word = unsafe { &**word };
                 if word.swap(0, Ordering::SeqCst) != 0 {
                     let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
@@ -728,8 +735,8 @@ fn scribbles(_: &str) {
     }
 }
 
-/// Calls `wait` again and again until the peer of `channel` was not listened to for a while, often, and then shows that
-/// it is not woken much oftener than that allows.
+/// Calls `wait` again and again until the peer of `channel` was throttled 50 times. Then asserts that the peer wakes
+/// this thread not much more often than the throttle permits.
 fn assert_endures(channel: &Channel, mut wait: impl FnMut()) {
     let usage = || channel.peer_usage().unwrap();
     wait_until("it was too much", || {
@@ -749,13 +756,14 @@ fn assert_endures(channel: &Channel, mut wait: impl FnMut()) {
         }
         let (used, elapsed) = (cpu() - cpu_before, begin.elapsed());
         let woken = usage().unwrap().idle_wake_ups() - before.idle_wake_ups();
-        // Each call may look for a hello among all that is in the socket, and among what comes meanwhile: 8192 packets at most.
+        // Each call may search for the handshake in all packets in the socket and those that arrive meanwhile: 8192
+        // packets at most.
         let most = elapsed.as_millis() as u64 * 40 + calls * 8300;
         println!("woken {woken} times in {elapsed:?}, of which {used:?} on a CPU");
         assert!(woken <= most, "woken {woken} times, and {most} are too many");
         used < elapsed / 2
     };
-    // What a host takes away may count as this thread's time, but not each time.
+    // Time that the host takes away may be counted as time of this thread, but hardly in each of five attempts.
     assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "most of the time goes for nothing");
 }
 
@@ -781,7 +789,7 @@ fn woken_by_a_word(_: &str) {
         common::command("scribbles", "").spawn_with_channel(&Options::new().wait(Wait::Block)).unwrap();
     let _scribbles = Actor(child);
     assert_eq!(recv(&channel).bytes(), b"here");
-    // A longer sleep is one on the socket, from which a word wakes nobody.
+    // A longer sleep is on the socket, and a change of the word does not end that sleep.
     assert_endures(&channel, || {
         assert_eq!(channel.recv_by(Duration::from_millis(10)).unwrap_err(), Error::TimedOut);
     });
@@ -796,7 +804,7 @@ fn a_set_is_woken(_: &str) {
     let (_storm, channels) = start_over_sockets("storm", 1, "");
     let (_good, other) = common::spawn("echo");
     let set = WaitSet::new().unwrap();
-    // The socket is watched from here on, though the peer never says hello.
+    // The socket is watched from here on, although the peer never sends a handshake.
     set.add(&channels[0], 1, Interest::Readable, Mode::Level).unwrap();
     set.add(&other, 2, Interest::Readable, Mode::Level).unwrap();
     let mut events = Vec::new();
@@ -809,7 +817,7 @@ fn a_set_is_woken(_: &str) {
         assert_eq!(events[0].key(), 2);
         assert_eq!(other.try_recv().unwrap().bytes(), pattern(n, 50));
     }
-    // By its descriptor as well.
+    // The set also reports the messages to a thread that waits on the set's descriptor.
     for n in 0..200 {
         other.send(&pattern(n, 50)).unwrap();
         wait_until("the set is readable for the message", || {
@@ -854,7 +862,7 @@ fn refuses(_: &str) {
     order(&channel, "plain 0 0");
     assert_eq!(recv(&channel).bytes(), b"done");
     let before = descriptors();
-    // The kernel gives out the lowest number that is free; a row of them would take higher ones for a moment.
+    // The kernel gives out the lowest free number, so receiving 60 descriptors would need higher numbers for a moment.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let tight = rustix::process::Rlimit { current: Some(before as u64 + 4), maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, tight).unwrap();
@@ -865,7 +873,7 @@ fn refuses(_: &str) {
         assert_eq!(message.take_handles().unwrap_err(), Error::HandlesLost { sent: 60, arrived: 0 });
     }
     assert_eq!(recv(&channel).bytes(), b"done");
-    // Memory is, even if it comes with descriptors in one packet.
+    // Memory is accepted, even in one packet with descriptors.
     order(&channel, "large 1 7");
     let mut message = recv(&channel);
     assert!(message.bytes() == pattern(0, 100_000));
@@ -884,11 +892,12 @@ fn refuses(_: &str) {
     assert_eq!(descriptors(), before);
 }
 
-/// Sends sockets whose last close waits for a minute: until the other side, here, has taken what was sent, which it does
-/// not.
+/// Sends sockets whose last close blocks for a minute: until the other side, in this process, has received what was
+/// sent, which this process never does.
 fn lingers(_: &str) {
     let channel = parent();
-    // Says when this process has closed what it sent, so that it is not its own close that is the last.
+    // Over this channel the process reports that it has closed its copy of the socket, so that the parent's close is
+    // the last.
     let closed = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut others = Vec::new();
@@ -919,20 +928,20 @@ fn closing_takes_long(_: &str) {
         channel.send(b"one").unwrap();
         let message = recv(&channel);
         assert_eq!(recv(&closed).bytes(), b"closed");
-        // Dropped with its handle.
+        // The message is dropped with its handle.
         drop(message);
     }
-    // The thread that closes it is none that handlers of the program run on.
+    // The thread that closes the socket must not run signal handlers of the program.
     common::assert_handles_no_signals(std::process::id(), "strait-close");
     assert_eq!(common::handled_by(), 0);
     channel.send(b"one").unwrap();
     assert_eq!(recv(&closed).bytes(), b"closed");
-    // Dropped with a message in it.
+    // The channel is dropped with a message in it.
     drop(channel);
     assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
 }
 
-/// Sends the one end of a pipe, and says when nobody has it any more.
+/// Sends one end of a pipe, and reports when every copy of that end is closed.
 fn pipes(_: &str) {
     let channel = parent();
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -948,7 +957,8 @@ fn what_one_peer_sent_does_not_keep_what_another_sent_from_being_closed() {
 
 fn closing_for_others(_: &str) {
     let (_lingers, channel) = common::spawn("lingers");
-    // Started before this process has the socket that lingers: a child would close its copy of that when it executes its program.
+    // This process is started before its parent has the socket that lingers; otherwise its copy of that socket would be
+    // closed by its `exec`.
     let (_pipes, other) = common::spawn("pipes");
     let (closed, theirs) = Channel::pair().unwrap();
     channel.send(Outgoing::new(b"say when").handle(theirs)).unwrap();
@@ -965,7 +975,7 @@ fn closing_for_others(_: &str) {
     assert_eq!(held(), 1);
 }
 
-/// Of the ends that it gets it reads the last one only.
+/// Receives ends, and reads only from the last of them.
 fn reads_the_last(_: &str) {
     let channel = parent();
     let ends: Vec<_> = recv(&channel).take_handles().unwrap();
@@ -1006,7 +1016,8 @@ fn others_do_not_read(_: &str) {
     pass(64);
 }
 
-/// What is in flight over a link is told by each end when it sends, which those that have sent enough never do again.
+/// Shows that messages of idle ends do not keep other ends from sending. An end counts what it has in flight when it
+/// sends, and an idle end does not send again.
 #[test]
 fn what_idle_ends_have_sent_and_others_have_taken_keeps_nobody_from_sending() {
     alone("idle ends", "");
@@ -1015,7 +1026,7 @@ fn what_idle_ends_have_sent_and_others_have_taken_keeps_nobody_from_sending() {
 fn idle_ends(_: &str) {
     let pairs: Vec<_> = (0..20).map(|_| Channel::pair().unwrap()).collect();
     for (n, (a, b)) in pairs.iter().enumerate() {
-        // More than one end of twenty may have in flight, if all had it at once.
+        // This is more than the share of one of twenty ends, if all ends had that much in flight at once.
         for m in 0..240 {
             let room = a.reserve_sealed(1).unwrap();
             room.commit(Deadline::NOW).unwrap_or_else(|error| panic!("message {m} of channel {n}: {error}"));
@@ -1026,8 +1037,8 @@ fn idle_ends(_: &str) {
     }
 }
 
-/// Memory for large messages is a descriptor in flight, too: otherwise many channels could send more of it than a link
-/// takes from a peer that it does not trust.
+/// Shows that the descriptors of memory for large messages count as descriptors in flight. Otherwise many channels
+/// could send more of them than a link accepts from a peer that it does not trust.
 #[test]
 fn memory_of_many_channels_that_nobody_takes_waits_where_it_is_sent() {
     alone("memory of many", "");
@@ -1044,7 +1055,7 @@ fn memory_of_many(_: &str) {
             Err(error) => panic!("message {n}: {error}"),
         }
     }
-    // Rings that have become larger are among it.
+    // The number includes the memory of rings that grew.
     assert!((3500..=4096).contains(&sent), "{sent} were sent");
     let received = pairs.iter().map(|(_, b)| std::iter::from_fn(|| b.try_recv().ok()).count());
     assert_eq!(received.sum::<usize>(), sent);
@@ -1054,8 +1065,8 @@ fn memory_of_many(_: &str) {
     }
 }
 
-/// A ring that became larger is no longer in flight once the other end reads it, whether or not there is anything in it
-/// that needs credit.
+/// Shows that a ring that grew is not in flight any more once the other end reads the ring, even if no message in the
+/// ring needs credit.
 #[test]
 fn rings_that_grew_and_are_read_keep_nobody_from_sending() {
     alone("grown rings", "");
@@ -1070,8 +1081,8 @@ fn grown_rings(_: &str) {
     }
 }
 
-/// What was sent by ends that are closed, or that went on to where the others are, and not received is in flight as before: who
-/// sends waits, and is not taken for a bad peer.
+/// Shows that unreceived messages of ends that were closed, or that moved to the process of their other ends, stay in
+/// flight. A sender at the limit then waits, and is not treated as a bad peer.
 #[test]
 fn what_ends_had_sent_before_they_were_closed_is_still_in_flight() {
     alone("unread of ends that left", "closes them");
@@ -1087,7 +1098,7 @@ fn what_a_fuse_has_brought_along_is_under_way() {
     alone("unread of ends that left", "fuses them");
 }
 
-/// More than a process takes that nobody there has asked for.
+/// More attachments than a process accepts without having requested them.
 const UNREAD: usize = 9_000;
 
 fn unread_of_ends_that_left(how: &str) {
@@ -1095,11 +1106,11 @@ fn unread_of_ends_that_left(how: &str) {
     let (mut unread, mut received) = (Vec::<Channel>::new(), 0);
     let mut goes_on = None;
     loop {
-        // Nothing is read as long as more is sent. If that pauses for another reason, that is no harm.
+        // The receiver reads only when the sender pauses. A pause for another reason does no harm.
         let next = channel.recv_by(Duration::from_millis(500));
         let mut message = match next {
             Err(Error::TimedOut) => {
-                // To the last one nothing was sent yet.
+                // The peer may not have sent to the last end yet.
                 let last = unread.pop();
                 for end in unread.drain(..) {
                     assert_eq!(recv(&end).bytes()[0], 7);
@@ -1115,7 +1126,7 @@ fn unread_of_ends_that_left(how: &str) {
             b"end" => unread.push(message.take_handles().unwrap().remove(0).into_channel().unwrap()),
             b"it goes on" => {
                 let end = message.take_handles().unwrap().remove(0).into_channel().unwrap();
-                // All others are closed.
+                // All other ends that were sent on are closed.
                 goes_on.get_or_insert_with(|| (end, unread.pop().unwrap()));
             }
             _ => break,
@@ -1141,7 +1152,7 @@ fn leaves_unread(how: &str) {
         let (mine, theirs) = Channel::pair().unwrap();
         channel.send_by(Outgoing::new(b"end").handle(theirs), DEADLINE).unwrap();
         if how == "fuses them" {
-            // Too long for what a ring has room for.
+            // The message is too large for the room in a ring.
             let (far, near) = Channel::pair().unwrap();
             far.send(&[7; 1000]).unwrap();
             mine.fuse(near, DEADLINE).unwrap();
@@ -1157,8 +1168,8 @@ fn leaves_unread(how: &str) {
     channel.send(b"done").unwrap();
 }
 
-/// What was sent within a process, by ends that are closed, and not received harms no other channel of it, however much it
-/// is.
+/// Shows that messages within a process that are not received do not affect other channels of the process, however many
+/// they are and although the ends that sent them are closed.
 #[test]
 fn memory_that_was_sent_within_a_process_and_is_not_received() {
     const MANY: usize = 9_000;

@@ -1,4 +1,4 @@
-//! Processes that are dead while their sockets are open: a child of theirs, or whoever they gave it to, has it still.
+//! Tests of processes that are dead while copies of their sockets are still open, in a child or in another process.
 
 mod common;
 
@@ -16,53 +16,54 @@ fn child() {
     ]);
 }
 
-/// Says hello and is killed, while a child of it lives on with all that it had.
+/// Sends a message and is killed, while its child keeps copies of all its descriptors.
 fn survived(_: &str) {
     let channel = common::parent();
     let child = leave_a_child();
     channel.send(&child.to_le_bytes()).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
     channel.send(b"last words").unwrap();
-    // SAFETY: it kills itself, so that nothing is closed in an orderly way.
+    // SAFETY: the process kills itself, so that its channels are not closed in an orderly way.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// More messages than a sender sends before it asks.
+/// More messages than a sender sends before it probes whether the peer is alive.
 const MANY: u64 = 1000;
 
-/// The same with two channels.
+/// Receives many messages on two channels, sends a last message and is killed, while its child keeps copies of all its
+/// descriptors.
 fn survived_with_two(_: &str) {
     let channel = common::parent();
     let child = leave_a_child();
     channel.send(&child.to_le_bytes()).unwrap();
     let handle = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
     let second = handle.into_channel().unwrap();
-    // It takes nothing before all is there.
+    // The process receives nothing before all messages have arrived.
     common::wait_until("all is there", || channel.status().unwrap().messages > MANY);
     for channel in [&channel, &second] {
         (0..MANY).for_each(|_| assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"many"));
     }
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
     channel.send(b"last words").unwrap();
-    // SAFETY: as above.
+    // SAFETY: the process kills itself, so that its channels are not closed in an orderly way.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// The same without waiting for anybody.
+/// Sends a message and is killed at once, while its child keeps copies of all its descriptors.
 fn survived_unheard(_: &str) {
     let channel = common::parent();
     let child = leave_a_child();
     channel.send(&child.to_le_bytes()).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the process kills itself, so that its channels are not closed in an orderly way.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// Starts a child that has all that this process has, and does nothing.
+/// Starts a child that has copies of all descriptors of this process and does nothing; returns the child's process id.
 fn leave_a_child() -> i32 {
     // SAFETY: the child makes system calls only.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: plain system calls. It ends when the test does.
+        // SAFETY: plain system calls. The child is killed when the test ends.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, 0);
             libc::sleep(600);
@@ -72,7 +73,7 @@ fn leave_a_child() -> i32 {
     child
 }
 
-/// A process, the channel to it, and its child, which is killed at the end.
+/// A process, the channel to it, and its child, which is killed when this object is dropped.
 struct Family {
     parent: Actor,
     channel: Channel,
@@ -148,7 +149,9 @@ fn a_sender_that_waits_for_room_learns_of_it() {
     assert_eq!(error, Error::PeerClosed);
 }
 
-/// Both channels share what is known of the process. That one of them has heard as much as ever is no news of the other.
+/// Shows that a thread that sends on two channels in turn learns that their peer is dead. The channels share what this
+/// process knows of the peer. That one channel has seen as much activity as before must not count as news for the
+/// other.
 #[test]
 fn who_sends_through_two_channels_in_turn_learns_of_it() {
     let (parent, first) = spawn_with("survived with two", "", &Options::new());
@@ -156,7 +159,7 @@ fn who_sends_through_two_channels_in_turn_learns_of_it() {
     let mut family = Family { parent, channel: first, child };
     let (second, theirs) = Channel::pair().unwrap();
     family.channel.send(Outgoing::new(b"another").handle(theirs)).unwrap();
-    // So that the rings have room for many.
+    // The messages make the rings grow, so that there is room for many more.
     for channel in [&family.channel, &second] {
         (0..MANY).for_each(|_| channel.send(b"many").unwrap());
     }
@@ -167,7 +170,7 @@ fn who_sends_through_two_channels_in_turn_learns_of_it() {
         std::thread::sleep(Duration::from_millis(1));
         [&family.channel, &second][n % 2].try_send(b"to nobody").err().map(|failed| (failed.error, n))
     });
-    // Each looks with every sixteenth message.
+    // Each channel probes with every sixteenth message.
     assert!(matches!(error, Some((Error::PeerClosed, 0..200))), "{error:?}");
 }
 
@@ -205,6 +208,6 @@ fn a_process_that_is_only_stopped_lives() {
     unsafe { libc::kill(pid, libc::SIGSTOP) };
     assert_eq!(family.channel.recv_by(Duration::from_millis(500)).unwrap_err(), Error::TimedOut);
     assert!(family.channel.peer().unwrap().unwrap().is_alive);
-    // SAFETY: as above.
+    // SAFETY: a plain system call.
     unsafe { libc::kill(pid, libc::SIGCONT) };
 }

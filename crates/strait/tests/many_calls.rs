@@ -1,6 +1,6 @@
-//! Calls from eight threads over one end, so many that one that is given to the wrong caller would be seen.
+//! Makes calls from eight threads over one end, so many that a reply to the wrong call would be noticed.
 //!
-//! `STRAIT_CALLS` says how many in all: ten millions take a minute or two with `--release`.
+//! `STRAIT_CALLS` is the number of calls in all; ten million take a minute or two with `--release`.
 
 mod common;
 
@@ -17,12 +17,12 @@ fn child() {
     common::play(&[("server", |_| server())]);
 }
 
-/// What a request is answered with: something that only this one is.
+/// Returns the answer to a request, which no other request has.
 fn answer(request: u64) -> u64 {
     (request ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Answers whatever is there, the last first.
+/// Answers all requests that are queued, the last one first.
 fn server() {
     let end = CallEnd::over(parent());
     let mut held = Vec::new();
@@ -49,19 +49,20 @@ fn no_reply_of_many_goes_to_another_call() {
     make_calls(calls, spawn("server"));
 }
 
-/// Where all threads and the server sleep at once and share a processor, callers let each other run before they wake the server.
+/// Shows that all calls are answered if all threads and the server sleep and share one processor. There callers let
+/// each other run before they wake the server.
 #[test]
 fn threads_on_one_processor_that_sleep_are_all_answered() {
     let processor = rustix::thread::sched_getaffinity(None).unwrap();
     let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| processor.is_set(cpu)).unwrap();
     let mut one = rustix::thread::CpuSet::new();
     one.set(first);
-    // Threads and processes that are made from here on inherit it.
+    // Threads and processes that are made from here on inherit the affinity.
     rustix::thread::sched_setaffinity(None, &one).unwrap();
     make_calls(20_000, spawn_with("server", "", &Options::new().wait(Wait::Block)));
 }
 
-/// Makes so many calls from eight threads, and checks each.
+/// Makes `calls` calls from eight threads, and checks each reply.
 fn make_calls(calls: u64, (actor, channel): (Actor, Channel)) {
     let end = CallEnd::over(channel);
     let failed = AtomicBool::new(false);

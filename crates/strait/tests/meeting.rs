@@ -1,4 +1,4 @@
-//! How processes meet: names, invitations, socket activation, and who is let in.
+//! Tests of how processes meet: names, invitations, socket activation, and which processes are accepted.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn child() {
     ]);
 }
 
-/// A directory of names of this test's own.
+/// The path of a name directory for one test, removed when this object is dropped.
 struct Names(PathBuf);
 
 impl Names {
@@ -59,7 +59,7 @@ impl Names {
         Connector::new(name).directory(&self.0)
     }
 
-    /// All that is in it, hidden or not.
+    /// Returns the names of all files in the directory, hidden ones included.
     fn all(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
         let mut all: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -86,7 +86,8 @@ fn is_root() -> bool {
     root
 }
 
-/// Connects to the name `name` in `directory`, given as "directory name", and sends a message; expects an echo.
+/// Connects to the name `name` in `directory`, given as "directory name", sends a message, and expects the same message
+/// back.
 fn client(argument: &str) {
     let (directory, name) = argument.split_once(' ').unwrap();
     let channel = Connector::new(name).directory(directory).connect_by(DEADLINE).unwrap();
@@ -94,7 +95,7 @@ fn client(argument: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello from a client");
 }
 
-/// Serves whoever comes, until it is told to end.
+/// Listens to the name `name` in `directory`, given as "directory name", and returns the listener.
 fn serve(argument: &str) -> Listener {
     let (directory, name) = argument.split_once(' ').unwrap();
     let listener = Listener::builder().directory(directory).bind(name).unwrap();
@@ -112,7 +113,8 @@ fn server_until_killed(argument: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Lets in whoever comes as long as `play` lasts, and a little longer: nobody may come.
+/// Runs `play` and returns its result, while another thread calls `accept` until shortly after `play` has returned;
+/// asserts that no call accepts a connection.
 fn while_nobody_is_let_in<T>(
     accept: impl Fn(Duration) -> Result<Channel, Error> + Sync,
     play: impl FnOnce() -> T,
@@ -137,7 +139,7 @@ fn while_nobody_is_let_in<T>(
     })
 }
 
-/// Starts a process that listens, and waits until it does.
+/// Starts a process that listens to `name`, and waits until the name can be found.
 fn start_server(role: &str, names: &Names, name: &str) -> Actor {
     let child = command(role, &format!("{} {name}", names.path())).spawn().unwrap();
     let actor = Actor(child);
@@ -191,7 +193,7 @@ fn many_clients_at_once_all_get_in() {
                 assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), number.to_le_bytes());
             });
         }
-        // Two threads that accept take turns.
+        // Two threads accept in turn.
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..50 {
@@ -219,12 +221,12 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
     assert_eq!(names.connector("service").connect_by(SOON).err(), Some(Error::NobodyThere));
     let listener = bind().unwrap();
     assert_eq!(bind().err(), Some(Error::NameTaken));
-    // One that was taken over does not take the new one's name away.
+    // Dropping a listener whose name another one has taken over does not remove the name.
     drop(listener);
     assert!(bind().is_ok());
 }
 
-/// In a process of its own, whose descriptors are counted.
+/// Runs in a process of its own, because the test counts descriptors.
 #[test]
 fn who_lacks_descriptors_is_told_so_and_not_that_a_dead_name_is_taken() {
     alone("short of descriptors", "");
@@ -269,7 +271,8 @@ fn of_many_that_take_over_a_name_one_has_it() {
     }
 }
 
-/// Listens, if nobody does, until it is told to end: "directory name".
+/// Listens to a name, given as "directory name", if the name is free, reports whether it was, and ends when it is told
+/// to.
 fn tries_to_listen(argument: &str) {
     let parent = common::parent();
     let (directory, name) = argument.split_once(' ').unwrap();
@@ -309,7 +312,7 @@ fn of_processes_that_listen_at_once_exactly_one_has_the_name() {
     }
 }
 
-/// Locks the directory and all that is in it, as far as another user can, if this one is root.
+/// Locks the directory and every file in it that it can open; as another user, if this test runs as root.
 fn holds_locks(directory: &str) {
     let parent = common::parent();
     if is_root() {
@@ -343,7 +346,7 @@ fn another_user_who_locks_the_directory_holds_up_nobody() {
     assert_eq!(names.all(), [""; 0]);
 }
 
-/// Has the lock that a process has while it takes a name: "directory name".
+/// Holds the lock that a process holds while it takes a name, given as "directory name".
 fn holds_the_lock_of_a_name(argument: &str) {
     let parent = common::parent();
     let (directory, name) = argument.split_once(' ').unwrap();
@@ -360,7 +363,7 @@ fn a_process_that_ends_while_it_takes_a_name_leaves_it_to_others() {
     let argument = format!("{} service", names.path());
     let (mut actor, channel) = common::spawn_with("holds the lock of a name", &argument, &Options::new());
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
-    // Of another name.
+    // A listener of another name is not held up.
     let other = names.listener("other");
     let watched = common::Watched::new();
     let listener = std::thread::scope(|scope| {
@@ -428,7 +431,8 @@ fn directories_that_others_could_change_are_refused() {
     }
 }
 
-/// Makes the user's directory of names in ways that another user could have, and listens.
+/// Makes the user's name directory in ways in which another user could have made it, and asserts that each is refused;
+/// then listens.
 fn squatter(base: &str) {
     let directory = Path::new(base).join("strait");
     let refused = || {
@@ -459,13 +463,13 @@ fn a_directory_that_somebody_else_made_first_is_refused() {
     finish(Actor(command("squatter", names.path()).env("XDG_RUNTIME_DIR", &names.0).spawn().unwrap()));
 }
 
-/// Takes a name where there is no directory for it, and where `/proc` is missing.
+/// Listens to a name without a directory for it, and without `/proc`, and checks the errors.
 fn without_what_it_takes(base: &str) {
     let missing = Listener::bind("service").unwrap_err();
     assert!(missing.to_string().contains("XDG_RUNTIME_DIR"), "{missing}");
     let missing = Listener::builder().directory(format!("{base}/none")).bind("service").unwrap_err();
     assert!(missing.to_string().contains("not there"), "{missing}");
-    // SAFETY: plain system calls, on mounts of this process's own.
+    // SAFETY: plain system calls, on the mounts of this process alone.
     let gone = unsafe {
         libc::unshare(libc::CLONE_NEWNS) == 0
             && libc::mount(
@@ -494,7 +498,7 @@ fn what_is_missing_for_a_name_is_said() {
     assert_eq!(names.all(), [""; 0]);
 }
 
-/// Connects as another user: "directory name".
+/// Connects as another user to a name, given as "directory name".
 fn client_as_nobody(argument: &str) {
     // SAFETY: plain system calls.
     assert!(unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 });
@@ -510,7 +514,7 @@ fn client_as_nobody(argument: &str) {
     }
 }
 
-/// Listens as another user: "directory name".
+/// Listens as another user to a name, given as "directory name".
 fn server_as_nobody(argument: &str) {
     // SAFETY: a plain system call.
     assert!(unsafe { libc::setuid(65534) == 0 });
@@ -568,14 +572,14 @@ fn other_users_are_let_in_only_by_a_policy() {
     finish(actor);
 }
 
-/// Connects over its standard input's invitation.
+/// Connects with the invitation on its standard input.
 fn was_invited(argument: &str) {
     let channel = invited(&Options::new(), DEADLINE);
     match argument {
         "" => {
             let channel = channel.unwrap();
             channel.send(b"here I am").unwrap();
-            // What else is on standard input is the program's own.
+            // The rest of the standard input is for the program.
             let mut rest = String::new();
             std::io::Read::read_to_string(&mut std::io::stdin(), &mut rest).unwrap();
             channel.send(rest.as_bytes()).unwrap();
@@ -587,7 +591,7 @@ fn was_invited(argument: &str) {
 fn invite_only(names: &Names) -> (Listener, mpsc::Receiver<Refused>) {
     let (told, refusals) = mpsc::channel();
     let tell = move |refused: &Refused| {
-        // The test may have seen enough.
+        // The test may have dropped the receiver already.
         let _ = told.send(*refused);
     };
     let builder = Listener::builder().directory(&names.0).invited_only().on_refused(tell);
@@ -611,7 +615,8 @@ fn a_child_comes_by_invitation() {
     assert!(refusals.try_recv().is_err());
 }
 
-/// Takes the line of an invitation from its standard input, and comes as often as it is told.
+/// Reads the line of an invitation from its standard input, and connects with it `times` times, each time from a new
+/// process.
 fn intruder(times: &str) {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
@@ -691,14 +696,15 @@ fn others_wait_while_somebody_is_invited() {
         channel.send(b"other").unwrap();
         assert_eq!(channel.recv_by(DEADLINE).err(), Some(Error::PeerClosed));
     });
-    // The other one is there first, and the invitation's waiter deals with it.
+    // The other process connects first; the wait for the invitation handles its connection without accepting it.
     assert_eq!(invitation.accept_by(Duration::from_millis(200)).err(), Some(Error::TimedOut));
     let actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
     let channel = invitation.accept_by(DEADLINE).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
     finish(actor);
     let channel = loop {
-        // It says so for one who has not knocked yet, too.
+        // The descriptor of the listener also becomes readable for a process that has connected and not sent its
+        // request yet.
         let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
         match listener.try_accept() {
@@ -712,7 +718,8 @@ fn others_wait_while_somebody_is_invited() {
     assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
 }
 
-/// The processor time that this process used while it waited for `time` with `accept`, which must find nobody.
+/// Returns the processor time that this process used while it waited for `time` in `accept`, which must accept no
+/// connection.
 fn used_while_waiting(time: Duration, accept: impl FnOnce(Duration) -> Result<Channel, Error>) -> Duration {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -723,7 +730,8 @@ fn used_while_waiting(time: Duration, accept: impl FnOnce(Duration) -> Result<Ch
     used() - before
 }
 
-/// Waits of a listener that have nothing to do, while another visitor is admitted that no `accept` asked for.
+/// Measures the processor time of waits of a listener that have nothing to do, while a connection is admitted that no
+/// `accept` has asked for.
 fn waits_beside_admitted(directory: &str) {
     let (says, admitted) = mpsc::channel();
     let policy = move |_: &strait::Peer| says.send(()).is_ok();
@@ -736,7 +744,7 @@ fn waits_beside_admitted(directory: &str) {
     };
     let time = Duration::from_secs(2);
 
-    // A visitor with an invitation is admitted, and hangs up.
+    // A connection with an invitation is admitted, and its process is killed.
     let mut actor = Actor(invitation.spawn(&mut command("invited then killed", "")).unwrap());
     until_admitted(&|time| listener.accept_by(time));
     actor.0.kill().unwrap();
@@ -744,7 +752,7 @@ fn waits_beside_admitted(directory: &str) {
     let used = used_while_waiting(time, |time| listener.accept_by(time));
     assert!(used < time / 4, "{used:?} of {time:?} for a visitor of an invitation, which has hung up");
 
-    // A visitor without an invitation is admitted, and stays.
+    // A connection without an invitation is admitted, and stays.
     let connector = Connector::new("service").directory(directory);
     let visitor = std::thread::spawn(move || connector.connect_by(DEADLINE).map(|channel| channel.recv_by(DEADLINE)));
     until_admitted(&|time| other.accept_by(time));
@@ -754,7 +762,7 @@ fn waits_beside_admitted(directory: &str) {
     assert_eq!(visitor.join().unwrap().unwrap().err(), Some(Error::PeerClosed));
 }
 
-/// Comes by the invitation on its standard input, and stays until it is killed.
+/// Connects with the invitation on its standard input, and runs until it is killed.
 fn invited_then_killed(_: &str) {
     let channel = invited(&Options::new(), DEADLINE);
     std::thread::sleep(2 * DEADLINE);
@@ -779,7 +787,7 @@ fn without_an_invitation_there_is_none() {
     }
 }
 
-/// What a service does that a service manager starts when somebody connects.
+/// Plays a service that a service manager starts when a process connects.
 fn activated(name: &str) {
     let activate = |name: Option<&str>| Listener::builder().activated(name);
     assert_eq!(activate(Some("other")).err(), Some(Error::NotActivated));
@@ -797,14 +805,14 @@ fn a_service_manager_hands_over_its_socket() {
         let name = format!("service{}", fd_name.len());
         bind(&listening, &SocketAddrUnix::new(names.0.join(&name)).unwrap()).unwrap();
         listen(&listening, 8).unwrap();
-        // The client is there before the service is.
+        // The client connects before the service runs.
         let connector = names.connector(&name);
         let client = std::thread::spawn(move || {
             let channel = connector.connect_by(DEADLINE).unwrap();
             channel.send(b"wake up").unwrap();
             assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"wake up");
         });
-        // `LISTEN_PID` is the child's own number, which it has before `exec`: a shell puts it in.
+        // `LISTEN_PID` is the process id of the service, which it has before its `exec`: a shell sets the variable.
         let service = command("activated", fd_name);
         let mut shell = std::process::Command::new("sh");
         shell.arg("-c").arg("export LISTEN_PID=$$; exec \"$@\"").arg("sh").arg(service.get_program());
@@ -830,8 +838,8 @@ fn a_server_that_was_not_activated_is_told_so() {
     assert_eq!(Listener::builder().activated(None).err(), Some(Error::NotActivated));
 }
 
-/// In a process of its own: whoever gave up is gone only once nobody has its socket any more, and what other tests start has all of
-/// this process's until it is another program.
+/// Runs in a process of its own. A pending connection that gave up ends only when all copies of its socket are closed,
+/// and a child that another test starts holds copies of all sockets of its process until its `exec`.
 #[test]
 fn deadlines_hold() {
     alone("deadlines", "");
@@ -842,10 +850,10 @@ fn deadlines(_: &str) {
     let listener = names.listener("service");
     assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
     assert_eq!(listener.accept_by(Duration::from_millis(10)).err(), Some(Error::TimedOut));
-    // Nobody accepts.
+    // No thread accepts.
     assert_eq!(names.connector("service").connect_by(Duration::from_millis(50)).err(), Some(Error::TimedOut));
     assert_eq!(names.connector("service").connect_by(Deadline::NOW).err(), Some(Error::WouldBlock));
-    // Those are gone, and not in the way.
+    // The connections that gave up do not keep the next one waiting.
     let connector = names.connector("service");
     let client = std::thread::spawn(move || connector.connect_by(DEADLINE).unwrap().send(b"patient").unwrap());
     assert_eq!(listener.accept_by(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"patient");
@@ -864,7 +872,7 @@ fn a_listener_that_goes_lets_nobody_wait() {
     assert_eq!(client.join().unwrap(), Some(Error::PeerClosed));
 }
 
-/// Connects as another user again and again and says nothing: "directory name".
+/// Connects as another user again and again to a name, given as "directory name", and sends nothing.
 fn crowd(argument: &str) {
     // SAFETY: a plain system call.
     assert!(unsafe { libc::setuid(65534) == 0 });
@@ -888,7 +896,7 @@ fn crowd(argument: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// In a process of its own, whose descriptors are nobody else's.
+/// Runs in a process of its own, where no other test opens descriptors.
 #[test]
 fn those_who_never_knock_keep_nobody_out() {
     if is_root() {
@@ -952,14 +960,14 @@ fn a_policy_that_panics_takes_only_its_own_call_along() {
             .collect();
         let acceptors: Vec<_> = (0..2).map(|_| scope.spawn(|| listener.accept_by(SOON).map(drop))).collect();
         let accepted = acceptors.into_iter().map(|acceptor| acceptor.join());
-        // One of the calls panicked; the other went on.
+        // One of the calls panicked; the other one accepted.
         assert!(accepted.filter(|accepted| matches!(accepted, Ok(Ok(())))).count() == 1);
         let connected = clients.into_iter().map(|client| client.join().unwrap());
         assert_eq!(connected.filter(Result::is_ok).count(), 1);
     });
 }
 
-/// Accepts until it is killed: "directory name".
+/// Accepts connections to a name, given as "directory name", until it is killed.
 fn accepts(argument: &str) {
     let listener = serve(argument);
     let _ = listener.accept_by(2 * DEADLINE);
@@ -969,7 +977,7 @@ fn accepts(argument: &str) {
 fn where_all_users_look_the_same_nobody_is_let_in() {
     let names = Names::new("unmapped");
     let inner = command("accepts", &format!("{} service", names.path()));
-    // A user namespace that knows no users.
+    // A user namespace without any user mappings.
     let mut unshare = std::process::Command::new("unshare");
     unshare.arg("--user").arg(inner.get_program()).args(inner.get_args()).stdout(Stdio::null());
     for (key, value) in inner.get_envs() {

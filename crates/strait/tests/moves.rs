@@ -1,5 +1,5 @@
-//! Ends that move, each behaviour by name: while the other end is in the middle of something, while it moves itself, and
-//! while one of the processes dies.
+//! Tests of ends that move: while the other end is in use, while the other end moves too, and while one of the
+//! processes dies.
 
 mod common;
 
@@ -11,10 +11,10 @@ use common::{Actor, finish, parent, play, spawn, spawn_with};
 use rustix::process::{Pid, Signal};
 use strait::{Channel, Error, Handle, Options, Outgoing, Wait};
 
-/// Long enough for a slow machine; a test that waits this long has failed.
+/// The time after which a wait of a test fails; long enough for a slow machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// After this much of waiting for something that need not come, something else is done.
+/// The time after which a test that waits for an event that may not come does something else.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 #[test]
@@ -33,7 +33,7 @@ fn child() {
     ]);
 }
 
-/// A seed of this run, or the one that is asked for.
+/// Returns the seed of this run: that of `STRAIT_MOVES_SEED` if it is set, otherwise a new one. Prints the seed.
 fn seed() -> u64 {
     let seed = std::env::var("STRAIT_MOVES_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = seed.unwrap_or_else(|| {
@@ -43,7 +43,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// A thread that panics takes its process along, so that nobody waits for it.
+/// Makes a panic of any thread end its process, so that no other process waits for it.
 fn die_of_panics() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -52,7 +52,7 @@ fn die_of_panics() {
     }));
 }
 
-/// How often as many repetitions as by default.
+/// Returns `count` times the factor in `STRAIT_MOVES_TIMES`, which is 1 by default.
 fn times(count: u64) -> u64 {
     let factor = std::env::var("STRAIT_MOVES_TIMES").map_or(1, |times| times.parse().expect("a number"));
     count * factor
@@ -62,10 +62,10 @@ fn ends_of(message: &mut strait::Message) -> Vec<Channel> {
     message.take_handles().unwrap().into_iter().filter_map(Handle::into_channel).collect()
 }
 
-// Both ends dance through several processes at once.
+// Both ends of many channels move through several processes at once.
 
-/// Passes ends on at random, each after a few messages in both directions, until they have made all their journeys; then
-/// they go back to the parent.
+/// Sends each end that it receives on to a random process, after a few messages in both directions. An end that has
+/// made all its moves goes to the parent.
 fn dancer(argument: &str) {
     die_of_panics();
     let parent = parent();
@@ -86,15 +86,15 @@ fn dancer(argument: &str) {
     assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// Until a message comes that has no end.
+/// Receives ends over `road`, uses each and sends it on, until a message without an end arrives.
 fn dance(road: &Channel, roads: &[Channel], parent: &Channel, mut random: Random) {
     loop {
         let mut message = road.recv().unwrap();
         let Some(channel) = ends_of(&mut message).pop() else { return };
         let mut end = Traveller { book: Book::decode(message.bytes()), channel };
-        // Those of an odd number have small messages only.
+        // Channels of odd number have small messages only.
         let sizes = if end.book.id % 2 == 1 { TINY } else { Sizes { large: 300_000, ..MIXED } };
-        // As a rule more than is sent, so that the roads carry little.
+        // The process receives more messages than it sends, as a rule, so that the backlogs stay small.
         for _ in 0..random.below(20) {
             let patience = Duration::from_micros(random.below(300));
             match end.receive(&mut random, patience) {
@@ -117,7 +117,7 @@ fn dance(road: &Channel, roads: &[Channel], parent: &Channel, mut random: Random
     }
 }
 
-/// So many processes, each with a road to each other.
+/// Starts `count` processes that play `role`, each with a channel to each other one.
 fn mesh(role: &str, count: usize, seed: u64) -> Vec<(Actor, Channel)> {
     let actors: Vec<_> =
         (0..count).map(|n| spawn_with(role, &(seed ^ (n as u64) << 48).to_string(), &Options::new())).collect();
@@ -146,7 +146,7 @@ fn both_ends_dance(processes: usize, channels: u64, hops: u64, options: &Options
             to.send_by(Outgoing::new(&end.book.encode()).handle(end.channel), DEADLINE).unwrap();
         }
     }
-    // They come back to whoever they met last.
+    // An end comes back from the process that it reached last.
     let (queue, back) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         for (_, channel) in &actors {
@@ -205,9 +205,9 @@ fn both_ends_move_with_few_messages_under_way() {
     both_ends_dance(3, 6, times(50), &Options::new().queue_messages(4));
 }
 
-// One of the processes dies, or stops, in the middle of a move.
+// One of the processes dies, or is stopped, in the middle of a move.
 
-/// Sends an end over a road and takes it back again, until the parent wants it.
+/// Sends an end over a channel and receives it back, again and again, until the parent sends a message.
 fn bouncer(_: &str) {
     die_of_panics();
     let parent = parent();
@@ -235,8 +235,8 @@ fn bouncer(_: &str) {
     let _ = parent.recv_by(DEADLINE);
 }
 
-/// For each road that it is given: throws back so often what comes over it; once it keeps it, or the road has ended, says
-/// whether the end is here, and echoes what comes through it.
+/// For each channel that it receives: sends back each end that arrives, as many times as it is told, and keeps the end
+/// the next time. Then it reports "here" and echoes on the end, or "gone" if the channel was closed before.
 fn wall(_: &str) {
     die_of_panics();
     let parent = parent();
@@ -266,7 +266,7 @@ fn wall(_: &str) {
     }
 }
 
-/// Sends each end back to where it came from.
+/// Sends each end back to the process that it came from.
 fn returner() {
     die_of_panics();
     let parent = parent();
@@ -274,7 +274,7 @@ fn returner() {
     while let Ok(mut message) = parent.recv() {
         let handles = message.take_handles().unwrap();
         if let Err(failed) = parent.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE) {
-            // Whoever waits for it is told why it does not come.
+            // The assertion shows why the end is not sent back; the parent would only time out.
             assert_eq!(failed.error, Error::PeerClosed, "sending back");
         }
     }
@@ -284,7 +284,7 @@ fn expect(channel: &Channel, what: &[u8]) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), what);
 }
 
-/// Spends some time, without sleeping.
+/// Spins for `time`.
 fn spend(time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -292,7 +292,7 @@ fn spend(time: Duration) {
     }
 }
 
-/// Up to three milliseconds, often much less.
+/// Returns a random time of up to three milliseconds, often much less.
 fn moment(random: &mut Random) -> Duration {
     Duration::from_nanos(random.below(3_000_000) >> random.below(8))
 }
@@ -406,7 +406,7 @@ fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
         spend(moment(&mut random));
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
         for _ in 0..random.below(5) {
-            // Whatever is the matter, it is said at once.
+            // The call returns at once, whatever state the move is in.
             match mine.try_send(&sent.to_le_bytes()) {
                 Ok(()) => sent += 1,
                 Err(failed) => assert_eq!(failed.error, Error::WouldBlock),
@@ -415,11 +415,12 @@ fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
         assert_eq!(mine.recv_by(Duration::from_millis(1)).unwrap_err(), Error::TimedOut);
         assert_eq!(mine.try_recv().unwrap_err(), Error::WouldBlock);
         assert!(!mine.is_peer_closed());
-        // This one moves meanwhile, or comes back at the deadline.
+        // This end moves meanwhile, or is returned at the deadline.
         match to_server.send_by(Outgoing::new(b"").handle(mine), Duration::from_millis(1)) {
             Ok(()) => {
-                // Whoever sends it back may find its other end on its way, and then waits for the one that is stopped: the signal
-                // may reach that one later than the end reaches the other process, in the middle of its next move.
+                // The process that sends this end back may find the other end in transit, and then waits for the
+                // stopped process. That happens if the stop signal arrives later than the end, in the middle of the
+                // next move.
                 let back = match to_server.recv_by(A_WHILE) {
                     Err(Error::TimedOut) => {
                         rustix::process::kill_process(pid, Signal::CONT).unwrap();
@@ -455,9 +456,9 @@ fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
     finish(wall_actor);
 }
 
-// Who has the other end, though this one was not used since.
+// Which process has the other end, when this end was not used since the move.
 
-/// Keeps what it gets, and says so; gives it back when it is told.
+/// Receives an end and reports that it has the end; sends the end back when it is told to.
 fn keeper() {
     die_of_panics();
     let parent = parent();
@@ -476,7 +477,7 @@ fn an_idle_end_knows_at_once_which_process_has_the_other() {
     let peer_of = |end: &Channel| end.peer().unwrap().unwrap().pid.unwrap();
     let me = std::process::id();
     let (end, mut theirs) = Channel::pair().unwrap();
-    // Messages that nobody receives lie before what tells of the moves.
+    // Unreceived messages come before the mark of the move in the ring.
     theirs.send(b"unread").unwrap();
     assert_eq!((peer_of(&end), end.peer_usage().unwrap()), (me, None));
     for (actor, to) in [(&one, &to_one), (&other, &to_other)] {
@@ -492,24 +493,24 @@ fn an_idle_end_knows_at_once_which_process_has_the_other() {
         theirs = ends_of(&mut to.recv_by(DEADLINE).unwrap()).remove(0);
         assert_eq!(peer_of(&end), me);
     }
-    // While another thread receives.
+    // Another thread receives on the end while the other end, in this process, sends.
     expect(&end, b"unread");
     std::thread::scope(|scope| {
         let receiving = scope.spawn(|| end.recv_by(DEADLINE).unwrap());
         theirs.send(b"unread").unwrap();
         receiving.join().unwrap();
     });
-    // Only its own channel is this process's to break off, and not another's.
+    // The report closes no link, because both ends of the channel are in this process.
     assert_eq!(end.report_bad("of no use"), strait::Reported::Within);
     drop((to_one, to_other));
     finish(one);
     finish(other);
 }
 
-// What the other end is in the middle of, while an end moves.
+// What an end does while its other end moves.
 
-/// An end in this process whose other end goes back and forth between here and another process as often as is asked for;
-/// what `other` does with it goes on meanwhile. What the traveller received, and it.
+/// Runs `other` on an end while its other end moves `journeys` times to another process and back. `at_home` runs with
+/// the moving end whenever that end is in this process. Returns the result of `other`, and the moving end.
 fn while_the_other_end_moves<T: Send>(
     options: &Options,
     journeys: u64,
@@ -540,7 +541,7 @@ fn while_the_other_end_moves<T: Send>(
 
 const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// Takes what is there; the messages are numbered.
+/// Receives all messages that are there, and asserts that they are numbered from `next` on.
 fn take_numbered(end: &Channel, next: &mut u64) {
     loop {
         match end.try_recv() {
@@ -570,7 +571,7 @@ fn a_writer_at_full_speed_loses_nothing_while_the_other_end_moves() {
     }
 }
 
-/// How many small messages an end takes while nobody receives at the other one.
+/// Returns how many small messages an end can send while its other end receives none.
 fn room_at(end: &Channel) -> u64 {
     let mut sent = 0u64;
     loop {
@@ -598,20 +599,20 @@ fn an_end_that_moved_often_takes_as_many_messages_as_one_that_never_did() {
             mine.send(b"first").unwrap();
             let theirs = (0..journeys).fold(theirs, |theirs, _| journey(theirs));
             let room = room_at(&mine);
-            // Once the holder has received all of it there is room for a ring of them again.
+            // Once the holder has received all of them, there is room for a ring of messages again.
             expect(&theirs, b"first");
             (0..room).for_each(|n| expect(&theirs, &n.to_le_bytes()));
             assert!(2 * room_at(&mine) >= room, "after {journeys} journeys");
             room
         })
         .collect();
-    // Where it did not move, the first message is in the ring.
+    // If the end did not move, the first message occupies room in the ring.
     assert!(rooms[0] > 1000 && rooms.iter().all(|room| *room >= rooms[0]), "by journeys: {rooms:?}");
     drop(peer);
     finish(actor);
 }
 
-/// What nobody receives of an end that is passed on and on does not grow without end.
+/// Shows that the unreceived messages of an end that moves again and again do not grow without bound.
 #[test]
 fn an_end_that_nobody_receives_from_takes_along_no_more_than_two_rings() {
     let (actor, peer) = spawn("returner");
@@ -685,7 +686,7 @@ fn a_receiver_that_sleeps_or_spins_hears_whoever_the_other_end_went_to() {
                 }
             },
             |theirs| {
-                // Long enough, now and then, for the other one to sleep on its socket.
+                // The pause is long enough, at times, for the other thread to sleep on its socket.
                 asleep += 1;
                 if asleep % 10 == 0 {
                     std::thread::sleep(Duration::from_millis(30));
@@ -741,7 +742,7 @@ fn sixty_four_ends_with_large_unread_messages_go_in_one() {
     for large in [0, 500_000] {
         let bytes = common::pattern(7, large);
         peer.send_by(Outgoing::new(&bytes).handles(theirs), DEADLINE).unwrap();
-        // Too small a buffer leaves the message and its ends where they are.
+        // A receive into a buffer that is too small leaves the message and its ends in the channel.
         if large > 0 {
             let mut small = [0; 100];
             let refused = loop {
@@ -771,7 +772,7 @@ fn sixty_four_ends_with_large_unread_messages_go_in_one() {
     finish(actor);
 }
 
-/// Takes nothing before it is told to; then gives back all the ends at once.
+/// Receives nothing before it is told to; then sends all ends back.
 fn hoarder(_: &str) {
     die_of_panics();
     let parent = common::parent_over_any(&Options::new());
@@ -793,7 +794,7 @@ fn an_end_for_which_the_socket_has_no_room_comes_back_whole_and_goes_later() {
     let (its_other, theirs) = loop {
         let (mine, theirs) = Channel::pair().unwrap();
         mine.send(b"unread").unwrap();
-        // Each has a descriptor too, for which there is room for a few only.
+        // Each end is sent with a descriptor, and the socket has room for only a few of these.
         match peer.try_send(Outgoing::new(b"one").handle(common::file_with(b"file")).handle(theirs)) {
             Ok(()) => others.push(mine),
             Err(failed) => {
@@ -815,7 +816,7 @@ fn an_end_for_which_the_socket_has_no_room_comes_back_whole_and_goes_later() {
     let theirs = failed.handles.into_iter().nth(1).unwrap().into_channel().unwrap();
     its_other.send(b"more").unwrap();
     expect(&theirs, b"more");
-    // A send that blocks gets through once the peer takes what is there.
+    // A blocking send succeeds once the peer receives.
     drop(actor.0.stdin.take());
     peer.send_by(Outgoing::new(b"last").handle(theirs), DEADLINE).unwrap();
     loop {
@@ -831,10 +832,11 @@ fn an_end_for_which_the_socket_has_no_room_comes_back_whole_and_goes_later() {
     finish(actor);
 }
 
-// Two processes that a third has introduced to each other, which gets one of the ends that are on their way.
+// A third process introduces two others to each other, and then receives one of the ends that are in transit between
+// them.
 
-/// Gives each of two processes one end of a new channel, over the channels to them that it is given. If it gets an end in
-/// turn, it has a talk over it when there is nothing else between it and whoever sent it.
+/// Gives each of two processes one end of a new channel. If it then receives an end, it sends and receives on that end
+/// after all other connections to the sender are closed.
 fn introducer() {
     die_of_panics();
     let parent = parent();
@@ -854,13 +856,13 @@ fn introducer() {
     expect(&end, b"the last");
 }
 
-/// Sends both ends of a channel to the process to which it is introduced.
+/// Sends both ends of a channel to the process to which it was introduced.
 fn partner() {
     die_of_panics();
     let parent = parent();
     let road = ends_of(&mut parent.recv_by(DEADLINE).unwrap()).remove(0);
     let channel = ends_of(&mut road.recv_by(DEADLINE).unwrap()).remove(0);
-    // From here on the introducer has nothing to do with it, at the other end either.
+    // From here on the introducer has no part in this channel, at the other end either.
     channel.rehome(DEADLINE).unwrap();
     let (one, other) = Channel::pair().unwrap();
     channel.send_by(Outgoing::new(b"").handle(one), DEADLINE).unwrap();
@@ -870,13 +872,13 @@ fn partner() {
     assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// What two others and this process have to do with each other.
+/// Two other processes and the channels to them.
 struct Introduced {
     introducer: Actor,
     to_introducer: Channel,
     partner: Actor,
     to_partner: Channel,
-    /// To the partner, as the introducer made it. An end comes over it, and the other end of the same channel.
+    /// The channel to the partner, made by the introducer. Both ends of another channel arrive over it.
     channel: Channel,
 }
 
@@ -907,7 +909,7 @@ fn late() {
     let one = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
     one.send_by(b"on the way", DEADLINE).unwrap();
     to_introducer.send_by(Outgoing::new(b"").handle(one), DEADLINE).unwrap();
-    // Nothing else goes on between the introducer and this process.
+    // This process has no other channel to the introducer.
     drop(to_introducer);
     let other = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
     expect(&other, b"on the way");
@@ -932,7 +934,7 @@ fn never() {
     let before = common::descriptors();
     let Introduced { introducer, to_introducer, partner, to_partner, channel } = Introduced::new();
     let one = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
-    // What lies in messages to the other one, too.
+    // The end in transit also has unreceived messages that carry an end.
     let (rider, its_other_end) = Channel::pair().unwrap();
     one.send_by(Outgoing::new(b"on the way").handle(rider), DEADLINE).unwrap();
     one.rehome(DEADLINE).unwrap();

@@ -1,4 +1,4 @@
-//! Data pipes where they are used at odd times: while another thread holds on to an end, waits for it, or has leaked it.
+//! Tests of data pipes that are used while another thread holds an end, waits on it, or has leaked a borrow of it.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn child() {
     common::play(ROLES);
 }
 
-/// Answers with what it reads.
+/// Answers with the bytes that it reads.
 fn reader() {
     let channel = parent();
     let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
@@ -30,7 +30,7 @@ fn reader() {
     let _ = channel.recv();
 }
 
-/// Has an end, and does nothing with it.
+/// Receives an end, and does nothing with it.
 fn silent() {
     let channel = parent();
     let _end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap();
@@ -38,14 +38,15 @@ fn silent() {
     let _ = channel.recv();
 }
 
-/// Does something that must not wait for anybody. In a thread that is left alone if it does, so that the test fails and ends.
+/// Runs `body` in a thread of its own and returns its result. The test fails if `body` waits for too long; the thread
+/// is not joined.
 fn soon<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(body()));
     told.recv_timeout(DEADLINE).expect("it waits for what it should not wait for")
 }
 
-/// Until another thread waits in a call on this end.
+/// Waits until another thread waits in a call on the end that `look` looks at.
 fn until_it_waits(look: impl Fn() -> Result<usize, Error>) {
     common::wait_until("it waits", || look() == Err(Error::WouldBlock));
 }
@@ -66,7 +67,7 @@ fn the_shape_can_be_asked_for_by_whoever_holds_an_end_and_while_another_waits() 
     let reader = consumer.clone();
     let reads = std::thread::spawn(move || reader.read_by(&mut [0; 1], DEADLINE));
     until_it_waits(|| consumer.available());
-    // So does a splice ask, which then has its own deadline.
+    // A splice also reads the shape of the pipe, and then waits until its own deadline.
     let splices = consumer.clone();
     let spliced = soon(move || (splices.capacity(), splices.splice_to(std::io::stderr(), 1, Duration::from_millis(1))));
     assert_eq!(spliced, (64, Err(Error::TimedOut)));
@@ -112,7 +113,7 @@ fn a_stream_that_was_finished_is_at_its_end_though_its_producer_is_there_and_whe
     channel.send(Outgoing::new(b"an end").handle(producer)).unwrap();
     let handle = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
     assert_eq!(handle.into_producer().unwrap().write_by(b"more", DEADLINE), Err(Error::Finished));
-    // Not for one whose consumer is gone: it was not told all.
+    // A producer whose consumer is closed cannot finish, because the consumer did not receive everything.
     let (producer, consumer) = DataPipe::pair(64).unwrap();
     drop(consumer);
     assert_eq!(producer.room(), Err(Error::PeerClosed));
@@ -130,7 +131,7 @@ fn who_waits_for_bytes_is_told_that_the_stream_was_finished() {
     assert_eq!(soon(move || reads.join().unwrap()), Ok(0));
 }
 
-/// An end, what waits on it, and what looks whether it does.
+/// A call that waits on an end; returns the error with which the wait ended.
 type Waits<T> = fn(&T) -> Error;
 
 fn reads(consumer: &DataConsumer) -> Error {
@@ -149,7 +150,8 @@ fn splices(producer: &DataProducer) -> Error {
     producer.splice_from(std::io::stdin(), 1, DEADLINE).unwrap_err()
 }
 
-/// A thread waits on an end, and another behind it. Both are ended, and so are later waits, until that is taken back.
+/// Asserts that an interrupt ends the wait of a thread on an end, and of another thread behind it, and that later calls
+/// do not wait either until the interrupt is taken back.
 fn is_ended<T: Send + Sync + 'static>(
     end: T,
     waits: Waits<T>,
@@ -170,7 +172,7 @@ fn is_ended<T: Send + Sync + 'static>(
     assert_eq!(waits(&end), Error::Interrupted);
     interrupter.resume();
     let mut end = end;
-    // The threads let go of it after they have told.
+    // The threads drop their references after they have sent their results.
     loop {
         match Arc::try_unwrap(end) {
             Ok(end) => return end,
@@ -187,7 +189,7 @@ fn waits_are_ended_from_another_thread() {
             let (producer, consumer) = PipeOptions::new().capacity(4).wait(wait).create().unwrap();
             let interrupter = consumer.interrupter();
             let consumer = is_ended(consumer, waits, DataConsumer::available, interrupter);
-            // Nothing was lost by it.
+            // The interrupted waits lost nothing.
             producer.write_whole(b"next", DEADLINE).unwrap();
             let mut out = [0; 4];
             consumer.read_whole(&mut out, DEADLINE).unwrap();
@@ -233,7 +235,7 @@ fn who_waits_behind_room_that_is_held_is_told_of_an_interruption() {
     interrupter.resume();
 }
 
-/// Receives a message while there is address space for only some of what it brings.
+/// Receives a message while there is address space for only some of its handles.
 fn lacks_address_space() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let channel = parent();
@@ -246,8 +248,8 @@ fn lacks_address_space() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// A producer that was sent away and lost on the way, since its receiver could not map what came beside it, has not finished: the
-/// stream must not look whole.
+/// Shows that a producer that was lost in transit, because its receiver could not map another handle of the message,
+/// does not count as finished. The stream must not appear complete.
 #[test]
 fn a_producer_that_is_lost_on_the_way_has_not_finished() {
     let (actor, channel) = spawn("lacks address space");

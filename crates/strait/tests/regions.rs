@@ -1,4 +1,4 @@
-//! Regions: who may do what, and how they travel.
+//! Tests of regions: access rights, and how regions travel.
 
 mod common;
 
@@ -29,7 +29,8 @@ fn receive(channel: &Channel) -> Region {
     message.take_handles().unwrap().remove(0).into_region().expect("a region")
 }
 
-/// Seals what nobody has mapped for writing any more, but for children of other tests that have yet to execute their program.
+/// Seals a region that this test has no longer mapped for writing. Waits for children of other tests, which have copies
+/// of the mapping until their `exec`.
 fn seal(region: &Region) {
     wait_until("nobody has it mapped", || match region.seal() {
         Ok(()) => true,
@@ -41,7 +42,7 @@ fn send(channel: &Channel, region: &Region) {
     channel.send(Outgoing::new(b"").handle(region.clone())).unwrap();
 }
 
-/// Every way there is to write to the memory behind a descriptor, but through a mapping that exists.
+/// Returns every way in which the memory behind a descriptor can be written to, except through existing mappings.
 fn ways_to_write(fd: impl AsFd) -> Vec<&'static str> {
     let mut ways = Vec::new();
     if rustix::io::pwrite(&fd, b"x", 0).is_ok() {
@@ -50,7 +51,8 @@ fn ways_to_write(fd: impl AsFd) -> Vec<&'static str> {
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd.as_fd()));
     let again = rustix::fs::open(path.as_str(), OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty());
     let mut map = |fd: &dyn Fn() -> OwnedFd, name| {
-        // SAFETY: a null hint makes the kernel choose fresh address space; it is not touched, and unmapped at once.
+        // SAFETY: a null hint makes the kernel choose free address space; the mapping is not touched, and unmapped at
+        // once.
         unsafe {
             let mapped = rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::WRITE, MapFlags::SHARED, fd(), 0);
             if let Ok(mapped) = mapped {
@@ -72,18 +74,18 @@ fn ways_to_write(fd: impl AsFd) -> Vec<&'static str> {
     ways
 }
 
-/// Answers with a checksum of what it sees in place.
+/// Answers with a checksum of the region, which it reads in place.
 fn reader() {
     let channel = parent();
     let region = receive(&channel);
     let view = region.view(..).unwrap();
-    // The mapping stays without the region.
+    // The mapping outlives the region.
     drop(region);
     channel.send(&common::checksum(&view).to_le_bytes()).unwrap();
     assert_eq!(channel.recv().unwrap_err(), Error::PeerClosed);
 }
 
-/// Says for each region that it gets how it could write to it.
+/// Answers each region with the ways in which this process could write to it.
 fn meddler() {
     let channel = parent();
     while let Ok(mut message) = channel.recv() {
@@ -95,7 +97,7 @@ fn meddler() {
     }
 }
 
-/// Maps a region for writing, says so, and does nothing more.
+/// Maps a region for writing, reports it, and does nothing more.
 fn writer_that_stops() {
     let channel = parent();
     let region = receive(&channel);
@@ -105,7 +107,8 @@ fn writer_that_stops() {
     let _ = channel.recv();
 }
 
-/// May make no file longer than a page, and is given a region that is.
+/// Receives a region larger than the limit on file sizes, which is one page, and checks that writes behind the limit
+/// fail.
 fn short_of_file_size() {
     let channel = parent();
     let region = receive(&channel);
@@ -113,7 +116,7 @@ fn short_of_file_size() {
     let fsize = rustix::process::Resource::Fsize;
     let hard = rustix::process::getrlimit(fsize).maximum;
     rustix::process::setrlimit(fsize, rustix::process::Rlimit { current: Some(4096), maximum: hard }).unwrap();
-    // Neither is it killed.
+    // The process is not killed by a signal either.
     for (at, len) in [(4096, 1), (4000, 200), (0, 8192)] {
         let error = region.write_at(&vec![1; len], at).unwrap_err();
         assert!(
@@ -127,7 +130,7 @@ fn short_of_file_size() {
     let _ = channel.recv();
 }
 
-/// Lets its peer have a megabyte of regions here.
+/// Limits the regions of its peer in this process to one megabyte, and checks what counts against the limit.
 fn limited() {
     let channel = parent();
     set_limits(Limits::new().peer(Resource::Regions, 1 << 20));
@@ -135,7 +138,7 @@ fn limited() {
     let first = receive(&channel);
     assert_eq!((first.len(), held()), (600_000, 600_000));
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Regions));
-    // A mapping is as good as the region, and a clone is no second one.
+    // A mapping counts like the region, and a clone does not count again.
     let (map, clone) = (first.map(..10).unwrap(), first.clone());
     drop(first);
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Regions));
@@ -144,7 +147,7 @@ fn limited() {
     drop(map);
     let second = receive(&channel);
     assert_eq!((second.len(), held()), (700_000, 700_000));
-    // One that is never taken out of its message counts no more when that is dropped.
+    // A region that stays in its message is released when the message is dropped.
     drop(second);
     drop(channel.recv_by(DEADLINE).unwrap());
     assert_eq!(held(), 0);
@@ -177,10 +180,10 @@ fn rights_are_the_kernels_to_give() {
     let ways = ask(&writable);
     assert!(ways.starts_with("Writable true write, mapping"), "{ways}");
     assert!(!ways.contains("shrinking"));
-    // A handle that reads cannot be written through; the same user could open it anew.
+    // A read-only handle cannot be used to write; a process of the same user could open the memory anew.
     let reader = writable.reader().unwrap();
     assert!(ask(&reader).starts_with("ReadOnly false opening anew"));
-    // While this process goes on writing, nobody else can begin to, in whatever way.
+    // While this process writes through its mapping, no other process can begin to write in any way.
     let map = writable.map_writable(..).unwrap();
     writable.admit_no_writer().unwrap();
     assert_eq!(ask(&writable), "ReadOnly false ");
@@ -253,7 +256,7 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
     let part = region.map_writable(4_100..4_200).unwrap();
     assert!(part.word32(2).is_none() && part.word64(96).is_none() && part.word64(usize::MAX).is_none());
     part.word32(4).unwrap().store(0x0403_0201, Ordering::Relaxed);
-    // Of one size: these would have bytes in common, and those are no matter.
+    // A mapping returns words of one size only, that of its first word: here of four bytes.
     assert!(part.word64(0).is_none() && part.word64(8).is_none() && part.word32(8).is_some());
     assert_eq!(region.map_writable(4_096..).unwrap().word64(8).unwrap().load(Ordering::Relaxed), 0x0403_0201);
     part.write(90, b"end of it.").unwrap();
@@ -272,7 +275,7 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
     assert!(empty.view(..).unwrap().is_empty());
 }
 
-/// Resident kilobytes of this process that are its own.
+/// Returns the resident memory in kilobytes that belongs to this process alone.
 fn private_kilobytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
@@ -296,7 +299,8 @@ fn a_copy_costs_what_is_written_to_and_changes_nothing() {
         copy[SIZE / 2] = n as u8;
         copy[SIZE - 1] = 0;
     }
-    // Sixteen pages, and whatever else this process does meanwhile; all of it would be 524,288.
+    // The copies cost sixteen pages, and the limit leaves room for other memory of this process; full copies would cost
+    // 524,288 kilobytes.
     assert!(private_kilobytes() < before + 65_536);
     for (n, copy) in copies.iter().enumerate() {
         assert_eq!((copy[SIZE / 2 - 1], copy[SIZE / 2]), (7, n as u8));
@@ -308,7 +312,7 @@ fn a_copy_costs_what_is_written_to_and_changes_nothing() {
 #[test]
 fn memfds_become_regions_only_if_they_cannot_shrink() {
     let memfd = |flags| rustix::fs::memfd_create("strait-test", flags).unwrap();
-    // It lets itself be sealed.
+    // This memfd permits seals.
     let fd = memfd(MemfdFlags::ALLOW_SEALING);
     rustix::fs::ftruncate(&fd, 5000).unwrap();
     let other = fd.try_clone().unwrap();
@@ -342,7 +346,7 @@ fn regions_travel_with_other_handles_within_a_process_and_in_what_moves() {
         .unwrap();
     let handles: Vec<Handle> = vec![region.clone().into(), travels.into(), Region::new(10).unwrap().into()];
     to_holder.send(Outgoing::new(b"mixed").handles(handles)).unwrap();
-    // Once more, to another process and back.
+    // The handles travel to another process and back.
     let mut handles = from_holder.recv().unwrap().take_handles().unwrap();
     let (_actor, echo) = spawn("echo");
     for _ in 0..2 {
@@ -377,7 +381,7 @@ fn nothing_is_left_of_regions_that_were_sent_and_dropped() {
     let round = || {
         send(&echo, &Region::new(100_000).unwrap());
         receive(&echo).map_writable(..).unwrap().write(0, b"used").unwrap();
-        // One that nobody takes out of its message.
+        // A region that the program does not take out of its message.
         send(&echo, &Region::new(100_000).unwrap());
         drop(echo.recv_by(DEADLINE).unwrap());
     };
