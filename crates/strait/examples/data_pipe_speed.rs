@@ -1,11 +1,13 @@
-//! How fast a data pipe is, between two processes, against bare copies through shared memory with a flag for each piece.
+//! Measures the throughput of a data pipe between two processes, compared with bare copies through shared memory with a
+//! flag for each piece.
 //!
 //! ```sh
 //! cargo run --release -p strait --example data_pipe_speed
 //! ```
 //!
-//! The producer runs on the first CPU and the consumer on the second. Rounds of all variants are interleaved, and medians are shown. A piece is 64 KiB, and so is what is copied from, and to, on
-//! either side; the buffer is 256 KiB.
+//! The producer runs on the first CPU and the consumer on the second. Rounds of all variants are interleaved, and
+//! medians are shown. A piece is 64 KiB, and so is the memory on either side that is copied from and to; the buffer is
+//! 256 KiB.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,14 +20,14 @@ const SLOTS: usize = 4;
 const PIECES: usize = 20_000;
 const ROUNDS: usize = 7;
 
-/// Keeps this process on a CPU, if there are so many.
+/// Binds this process to a CPU, if there are that many.
 fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// What is measured.
+/// The variants that are measured.
 const VARIANTS: [&str; 4] = ["bare", "in place, copied", "in place, not copied", "write and read"];
 
 fn main() -> Result<(), Error> {
@@ -86,7 +88,7 @@ fn child() -> Result<(), Error> {
     Ok(())
 }
 
-/// The flag of a slot: 1 while it is full.
+/// Returns the flag of a slot, which is 1 while the slot is full.
 fn flag(map: &strait::RegionMap, slot: usize) -> &AtomicU32 {
     map.word32(slot * 128).expect("inside")
 }

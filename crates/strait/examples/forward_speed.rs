@@ -1,12 +1,13 @@
-//! What it costs a process to send a message on that it received.
+//! Measures the cost for a process of forwarding a message that it received.
 //!
 //! ```sh
 //! cargo run --release -p strait --example forward_speed
 //! ```
 //!
-//! Three processes: one sends, one sends on, one receives and reads the first byte of every page. One message is under way at a
-//! time. What is timed is the middle one, which has a processor for itself, from when the message is there until it has been sent on and let go; rounds of all
-//! variants are interleaved, and medians are shown.
+//! There are three processes: one sends, one forwards, and one receives and reads the first byte of every page. One
+//! message is in flight at a time. The time measured is that of the forwarding process, which has a processor for
+//! itself, from the arrival of the message until it was forwarded and released. Rounds of all variants are interleaved,
+//! and medians are shown.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ const SIZES: [usize; 4] = [64, 64 << 10, 1 << 20, 16 << 20];
 const ROUNDS: usize = 5;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How the message is sent, and sent on.
+/// How the message is received and forwarded, and whether it is sent as sealed memory.
 const VARIANTS: [(&str, bool); 4] = [
     ("received, and sent", false),
     ("received, forwarded", false),
@@ -33,7 +34,7 @@ fn main() -> Result<(), Error> {
     }
 }
 
-/// Keeps this process on a CPU, if there are so many.
+/// Binds this process to a CPU, if there are that many.
 fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
@@ -87,7 +88,7 @@ fn measure() -> Result<(), Error> {
     Ok(())
 }
 
-/// The end that a message brought.
+/// Returns the end that a message carries.
 fn end_of(mut message: Message) -> Result<Channel, Error> {
     Ok(message.take_handles()?.pop().and_then(Handle::into_channel).expect("an end"))
 }

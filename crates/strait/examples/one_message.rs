@@ -1,12 +1,12 @@
-//! Sends one small message and receives it, each in a function of its own, so that `tools/structure rooms` can count the files that
-//! a message enters on its way.
+//! Sends one small message and receives it, each in a function of its own, so that `tools/structure rooms` can count
+//! the files that a message enters on its way.
 
 use std::hint::black_box;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::{Channel, Error, Message, Options};
 
-/// Messages before the one that is looked at: both sides know each other by then.
+/// The number of messages before the measured one; after them both sides have finished their handshake.
 const BEFORE: usize = 100;
 
 #[inline(never)]

@@ -1,7 +1,9 @@
-//! Where less is allowed than usual: what the kernel refuses is named or done without, nothing hangs, and what is allowed
-//! goes on. Calls that are refused one by one are in `faults/refuse.rs` too, for memfds and futexes.
+//! Tests with fewer permissions than usual. The library names each call that the kernel refuses, or works without the
+//! call; nothing hangs, and permitted operations still work. `faults/refuse.rs` also refuses single calls, for memfds
+//! and futexes.
 //!
-//! Namespaces and memory groups need rights that not every machine gives; a test that lacks them says so and passes.
+//! Namespaces and memory groups need permissions that not every machine grants; a test that lacks them prints this and
+//! passes.
 
 mod common;
 
@@ -36,9 +38,9 @@ fn file() -> Handle {
     std::fs::File::open("/dev/null").unwrap().into()
 }
 
-// Calls that are refused.
+// Refused calls.
 
-/// What a channel is used for, by name.
+/// A name, and a use of a channel whose other end echoes.
 type Use = (&'static str, fn(&Channel) -> Result<(), Error>);
 
 const TIME: Duration = Duration::from_secs(20);
@@ -79,10 +81,10 @@ const USES: [Use; 8] = [
     ("its peer's descriptor", |channel| channel.peer_pidfd().map(drop)),
 ];
 
-/// Which call is refused, and what then does not work.
+/// A refused system call by name and number, and the names of the uses that may fail without it.
 const REFUSED: [(&str, libc::c_long, &[&str]); 12] = [
     ("sendmsg", libc::SYS_sendmsg, &["a large message", "a handle", "an end", "a wait set", "a new channel"]),
-    // A small message if it is waited for so long that the socket is listened to as well.
+    // A small message fails if the wait for it is so long that the thread also watches the socket.
     (
         "recvmsg",
         libc::SYS_recvmsg,
@@ -100,13 +102,13 @@ const REFUSED: [(&str, libc::c_long, &[&str]); 12] = [
     ("madvise", libc::SYS_madvise, &["a large message", "an end", "a wait set", "a new channel"]),
 ];
 
-/// Every use either works or says which call was refused; and in the end small messages still go through.
+/// Asserts that every use of a channel works or names the refused call, and that small messages still work afterwards.
 fn denied(argument: &str) {
     let (index, errno) = argument.split_once(' ').unwrap();
     let (call, number, broken) = REFUSED[index.parse::<usize>().unwrap()];
     let errno = errno.parse().unwrap();
     let play = move || {
-        // One process for each use: what was refused may have ended the channel.
+        // There is one peer process for each use, because a refused call may have ended the channel.
         let channels = USES.map(|_| spawn("echo"));
         for (_, channel) in &channels {
             round_trip(channel, Outgoing::new(b"before")).unwrap();
@@ -114,7 +116,8 @@ fn denied(argument: &str) {
         let (ours, theirs) = Channel::pair().unwrap();
         refuse(number, errno);
         for ((name, work), (_, channel)) in USES.iter().zip(&channels) {
-            // A peer that sleeps on the socket cannot be woken then, and whether it does is a matter of time.
+            // A peer that sleeps on the socket cannot be woken without this call, and whether the peer sleeps depends
+            // on time.
             if call == "sendmsg" && *name == "a small message" {
                 continue;
             }
@@ -124,7 +127,8 @@ fn denied(argument: &str) {
             match worked {
                 Ok(()) => {}
                 Err(Error::System { code, .. }) => assert_eq!(code, errno, "{name}"),
-                // It cannot be told whether the other end is there, or what it sent is what it should be.
+                // Without the call the library cannot determine whether the other end is closed, or whether received
+                // memory has the right type.
                 Err(error) => {
                     let blind =
                         matches!((call, error), ("fstatfs", Error::BadPeer(_)) | ("recvfrom", Error::PeerClosed));
@@ -137,9 +141,9 @@ fn denied(argument: &str) {
         ours.send_by(b"within", TIME).unwrap();
         assert_eq!(theirs.recv_by(TIME).unwrap().bytes(), b"within");
     };
-    // The harness needs calls that are refused.
+    // The test harness needs calls that are refused now, so the process exits here.
     let status = i32::from(std::panic::catch_unwind(play).is_err());
-    // SAFETY: it does not return; nothing of this process is used after it.
+    // SAFETY: `_exit` does not return; nothing of this process is used after the call.
     unsafe { libc::_exit(status) }
 }
 
@@ -152,7 +156,7 @@ fn calls_that_are_refused_are_named_or_done_without() {
     }
 }
 
-/// That a call is refused does not make a region read-only.
+/// Asserts that a refused call does not make a region read-only.
 fn with_regions_denied(argument: &str) {
     let errno = argument.parse().unwrap();
     let play = move || {
@@ -171,9 +175,9 @@ fn with_regions_denied(argument: &str) {
         assert_eq!(reader.write_at(b"x", 0), Err(Error::ReadOnly));
         assert_eq!(reader.map_writable(..).map(drop), Err(Error::ReadOnly));
     };
-    // What comes after this needs memory.
+    // The test harness needs memory that it cannot map now, so the process exits here.
     let status = i32::from(std::panic::catch_unwind(play).is_err());
-    // SAFETY: it does not return; nothing of this process is used after it.
+    // SAFETY: `_exit` does not return; nothing of this process is used after the call.
     unsafe { libc::_exit(status) }
 }
 
@@ -186,7 +190,8 @@ fn a_sandbox_makes_no_region_read_only() {
 
 // Namespaces.
 
-/// A process in new namespaces, with one end of a socket as its standard input; `None` if that is not allowed here.
+/// Starts a process in new namespaces, with one end of a socket as its standard input, and returns the process and a
+/// channel over the other end; `None` if this is not permitted here.
 fn unshared(role: &str, flags: &[&str]) -> Option<(Actor, Channel)> {
     let allowed = Command::new("unshare").args(flags).args(["--fork", "true"]).output();
     if !allowed.is_ok_and(|output| output.status.success()) {
@@ -207,15 +212,15 @@ fn from_stdin() -> Channel {
     loop {
         let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
         match Channel::over(socket, &Options::new()) {
-            // As a user without rights this one has no more descriptors in flight than all of that user's other processes
-            // leave: on a machine where other tests run that may be none for a while.
+            // A user without privileges has a limit on descriptors in flight for all processes of the user together.
+            // While other tests run, none may be left for a while.
             Err(Error::WouldBlock) if begin.elapsed() < DEADLINE => {}
             opened => return opened.unwrap(),
         }
     }
 }
 
-/// Everything that a channel does, with a process that sends back what it gets.
+/// Asserts that every use of a channel works with a process that echoes.
 fn assert_all_works(channel: &Channel) {
     for (name, work) in USES {
         work(channel).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -226,7 +231,7 @@ fn in_namespaces(_: &str) {
     let channel = from_stdin();
     channel.send(b"here").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"there");
-    // Nobody out there has a number in here.
+    // A process outside has no process id in this namespace.
     let peer = channel.peer().unwrap().unwrap();
     assert_eq!((std::process::id(), peer.pid), (1, None));
     common::echo(&channel);
@@ -248,7 +253,8 @@ fn processes_in_other_namespaces_are_peers_like_any() {
     }
 }
 
-/// The setting is that of the process namespace: this machine's is not touched.
+/// Sets whether memfds may be executable, in each of three ways. The setting belongs to the process namespace, so the
+/// machine's own setting does not change.
 fn without_memfds_that_run(_: &str) {
     let channel = from_stdin();
     let setting = "/proc/sys/vm/memfd_noexec";
@@ -260,7 +266,7 @@ fn without_memfds_that_run(_: &str) {
             continue;
         }
         assert_eq!(std::fs::read_to_string(setting).unwrap().trim(), value);
-        // Memory of this process's, in both roles.
+        // This process makes the memory, as the sender and as the receiver.
         assert_all_works(&channel);
         let (one, other) = pair();
         let (one, other) =
@@ -279,7 +285,7 @@ fn memfds_that_must_not_be_executable_are_not() {
     let Some((actor, channel)) = unshared("no memfds that run", &["--user", "--map-root-user", "--pid"]) else {
         return;
     };
-    // The other side sends; this one sends it back.
+    // The other process sends the messages, and this process sends them back.
     loop {
         let mut message = channel.recv_by(DEADLINE).unwrap();
         if message.bytes() == b"done" {
@@ -293,14 +299,15 @@ fn memfds_that_must_not_be_executable_are_not() {
     assert_eq!(before.ok(), std::fs::read_to_string("/proc/sys/vm/memfd_noexec").ok());
 }
 
-// Little of everything.
+// Shortages.
 
 fn limit(resource: Resource, current: u64) {
     let Rlimit { maximum, .. } = getrlimit(resource);
     setrlimit(resource, Rlimit { current: Some(current), maximum }).unwrap();
 }
 
-/// With any number of descriptors every call works or says that there are none; with enough of them everything works.
+/// Asserts that every use works or reports the lack of descriptors, for any number of free descriptors, and that all
+/// uses work with enough of them.
 fn with_few_descriptors(_: &str) {
     let all = getrlimit(Resource::Nofile).current.unwrap();
     let (_actor, channel) = spawn("echo");
@@ -309,7 +316,7 @@ fn with_few_descriptors(_: &str) {
     for free in (0..12).rev() {
         limit(Resource::Nofile, used - 1 + free);
         for (name, work) in USES {
-            // These make what they need themselves, with `unwrap`.
+            // These uses make descriptors themselves, with `unwrap`.
             if name == "a handle" || name == "a new channel" {
                 continue;
             }
@@ -318,7 +325,7 @@ fn with_few_descriptors(_: &str) {
                 Err(Error::NoDescriptors | Error::HandlesLost { .. }) => {}
                 Err(error) => panic!("{name} with {free} free descriptors: {error}"),
             }
-            // Whatever was left half done.
+            // Receive what the failed use has left in the channel.
             limit(Resource::Nofile, all);
             channel.send(b"the last of it").unwrap();
             while channel.recv_by(DEADLINE).unwrap().bytes() != b"the last of it" {}
@@ -335,12 +342,12 @@ fn with_few_descriptors_what_lacks_them_says_so() {
     alone("few descriptors", "");
 }
 
-/// Receives one message on each of the sockets that come, none of which it has memory for.
+/// Receives one message on each socket that arrives, and asserts that there is no memory for any of them.
 fn with_little_memory(argument: &str) {
     let parent = common::parent();
     let mapped: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
     let options = match argument {
-        // So much more than it has now.
+        // 128 MiB more than the process has mapped now.
         "address space" => {
             limit(Resource::As, mapped * 4096 + (128 << 20));
             Options::new()
@@ -358,7 +365,8 @@ fn with_little_memory(argument: &str) {
     }
 }
 
-/// Has a process in a memory group of its own, if there can be one; where its limit is.
+/// Puts a process into a memory group of its own with a limit of `bytes`, and returns the path of the group; `None` if
+/// no group can be made.
 fn in_memory_group(actor: &Actor, bytes: u64) -> Option<std::path::PathBuf> {
     let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
     for (root, limit) in versions {
@@ -385,7 +393,7 @@ fn a_peer_that_claims_all_memory_a_thousand_times_is_survived() {
         for _ in 0..1000 {
             let (ours, theirs) = pair();
             let hostile = Channel::over(ours, &Options::new()).unwrap();
-            // Of which nothing is ever touched.
+            // No page of this memory is ever written or read.
             hostile.reserve_sealed(strait::MAX_MESSAGE).unwrap().commit(DEADLINE).unwrap();
             victim.send(Outgoing::new(b"one more").handle(theirs)).unwrap();
             assert_eq!(victim.recv_by(DEADLINE).unwrap().bytes(), b"next");

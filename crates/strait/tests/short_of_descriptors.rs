@@ -1,6 +1,7 @@
-//! A sender that has no descriptor free, or no memory for one more mapping, wakes its receiver nevertheless.
+//! Shows that a sender without a free descriptor, or without memory for one more mapping, still wakes its receiver.
 //!
-//! The receiver waits in a wait set, by a ready bitmap of its own that the sender has yet to receive. Only the sender is short.
+//! The receiver waits in a wait set, with a ready bitmap that the sender has yet to receive. Only the sender has a
+//! shortage.
 
 mod common;
 
@@ -27,20 +28,20 @@ fn child() {
     common::play(&[("sender", sender)]);
 }
 
-/// What the sender lacks.
+/// The resource that the sender lacks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lacks {
     Descriptors,
     Mappings,
 }
 
-/// Bytes of the pipes.
+/// The capacity of the data pipes, in bytes.
 const PIPE: usize = 4096;
 
-/// Bytes of the channel's ring.
+/// The size of the channel's ring, in bytes.
 const RING: usize = 256;
 
-/// What the sender holds.
+/// The ends that the sender has.
 struct Sender {
     channel: Option<Channel>,
     more: Vec<Channel>,
@@ -49,7 +50,7 @@ struct Sender {
     files: Vec<OwnedFd>,
 }
 
-/// Does what it reads from its standard input, which takes no descriptor and nothing of the library.
+/// Executes the orders on its standard input. Reading them needs no descriptor and nothing of the library.
 fn sender(_: &str) {
     let link = parent();
     let mut handles = link.recv_by(DEADLINE).unwrap().take_handles().unwrap().into_iter();
@@ -104,13 +105,13 @@ fn limit(of: Resource, current: Option<u64>) {
     setrlimit(of, Rlimit { current: current.or(maximum), maximum }).unwrap();
 }
 
-/// Bytes of address space that this process uses.
+/// Returns how many bytes of address space this process uses.
 fn mapped() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split_whitespace().next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
 }
 
-/// The receiver's side.
+/// The sender's process, the ends of this process, and the pipe for orders.
 struct Receiver {
     actor: Actor,
     orders: ChildStdin,
@@ -122,13 +123,13 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// With so many more channels to the sender.
+    /// Starts a sender that lacks `lacks`, with `more` more channels to the sender.
     fn new(lacks: Lacks, more: usize) -> Self {
         let mut command = common::command("sender", "");
         command.stdin(Stdio::piped());
         let (mut child, link) = command.spawn_with_channel(&Options::new()).unwrap();
         let orders = child.stdin.take().unwrap();
-        // A ring that does not grow: a larger one takes a descriptor.
+        // The ring does not grow, because a larger ring would need a descriptor.
         let (channel, theirs) = Channel::pair_with(&Options::new().ring(RING).ring_max(RING)).unwrap();
         let (their_producer, consumer) = DataPipe::pair(PIPE).unwrap();
         let (producer, their_consumer) = DataPipe::pair(PIPE).unwrap();
@@ -150,7 +151,7 @@ impl Receiver {
         writeln!(self.orders, "{order}").unwrap();
     }
 
-    /// Until the sender has what it was to have, or lacks it.
+    /// Waits until the sender has executed an order that changes its shortage.
     fn settle(&self) {
         assert_eq!(self.link.recv_by(DEADLINE).unwrap().bytes(), b"done");
     }
@@ -172,7 +173,8 @@ fn one_more(link: &Channel) -> Channel {
     ours
 }
 
-/// Has a thread wait, and once it sleeps the sender do this: which must wake it.
+/// Runs `wait` in a thread, gives `order` to the sender once the thread sleeps, and asserts that the wait then ends in
+/// time.
 fn wakes(orders: &mut ChildStdin, order: &str, wait: impl FnOnce() + Send) {
     let watched = Watched::new();
     std::thread::scope(|scope| {
@@ -188,7 +190,7 @@ fn wakes(orders: &mut ChildStdin, order: &str, wait: impl FnOnce() + Send) {
     });
 }
 
-/// The keys of what the set tells of, once it tells of something.
+/// Waits until the set reports events, and returns their keys.
 fn told(set: &WaitSet) -> Vec<u64> {
     let mut events = Vec::new();
     set.wait(&mut events, SOON).unwrap();
@@ -207,7 +209,7 @@ fn fill(channel: &Channel) {
     assert_eq!(error, Error::WouldBlock);
 }
 
-/// So often is the sender short: for ever, as far as it is concerned.
+/// How many times a test repeats its event; enough to show that the shortage may last.
 const TIMES: usize = 20;
 
 fn a_member_is_told_of(lacks: Lacks) {
@@ -235,7 +237,7 @@ fn a_member_of_a_set_is_told_of_though_its_sender_cannot_map_the_board() {
     a_member_is_told_of(Lacks::Mappings);
 }
 
-/// A shortage that lasts for one message alone.
+/// Shows that a member is reported after a shortage that lasted for one message only.
 #[test]
 fn a_member_is_told_of_what_a_moments_shortage_came_before() {
     let mut receiver = Receiver::new(Lacks::Descriptors, 0);
@@ -252,7 +254,7 @@ fn a_member_is_told_of_what_a_moments_shortage_came_before() {
     receiver.end();
 }
 
-/// More members than are looked at in one go, of which one has something.
+/// Shows that the one ready member of many is reported. There are more members than a wait looks at in one step.
 #[test]
 fn one_of_many_members_is_told_of_though_its_sender_has_no_descriptors() {
     const MORE: usize = 2500;
@@ -287,7 +289,7 @@ fn a_member_is_told_of_room(lacks: Lacks) {
     set.add(&channel, 6, Interest::Writable, Mode::Level).unwrap();
     for _ in 0..TIMES {
         wakes(&mut receiver.orders, "take", || assert_eq!(told(&set), [6]));
-        // The other side may not have taken all of it by now.
+        // The other side may not have received all messages yet.
         receiver.has_enough_again();
         receiver.order(&format!("lack {lacks:?}"));
         receiver.settle();
@@ -306,7 +308,7 @@ fn a_member_is_told_of_room_though_its_receiver_cannot_map_the_board() {
     a_member_is_told_of_room(Lacks::Mappings);
 }
 
-/// A task that was woken.
+/// A waker's flag: whether the task was woken.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {
@@ -315,7 +317,7 @@ impl Wake for Woken {
     }
 }
 
-/// Drives the reactor until the future is ready, which is polled only when it was woken.
+/// Drives the reactor until the future is ready, and returns its value. The future is polled only after a wake-up.
 fn drive<T>(reactor: &Reactor, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let woken = Arc::new(Woken(AtomicBool::new(true)));

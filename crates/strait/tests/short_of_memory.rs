@@ -1,4 +1,5 @@
-//! A process that may map no more memory lives on, and what it closes meanwhile is closed: threads of the library do that.
+//! Tests of a process that can map no more memory: it keeps running, and every handle and end that it closes meanwhile
+//! is closed in the end, by threads of the library.
 
 mod common;
 
@@ -28,19 +29,20 @@ fn limit(of: Resource, current: Option<u64>) {
     setrlimit(of, Rlimit { current: current.or(maximum), maximum }).unwrap();
 }
 
-/// Lets this process map no more than it has.
+/// Prevents this process from mapping any more memory.
 fn lack_memory() {
     lack_memory_but(0);
 }
 
-/// Lets this process map no more than so many bytes more.
+/// Prevents this process from mapping more than `few` bytes in addition to those it has mapped.
 fn lack_memory_but(few: u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split_whitespace().next().unwrap().parse().unwrap();
     limit(Resource::As, Some(pages * rustix::param::page_size() as u64 + few));
 }
 
-/// Calls that find nothing, until the peer has said something.
+/// Polls the channel until the peer has sent a message. These calls give the library occasion to close what it could
+/// not close before.
 fn poll_until_told(channel: &Channel) {
     wait_until("the peer has seen it", || match channel.try_recv() {
         Ok(_) => true,
@@ -51,7 +53,7 @@ fn poll_until_told(channel: &Channel) {
     });
 }
 
-/// Drops messages with handles: two in plenty, if the argument says so, and one while it lacks memory.
+/// Drops messages with handles: one without a shortage if the argument asks for it, and one while it lacks memory.
 fn drops_handles(argument: &str) {
     let channel = parent();
     if argument == "after others" {
@@ -66,7 +68,7 @@ fn drops_handles(argument: &str) {
     poll_until_told(&channel);
 }
 
-/// Sends the one end of a pipe, and waits until nobody has it any more.
+/// Sends one end of a pipe, runs `meanwhile`, and waits until every copy of that end is closed.
 fn is_closed(channel: &Channel, mut meanwhile: impl FnMut()) {
     let (mut reader, writer) = std::io::pipe().unwrap();
     channel.send(Outgoing::new(b"a pipe").handle(OwnedFd::from(writer))).unwrap();
@@ -79,7 +81,8 @@ fn spawn_with_argument(role: &str, argument: &str) -> (Actor, Channel) {
     common::spawn_with(role, argument, &strait::Options::new())
 }
 
-/// A thread that has run before left its stack for the next one, which finds no memory for anything else.
+/// Shows that a thread of the library that finds no memory does not end the process. An earlier thread left its stack
+/// for this one, so the thread can start.
 #[test]
 fn a_thread_that_starts_without_memory_does_not_end_the_process() {
     let (actor, channel) = spawn_with_argument("drops handles", "after others");
@@ -95,19 +98,19 @@ fn handles_for_whose_closing_there_was_no_thread_are_closed_later() {
     common::finish(actor);
 }
 
-/// Closes an end while there is no descriptor, and no memory for a thread that waits for one: the other end has moved to a process
-/// that is not known here, or ends whose other ends are in such a process lie in messages.
+/// Closes an end while the process has neither a free descriptor nor memory for a thread. The other end has moved to a
+/// process to which this process has no link; or messages of the end carry ends whose other ends are in such a process.
 fn closes_an_end(_: &str) {
     let channel = parent();
     let end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
     channel.send(b"has it").unwrap();
-    // What happens meanwhile is not heard of here before there is nothing left.
+    // This process must not learn of the move before its descriptors are used up.
     let mut go = File::from(channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_fd().unwrap());
     assert_eq!(go.read(&mut [0]).unwrap(), 0);
     drop(go);
     limit(Resource::Nofile, Some(64));
     let all: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    // The file that says how much there is needs a descriptor.
+    // Reading the size of the mapped memory needs a descriptor.
     let all = drop_one_and(all, lack_memory);
     drop(end);
     drop(all);
@@ -117,7 +120,7 @@ fn closes_an_end(_: &str) {
     poll_until_told(&channel);
 }
 
-/// Has one descriptor for this, and then none again.
+/// Frees one descriptor, runs `act`, and uses the descriptor again.
 fn drop_one_and(mut all: Vec<File>, act: impl FnOnce()) -> Vec<File> {
     drop(all.pop());
     act();
@@ -159,14 +162,16 @@ fn an_end_in_a_message_that_was_dropped_without_descriptors_is_closed_later() {
     drop_message_with_end(&[]);
 }
 
-/// Without a thread the files cannot be taken out of the socket, and the end comes behind them.
+/// Shows that an end is closed later although it comes behind files in the socket, and without a thread the files
+/// cannot be received.
 #[test]
 fn an_end_behind_files_that_were_dropped_without_descriptors_and_threads_is_closed_later() {
     let file = || File::open("/dev/null").unwrap();
     drop_message_with_end(&[file(), file()]);
 }
 
-/// Has a process drop a message with an end, behind one with these files, while it lacks descriptors and memory.
+/// Makes a process drop a message with an end, behind a message with `files`, while the process lacks descriptors and
+/// memory.
 fn drop_message_with_end(files: &[File]) {
     let (closing, to_closing) = spawn("closes an end");
     let (seeing, to_seeing) = spawn("has an end");
@@ -193,7 +198,8 @@ fn drop_message_with_end(files: &[File]) {
     common::finish(seeing);
 }
 
-/// Closes an end whose message brings an end, while few descriptors are left, so that a peer may have no more than it has here already.
+/// Closes an end while few descriptors are left, so that the peer has reached its limit here. A message of the end
+/// carries another end.
 fn closes_an_end_with_few_descriptors(_: &str) {
     limit(Resource::Nofile, Some(400));
     let channel = parent();
@@ -236,10 +242,11 @@ fn an_end_in_a_message_that_was_dropped_with_few_descriptors_left_is_closed_late
     common::finish(seeing);
 }
 
-/// Bytes of memory for the lane to another process; not enough for the board on which that one rings.
+/// The memory for the lane to another process, in bytes; not enough for the ready bitmap by which that process would
+/// notify.
 const LITTLE: u64 = 64 << 10;
 
-/// Waits in a set for what happens at an end, with little memory.
+/// Waits in a wait set for an event of an end, with little memory.
 fn waits_for_an_end(_: &str) {
     let channel = parent();
     let end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -260,7 +267,8 @@ fn holds_an_end(_: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// The set cannot have the other process ring, and so does not watch the link to it.
+/// Shows that a wait set reports the death of a peer that cannot be asked for notifications; the set does not watch the
+/// link to such a peer.
 #[test]
 fn a_member_whose_peer_cannot_be_told_that_it_listens_is_told_of_the_peers_death() {
     let (waiting, to_waiting) = spawn("waits for an end");
@@ -270,7 +278,8 @@ fn a_member_whose_peer_cannot_be_told_that_it_listens_is_told_of_the_peers_death
     assert_eq!(to_waiting.recv_by(DEADLINE).unwrap().bytes(), b"waits");
     to_holding.send(Outgoing::new(b"").handle(other)).unwrap();
     assert_eq!(to_holding.recv_by(DEADLINE).unwrap().bytes(), b"has it");
-    // Time for the set to follow the end, which nobody can see; later it makes no difference.
+    // The pause gives the set time to follow the end, which this process cannot observe. A set that follows later must
+    // pass too.
     std::thread::sleep(Duration::from_millis(300));
     holding.0.kill().unwrap();
     assert_eq!(to_waiting.recv_by(DEADLINE).unwrap().bytes(), b"was told");

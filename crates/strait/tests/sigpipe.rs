@@ -1,4 +1,4 @@
-//! A program in which SIGPIPE has its default action (C, C++) is not killed by what the library writes to.
+//! Shows that writes of the library do not kill a program in which SIGPIPE has its default action, as in C and C++.
 
 mod common;
 
@@ -23,16 +23,16 @@ fn child() {
     ]);
 }
 
-/// As C programs begin; Rust's runtime has the signal ignored.
+/// Sets the default action of SIGPIPE, with which C programs start; Rust's runtime ignores the signal.
 fn let_sigpipe_kill() {
-    // SAFETY: the default action is no function of this program's.
+    // SAFETY: the default action is not a function of this program.
     assert_ne!(unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) }, libc::SIG_ERR);
 }
 
-/// A set of SIGPIPE alone.
+/// Returns a set with SIGPIPE alone.
 fn sigpipe() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::uninit();
-    // SAFETY: the first call fills the set, before the second adds to it and it is read.
+    // SAFETY: the first call fills the set before the second changes it and before it is read.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
@@ -49,16 +49,16 @@ fn has_sigpipe(ask: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> bool {
 }
 
 fn is_blocked() -> bool {
-    // SAFETY: nothing is changed, and the set is a place to write to.
+    // SAFETY: the call changes no mask, and `set` is valid for writes.
     has_sigpipe(|set| unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set) })
 }
 
 fn is_pending() -> bool {
-    // SAFETY: the set is a place to write to.
+    // SAFETY: `set` is valid for writes.
     has_sigpipe(|set| unsafe { libc::sigpending(set) })
 }
 
-/// Calls `with` with a listener in a directory of this process's own.
+/// Calls `with` with a listener in a name directory of this process.
 fn with_listener(with: impl FnOnce(&Listener)) {
     let directory = std::env::temp_dir().join(format!("strait-sigpipe-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
@@ -93,7 +93,7 @@ fn tells_nobody(_: &str) {
     assert!(!is_blocked() && !is_pending());
 }
 
-/// Files of which nobody has the other end.
+/// Returns a pipe and two sockets whose other ends are closed.
 fn broken() -> [OwnedFd; 3] {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -101,7 +101,7 @@ fn broken() -> [OwnedFd; 3] {
     [writer.into(), socket(SocketType::STREAM), socket(SocketType::SEQPACKET)]
 }
 
-/// The end of a data pipe that has something to read.
+/// Returns the consumer of a data pipe with bytes to read.
 fn full_pipe() -> DataConsumer {
     let (mut producer, consumer) = DataPipe::pair(4096).unwrap();
     producer.write_all(b"bytes").unwrap();
@@ -119,7 +119,8 @@ fn splices_to_nobody(_: &str) {
     assert!(!is_blocked() && !is_pending());
 }
 
-/// A file may not grow over `RLIMIT_FSIZE`: the kernel sends SIGXFSZ to a thread that tries.
+/// Shows that a splice beyond `RLIMIT_FSIZE` is an error. The kernel sends SIGXFSZ to a thread that writes beyond that
+/// limit.
 fn splices_beyond_a_limit(_: &str) {
     let consumer = full_pipe();
     let limit = Rlimit { current: Some(4), maximum: None };
@@ -130,15 +131,15 @@ fn splices_beyond_a_limit(_: &str) {
     assert_eq!(error, Error::System { call: "write", code: libc::EFBIG });
 }
 
-/// A program that blocks the signal by itself, and to which it was sent already, has it still.
+/// Shows that a program which blocks SIGPIPE keeps a SIGPIPE that was sent to it before.
 fn keeps_a_signal_of_the_programs(_: &str) {
     let_sigpipe_kill();
-    // SAFETY: a set that was filled; nothing is asked for.
+    // SAFETY: the set was filled, and the null pointer asks for no old mask.
     assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), std::ptr::null_mut()) }, 0);
     let splice = || full_pipe().splice_to(broken()[0].as_fd(), 5, Deadline::NOW).unwrap_err();
     splice();
     assert!(is_blocked() && !is_pending());
-    // SAFETY: no memory is involved.
+    // SAFETY: the call touches no memory.
     assert_eq!(unsafe { libc::raise(libc::SIGPIPE) }, 0);
     splice();
     assert!(is_blocked() && is_pending());

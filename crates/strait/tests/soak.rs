@@ -1,7 +1,7 @@
-//! Everything at once, at random, in both directions, for a few seconds; every byte and every descriptor is checked,
-//! and at the end nothing is left.
+//! Uses every way of sending and receiving at random, in both directions at once, for a few seconds. Every byte and
+//! every descriptor is checked, and at the end no descriptor and no mapping is left over.
 //!
-//! `STRAIT_SOAK_SEED` plays a run again; `STRAIT_SOAK_SECONDS` says how long it lasts in all.
+//! `STRAIT_SOAK_SEED` repeats a run; `STRAIT_SOAK_SECONDS` is its length in all.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn child() {
     common::play(&[("other side", other_side)]);
 }
 
-/// A small generator of random numbers (splitmix64): the same numbers for the same seed, in every process.
+/// A small random number generator (splitmix64). The same seed gives the same numbers in every process.
 struct Random(u64);
 
 impl Random {
@@ -38,14 +38,14 @@ impl Random {
     }
 }
 
-/// What a message of a direction holds, by its number: both sides work it out for themselves.
+/// The content of a message, computed from its number and the seed of its direction; both sides compute it.
 struct Content {
     seed: u64,
     len: usize,
     handles: Vec<Inside>,
 }
 
-/// What a handle leads to.
+/// The file behind a handle, and the number that can be read from it.
 #[derive(Clone, Copy, Debug)]
 enum Inside {
     Pipe(u64),
@@ -55,7 +55,7 @@ enum Inside {
 impl Content {
     fn of(seed: u64, n: u64) -> Self {
         let mut random = Random(seed ^ n.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        // Each size class is half as frequent as the one before it, down to a few of a megabyte.
+        // Each size class is half as frequent as the one before it; the largest holds a few messages of a megabyte.
         let bits = u64::from(random.next().trailing_zeros()).min(11) * 2;
         let len = match random.below(8) {
             0 => 0,
@@ -111,14 +111,14 @@ impl Content {
     }
 }
 
-/// What the last message of a direction says, where there is no other of this length.
+/// Returns the content of the last message of a direction; no other message has this length.
 fn end_after(n: u64) -> Vec<u8> {
     let mut bytes = format!("the end after {n} messages").into_bytes();
     bytes.resize(2 << 20, b' ');
     bytes
 }
 
-/// Tries again as long as there is no room; the handles come back for it.
+/// Calls `send` again and again as long as it finds no room; a failed call returns the handles for the next one.
 fn insist(mut handles: Vec<Handle>, mut send: impl FnMut(Vec<Handle>) -> Result<(), SendError>) {
     let begin = Instant::now();
     loop {
@@ -132,7 +132,7 @@ fn insist(mut handles: Vec<Handle>, mut send: impl FnMut(Vec<Handle>) -> Result<
     }
 }
 
-/// Sends messages from `n` on in a way chosen at random. How many.
+/// Sends messages from number `n` on in a way chosen at random, and returns how many.
 fn send_somehow(channel: &Channel, random: &mut Random, seed: u64, n: u64) -> u64 {
     let content = Content::of(seed, n);
     let bytes = content.bytes();
@@ -156,7 +156,7 @@ fn send_somehow(channel: &Channel, random: &mut Random, seed: u64, n: u64) -> u6
             return row.len() as u64;
         }
         6 => {
-            // More than is sent.
+            // The reservation is larger than the message.
             let mut room = channel.reserve(bytes.len() + random.below(500) as usize, DEADLINE).unwrap();
             room.put_at(0, &bytes);
             content.handles().into_iter().for_each(|handle| room.add_handle(handle));
@@ -169,7 +169,7 @@ fn send_somehow(channel: &Channel, random: &mut Random, seed: u64, n: u64) -> u6
             room.commit(DEADLINE).unwrap();
         }
         _ => {
-            // One that is given up first.
+            // The first reservation is dropped.
             drop(channel.reserve(random.below(1 << 18) as usize, DEADLINE).unwrap());
             let mut room = channel.reserve(bytes.len(), DEADLINE).unwrap();
             room.write_all(&bytes).unwrap();
@@ -193,7 +193,7 @@ fn send_all(channel: &Channel, seed: u64, until: Instant) -> u64 {
     n
 }
 
-/// Receives in ways chosen at random. How many messages there were.
+/// Receives messages in ways chosen at random until the last message, and returns how many there were.
 fn recv_all(channel: &Channel, seed: u64) -> u64 {
     let mut random = Random(seed ^ 2);
     let mut n = 0;
@@ -201,7 +201,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
     let mut message = Message::new();
     let mut slots: Vec<Message> = (0..16).map(|_| Message::new()).collect();
     let mut buffer = Vec::new();
-    // Views of large messages that are looked at later.
+    // Views of large messages that are read again later.
     let mut views: VecDeque<(u64, InPlace<'_>)> = VecDeque::new();
     let mut take = |bytes: &[u8], handles: Vec<Handle>| {
         assert!(!ended, "a message after the end");
@@ -216,7 +216,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
     };
     let mut so_far = (0, false);
     while !so_far.1 {
-        // The sender may be waiting for what a view holds.
+        // The sender may wait for memory that a view holds.
         let patience = if views.is_empty() { DEADLINE } else { Duration::from_millis(20) };
         let outcome = match random.below(7) {
             0 => channel.recv_by(patience).map(|mut message| {
@@ -258,7 +258,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
             5 => match channel.recv_in_place(Duration::from_millis(random.below(3))) {
                 Ok(mut view) => {
                     let mut bytes = vec![0; view.len()];
-                    // Nothing is promised about how it is read: in two pieces, the second one first.
+                    // A view may be read in any order: here in two pieces, the second one first.
                     let half = bytes.len() / 2;
                     view.copy_to(half, &mut bytes[half..]);
                     view.copy_to(0, &mut bytes[..half]);
@@ -267,7 +267,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
                     }
                     let handles = view.take_handles().unwrap();
                     so_far = take(&bytes, handles);
-                    // A large one holds nobody up.
+                    // A view of a large message does not keep the sender waiting.
                     if !so_far.1 && (view.sealed().is_some() || view.len() > 1 << 17) {
                         views.push_back((so_far.0 - 1, view));
                     }
@@ -282,7 +282,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
                 if let Some((number, mut view)) = old {
                     let mut bytes = vec![0; view.len()];
                     view.copy_to(0, &mut bytes);
-                    // Nothing was written over it meanwhile.
+                    // The message must not have been overwritten meanwhile.
                     assert!(bytes == Content::of(seed, number).bytes(), "message {number}, looked at later");
                 }
                 Ok(())
@@ -302,7 +302,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
     so_far.0
 }
 
-/// Both directions of one end.
+/// Sends and receives on one end at the same time, and checks the end's counters.
 fn both(channel: &Channel, outward: u64, inward: u64, until: Instant) {
     let (sent, received) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send_all(channel, outward, until));
@@ -314,11 +314,11 @@ fn both(channel: &Channel, outward: u64, inward: u64, until: Instant) {
     println!("seed {outward}: {sent} messages sent, {received} received, {counters:?}");
 }
 
-/// Options of an end.
+/// Returns the options of an end, chosen by `seed`.
 fn options(seed: u64) -> Options {
     let mut random = Random(seed);
     let options = Options::new().wait([Wait::Spin, Wait::Adaptive, Wait::Block][random.below(3) as usize]);
-    // Small ones, that are reached.
+    // Small limits, which the run reaches.
     let options = if random.below(2) == 0 { options.ring(512) } else { options };
     let options = if random.below(2) == 0 { options.ring_max(32 << 10) } else { options };
     let options = if random.below(2) == 0 { options.queue_bytes(2 << 20) } else { options };
@@ -333,7 +333,7 @@ fn options(seed: u64) -> Options {
 fn other_side(argument: &str) {
     let (seed, millis) = argument.split_once(' ').unwrap();
     let seed: u64 = seed.parse().unwrap();
-    // The socket is there from the start, and gone at the end.
+    // The socket is open at the start, and closed at the end.
     let start = (descriptors() - 1, mappings());
     let channel = parent_over_any(&options(!seed));
     both(&channel, !seed, seed, Instant::now() + Duration::from_millis(millis.parse().unwrap()));
@@ -355,7 +355,8 @@ fn everything_at_once_arrives_whole_and_leaves_nothing() {
     println!("STRAIT_SOAK_SEED={seed} STRAIT_SOAK_SECONDS={seconds}");
     let start = (descriptors(), mappings());
 
-    // Several short ones, each with other options: between processes, over a socket that holds little, and within one.
+    // Several short runs with different options: between processes, over a socket that holds few packets, and within
+    // one process.
     const ROUNDS: u64 = 8;
     let millis = seconds * 1000 / ROUNDS;
     let mut random = Random(seed);

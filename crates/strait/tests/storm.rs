@@ -1,7 +1,8 @@
-//! Processes that pass ends of channels around at random, under load, while some are killed and started again; at the end
-//! the books balance.
+//! Processes send channel ends to each other at random, under load, while some processes are killed and others started.
+//! At the end the books of all ends must balance.
 //!
-//! `STRAIT_STORM_SEED` and `STRAIT_STORM_SECONDS` say which and how long; the schedule of the machine has its part in it.
+//! `STRAIT_STORM_SEED` selects the random choices and `STRAIT_STORM_SECONDS` the length; a run also depends on how the
+//! machine schedules the processes.
 
 mod common;
 
@@ -14,10 +15,10 @@ use common::travel::{Book, Ledger, MIXED, Random, Sizes, TINY, Traveller, balanc
 use common::{Actor, descriptors, finish, mappings, parent, play, spawn_with, wait_until};
 use strait::{Channel, Error, Handle, Options, Outgoing, Wait};
 
-/// A call that takes so long has hung.
+/// The time after which a call counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Processes at a time.
+/// The number of processes that run at a time.
 const ACTORS: usize = 6;
 
 #[test]
@@ -25,7 +26,8 @@ fn child() {
     play(&[("actor", actor)]);
 }
 
-/// What was sent by every end of every channel: in memory that all processes share and that outlives them.
+/// The counts of the messages that each end of each channel has sent. The memory is shared by all processes and
+/// outlives each of them.
 struct SharedLedger(*mut rustix::ffi::c_void);
 
 impl SharedLedger {
@@ -41,13 +43,13 @@ impl SharedLedger {
     fn map(fd: &OwnedFd) -> Self {
         use rustix::mm::{MapFlags, ProtFlags};
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, which stays as long as the process.
+        // SAFETY: the mapping is new, and stays as long as the process.
         Self(unsafe { rustix::mm::mmap(std::ptr::null_mut(), Self::BYTES, access, MapFlags::SHARED, fd, 0) }.unwrap())
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < Self::BYTES / 8);
-        // SAFETY: inside of the mapping, aligned, and only used as atomics.
+        // SAFETY: the word is inside the mapping, aligned, and only used as an atomic.
         unsafe { &*self.0.cast::<AtomicU64>().add(at) }
     }
 
@@ -60,14 +62,14 @@ impl SharedLedger {
         [self.word(at), self.word(at + 1)]
     }
 
-    /// What became of an end, and in which process.
+    /// Records the last event of an end, and in which process it happened.
     fn note(&self, book: &Book, fate: Fate) {
         let at = (book.id * 8 + book.side * 4) as usize;
         self.word(at + 2).store(fate as u64, Ordering::SeqCst);
         self.word(at + 3).store(std::process::id().into(), Ordering::SeqCst);
     }
 
-    /// What is known of the other end.
+    /// Describes the last recorded event of the other end.
     fn fate_of_other(&self, book: &Book) -> String {
         let at = (book.id * 8 + (1 - book.side) * 4) as usize;
         let fate = match self.word(at + 2).load(Ordering::SeqCst) {
@@ -80,7 +82,7 @@ impl SharedLedger {
         format!("the other end was last {fate} by process {}", self.word(at + 3).load(Ordering::SeqCst))
     }
 
-    /// The other end of this one is gone; everything that it sent must have come.
+    /// Asserts that an end whose other end is closed has received every message of the other end.
     fn check_closed(&self, book: &Book) {
         let [sent, trying] = self.words(book.id, 1 - book.side).map(|word| word.load(Ordering::SeqCst));
         assert!(
@@ -91,7 +93,7 @@ impl SharedLedger {
     }
 }
 
-/// What became of an end last.
+/// The last event of an end.
 #[derive(Clone, Copy)]
 enum Fate {
     Held = 1,
@@ -118,11 +120,11 @@ fn options(random: &mut Random) -> Options {
     if random.one_in(5) { options.queue_messages(1 + random.below(30)) } else { options }
 }
 
-/// A process of the storm.
+/// The state of one process of the storm.
 struct Storm {
     random: Random,
     ledger: SharedLedger,
-    /// Ends of class 0 stay; others travel.
+    /// The ends that this process has. Ends of class 0 stay in their process; others travel.
     held: Vec<Traveller>,
     moved: u64,
 }
@@ -149,7 +151,8 @@ impl Storm {
         }
     }
 
-    /// Receives from an end. False if there was nothing, or it has ended and is gone.
+    /// Receives from an end. Returns `false` if there was no message, and also if the channel was closed; a closed end
+    /// is removed from `held`.
     fn receive(&mut self, at: usize, patience: Duration) -> bool {
         match self.held[at].receive(&mut self.random, patience) {
             Ok(riders) => {
@@ -228,12 +231,12 @@ impl Storm {
         }
     }
 
-    /// Receives everything that is there; nobody sends.
+    /// Receives everything from all ends, while no process sends.
     fn drain(&mut self) {
         let mut at = 0;
         while at < self.held.len() {
             let before = self.held[at].book;
-            // One that ended made place for another.
+            // When an end is closed and removed, another end takes its index.
             while self.held.get(at).is_some_and(|end| (end.book.id, end.book.side) == (before.id, before.side))
                 && self.receive(at, Duration::ZERO)
             {}
@@ -255,7 +258,7 @@ fn actor(argument: &str) {
     let mut storm = Storm { random: Random(argument.parse().unwrap()), ledger, held: Vec::new(), moved: 0 };
     let mut stopped = false;
     loop {
-        // Once it has stopped, the others are asked first, which takes as long as it takes them.
+        // After the stop, the main process asks the other processes first, so this receive has no deadline.
         let order = if stopped { control.recv() } else { control.try_recv() };
         let mut order = match order {
             Err(Error::WouldBlock) => {
@@ -348,7 +351,7 @@ fn after_a_storm_the_books_balance() {
     let ledger = SharedLedger::map(&fd);
     let baseline = (descriptors(), mappings());
 
-    // One storm in which nobody dies, and then one in which they do.
+    // One storm without kills, and then one with kills.
     for deadly in [false, true] {
         let mut actors: Vec<(Actor, Channel)> = Vec::new();
         for _ in 0..ACTORS {
@@ -375,14 +378,14 @@ fn after_a_storm_the_books_balance() {
     wait_until("descriptors and mappings are what they were", || (descriptors(), mappings()) == baseline);
 }
 
-/// All stop; everything is accounted for.
+/// Stops all processes, and checks that every message and every end is accounted for.
 fn settle(mut actors: Vec<(Actor, Channel)>, ledger: &SharedLedger, random: &mut Random, killed: usize) {
     let mut moved = 0;
     for (_, control) in &actors {
         control.send_by(b"stop", PATIENCE).unwrap();
         moved += u64::from_le_bytes(answer(control).bytes().try_into().unwrap());
     }
-    // What each has, and which of those are alone.
+    // The ends of each process, and which of them are without their other end.
     let mut lists: Vec<Vec<Book>> = Vec::new();
     for (_, control) in &actors {
         control.send_by(b"list", PATIENCE).unwrap();
@@ -408,7 +411,7 @@ fn settle(mut actors: Vec<(Actor, Channel)>, ledger: &SharedLedger, random: &mut
         assert_eq!(one.side, 1 - other.side, "{books:?}");
         assert_eq!((one.received, other.received), (other.sent, one.sent), "all were drained: {books:?}");
     }
-    // The rest comes here.
+    // All other ends move to this process.
     let mut first: HashMap<u64, Traveller> = HashMap::new();
     let mut whole = 0;
     for (_, control) in &actors {

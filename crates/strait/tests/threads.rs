@@ -1,4 +1,4 @@
-//! Many threads on one end of a channel, between two processes and within one.
+//! Tests of many threads on one end of a channel, between two processes and within one.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn echo(_: &str) {
     echo_until_closed(&parent_over_any(&Options::new()));
 }
 
-/// Four threads send back what they receive.
+/// Sends back each message, from four threads.
 fn echo_by_many(_: &str) {
     let channel = parent_over_any(&Options::new());
     std::thread::scope(|scope| {
@@ -49,12 +49,13 @@ fn echo_until_closed(channel: &Channel) {
     }
 }
 
-/// Lives without taking its channel.
+/// Runs without opening its side of the channel.
 fn absent(_: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Does what it reads: sends a message (`s`), or receives one (`r`) or all that come (`a`).
+/// Executes the orders on its standard input: `s` sends a message, `r` receives one, and `a` receives all until the
+/// channel is closed.
 fn puppet(_: &str) {
     let channel = parent_over_any(&Options::new());
     let mut receives = false;
@@ -70,7 +71,7 @@ fn puppet(_: &str) {
 fn obey(channel: &Channel, order: u8) -> bool {
     match order {
         b's' => channel.send(b"as ordered").unwrap(),
-        // One that was ordered too many may find that another has received the last.
+        // There may be more orders to receive than messages, and another thread may have received the last one.
         b'r' => assert!(matches!(channel.recv(), Ok(_) | Err(Error::PeerClosed))),
         _ => {
             while channel.recv().is_ok() {}
@@ -80,7 +81,8 @@ fn obey(channel: &Channel, order: u8) -> bool {
     false
 }
 
-/// Runs `play` on an end whose messages come back: from another process, and from within this one.
+/// Runs `play` on an end whose other end echoes: in another process, over a full-sized and over a small socket, and in
+/// this process.
 fn with_echo(role: &str, options: &Options, mut play: impl FnMut(&Channel)) {
     for start in [spawn_with, spawn_over_socket] {
         let (actor, channel) = start(role, "", options);
@@ -99,7 +101,7 @@ fn with_echo(role: &str, options: &Options, mut play: impl FnMut(&Channel)) {
     });
 }
 
-/// Runs `play` on an end whose other end obeys orders.
+/// Runs `play` on an end whose other end executes orders, in another process and in this one.
 fn with_puppet(options: &Options, mut play: impl FnMut(&Channel, &mut dyn FnMut(u8))) {
     let (mut actor, channel) = spawn_over_socket("puppet", "", options);
     let mut stdin = actor.0.stdin.take().unwrap();
@@ -116,14 +118,14 @@ fn with_puppet(options: &Options, mut play: impl FnMut(&Channel, &mut dyn FnMut(
     });
 }
 
-/// Message `n` of a thread.
+/// Returns message `n` of a thread.
 fn numbered(thread: u64, n: u64, len: usize) -> Vec<u8> {
     let mut bytes = [thread.to_le_bytes(), n.to_le_bytes()].concat();
     bytes.extend(pattern(thread ^ n << 8, len));
     bytes
 }
 
-/// The thread that sent it, and the number; the message is whole.
+/// Returns the sending thread and the number of a message, and asserts that the message is complete.
 fn number_of(bytes: &[u8]) -> (u64, u64) {
     let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (thread, n) = (field(0), field(8));
@@ -153,7 +155,7 @@ fn messages_of_several_senders_are_whole_and_in_the_order_of_each() {
                     scope.spawn(move || {
                         let mut n = 0;
                         while n < EACH {
-                            // One at a time, and in rows, whose order is the same.
+                            // Batches of one to three messages, whose order must be kept.
                             let row: Vec<Vec<u8>> =
                                 (n..EACH.min(n + 1 + n % 3)).map(|n| numbered(thread, n, len_of(n))).collect();
                             let messages =
@@ -181,7 +183,7 @@ fn assert_files(handles: Vec<Handle>, thread: u64, n: u64) {
     assert_eq!(contents, expected, "of thread {thread}, message {n}");
 }
 
-/// Receives in every way.
+/// Receives one or several messages, in a way selected by `turn`.
 fn recv_somehow(channel: &Channel, turn: u64, mut take: impl FnMut(&[u8], Vec<Handle>)) -> Result<(), Error> {
     match turn % 4 {
         0 => {
@@ -214,7 +216,8 @@ fn recv_somehow(channel: &Channel, turn: u64, mut take: impl FnMut(&[u8], Vec<Ha
                         take(&buffer[..received.len()], handles);
                         return Ok(());
                     }
-                    // By the next call the message may be another thread's, and the next one longer still.
+                    // Another thread may have received the message before the next call, and the message after it may
+                    // be longer still.
                     Err(Error::BufferTooSmall { needed }) => buffer.resize(needed, 0),
                     Err(error) => return Err(error),
                 }
@@ -249,7 +252,8 @@ fn each_message_goes_to_one_of_several_receivers() {
                                 outcome.unwrap();
                                 turn += 1;
                                 if received.load(Ordering::Relaxed) == COUNT {
-                                    // Those that still wait get one each, to see it.
+                                    // Each thread that still waits receives one of these messages, and then sees that
+                                    // all were received.
                                     channel.send(&numbered(1, 0, 0)).unwrap();
                                     return mine;
                                 }
@@ -270,7 +274,7 @@ fn each_message_goes_to_one_of_several_receivers() {
             let mut all = all.concat();
             all.sort_unstable();
             assert!(all == (0..COUNT).collect::<Vec<_>>());
-            // What was sent to wake others is still on its way, or was received by nobody.
+            // Messages that were sent to wake threads are still in flight, or no thread received them.
             while channel.recv_by(Duration::from_millis(100)).is_ok() {}
         });
     }
@@ -338,8 +342,8 @@ fn each_of_several_blocked_receivers_times_out_at_its_deadline() {
     }
 }
 
-/// Makes `block` block in a thread, and then runs `look` in another, which must come to its end; `release` ends the
-/// wait of the first.
+/// Runs `block` in a thread until it blocks, and then `look` in another thread, which must return; `release` ends the
+/// wait of the first. Returns what `block` returns.
 fn while_another_blocks<T: Send>(
     block: impl FnOnce() -> T + Send,
     look: impl FnOnce() + Send,
@@ -393,7 +397,7 @@ fn a_try_while_another_thread_waits_for_messages_would_block() {
                     }
                     assert_eq!(channel.recv_by(Duration::from_millis(20)).unwrap_err(), Error::TimedOut);
                 },
-                // Sending is not disturbed.
+                // Sending is possible meanwhile.
                 || channel.try_send(b"end").unwrap(),
             );
             assert_eq!(message.unwrap().bytes(), b"end");
@@ -403,7 +407,7 @@ fn a_try_while_another_thread_waits_for_messages_would_block() {
 
 #[test]
 fn a_try_while_another_thread_waits_for_room_would_block() {
-    // In the ring, and in the queue of large messages.
+    // Room in the ring, and within the limit for large messages.
     for (len, wait) in [(1000, Wait::Spin), (1000, Wait::Block), (1 << 20, Wait::Adaptive)] {
         with_puppet(&Options::new().wait(wait).queue_bytes(3 << 20), |channel, order| {
             let stalled = AtomicBool::new(false);
@@ -414,7 +418,7 @@ fn a_try_while_another_thread_waits_for_room_would_block() {
                 });
                 while_another_blocks(
                     || {
-                        // The last one is sent when there is room.
+                        // The last message is sent when there is room.
                         let bytes = vec![7; len];
                         while !stalled.load(Ordering::Relaxed) {
                             channel.send(&bytes)?;
@@ -484,13 +488,13 @@ fn a_try_while_a_view_or_a_reservation_is_held_would_block() {
 #[test]
 fn a_sender_and_a_receiver_that_wait_on_one_end_both_get_on() {
     for (round, wait) in WAITS.into_iter().cycle().take(12).enumerate() {
-        // What the sender waits for: room in the ring, in the queue of large messages, in the socket.
+        // The sender waits for room in the ring, within the limit for large messages, or in the socket.
         let (len, handles) = [(1000, false), (1 << 20, false), (8, true)][round / 3 % 3];
-        // Who comes first leads, and sleeps on the socket; the other follows. Later both have given up their first,
-        // short sleep.
+        // The thread that waits first is the leader and sleeps on the socket; the other thread is a follower. With
+        // `later`, both have ended their first, short sleep.
         let (sender_first, later) = (round % 2 == 0, round % 4 < 2);
         let options = Options::new().wait(wait).queue_bytes(3 << 20);
-        // Within a process descriptors fill nothing, so that there the number of messages is the limit.
+        // Within a process descriptors fill no socket, so a limit on messages takes the socket's place.
         let options = if handles { options.queue_messages(300) } else { options };
         with_puppet(&options, |channel, order| {
             order(b's');
@@ -508,7 +512,7 @@ fn a_sender_and_a_receiver_that_wait_on_one_end_both_get_on() {
                     }
                 };
                 let full = || {
-                    // Nothing more is sent for a while.
+                    // The sender sends nothing for a while.
                     let mut before = u64::MAX;
                     let mut same = 0;
                     wait_until("it waits for room", || {
@@ -536,14 +540,14 @@ fn a_sender_and_a_receiver_that_wait_on_one_end_both_get_on() {
                 if later {
                     std::thread::sleep(Duration::from_millis(50));
                 }
-                // The receiver gets on though the sender still waits.
+                // The receiver receives although the sender still waits.
                 let before = sent.load(Ordering::Relaxed);
                 order(b's');
                 wait_until("the first message was received", || channel.counters().messages_received == 2);
                 assert!(sent.load(Ordering::Relaxed) - before <= 1);
-                // The sender gets on though the receiver still waits.
+                // The sender sends although the receiver still waits.
                 receiver.wait_until_blocked();
-                // Room is told of in lots: it may take more than one.
+                // The peer reports room for several messages at a time, so the sender may need more than one receive.
                 let mut ordered = 0;
                 wait_until("one more is sent", || {
                     if ordered < before {
@@ -596,8 +600,8 @@ fn a_death_ends_the_wait_of_every_thread() {
     }
 }
 
-/// Who only tries does not fail for another who only tries: a ring that becomes larger takes a while, but nobody waits for the
-/// peer.
+/// Shows that a thread that tries to send does not fail because another thread tries too. Making the ring larger takes
+/// a while, but waits for no peer.
 #[test]
 fn threads_that_try_to_send_do_not_keep_each_other_from_it() {
     for _ in 0..300 {

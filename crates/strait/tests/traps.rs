@@ -1,4 +1,4 @@
-//! One-shot traps: conditions, arming that fails at once, cancelling, and what handlers may do.
+//! Tests of traps: conditions, arming that fails at once, cancelling, and what handlers may do.
 
 mod common;
 
@@ -17,7 +17,8 @@ fn child() {
     common::play(&[("sender", sender), ("stream", stream)]);
 }
 
-/// Does what it is told: sends so many messages of so many bytes, at once or in a row, sealed, with another end; or moves on.
+/// Executes the orders of its parent on an end: sends messages of a given number and size, one by one, as a batch or
+/// sealed; receives messages; or closes the end.
 fn sender(_: &str) {
     let hub = parent();
     let channel = recv_end(&hub);
@@ -57,7 +58,7 @@ fn recv_end(channel: &Channel) -> Channel {
     message.take_handles().unwrap().remove(0).into_channel().unwrap()
 }
 
-/// A sender in another process, and our end of its channel.
+/// Returns a sender in another process, the channel to it, and this process's end of the channel on which it sends.
 fn start() -> (common::Actor, Channel, Channel) {
     let (actor, hub) = spawn("sender");
     let (ours, theirs) = Channel::pair().unwrap();
@@ -70,7 +71,7 @@ fn tell(hub: &Channel, what: &str) {
     assert_eq!(hub.recv_by(DEADLINE).unwrap().bytes(), b"done");
 }
 
-/// A handler that notes why it was called.
+/// Returns a handler that records why it was called, and the receiver of its records.
 fn note() -> (impl FnOnce(Sprung) + Send + 'static, mpsc::Receiver<Sprung>) {
     let (tell, told) = mpsc::channel();
     (move |sprung| tell.send(sprung).unwrap(), told)
@@ -83,7 +84,8 @@ fn met(sprung: Sprung) -> Status {
     }
 }
 
-/// Arms a trap that must not be met yet, has `act` done, which must spring it, and returns what there was.
+/// Arms a trap whose condition is not met, runs `act`, which must make the trap spring, and returns the status that the
+/// handler was given.
 fn springs_after(channel: &Channel, conditions: Conditions, act: impl FnOnce()) -> Status {
     let traps = Traps::new().unwrap();
     let (handler, told) = note();
@@ -94,7 +96,7 @@ fn springs_after(channel: &Channel, conditions: Conditions, act: impl FnOnce()) 
     let status = met(told.try_recv().unwrap());
     assert!(conditions.are_met(&status), "{status:?}");
     assert!(traps.is_empty());
-    // Armed now, it fails at once and says the same.
+    // Arming the trap now fails at once, with the same status.
     let failed = traps.arm(channel, conditions, |_| panic!("it is not armed")).unwrap_err();
     assert_eq!(failed.reason, Reason::Met(status));
     status
@@ -135,11 +137,11 @@ fn on_more_than_the_first_rings_hold() {
     let (actor, hub, ours) = start();
     let status = springs_after(&ours, Conditions::new().messages(2000), || tell(&hub, "send 2000 100"));
     assert_eq!((status.messages, status.bytes), (2000, 200_000));
-    // Nothing was lost or reordered by looking.
+    // The survey lost and reordered no messages.
     for _ in 0..2000 {
         assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), pattern(1, 100));
     }
-    // And the sender has its room and its memory again.
+    // The sender has its room and its memory back.
     for _ in 0..200 {
         tell(&hub, "send 1 200000");
         assert_eq!(ours.status().unwrap().bytes, 200_000);
@@ -181,7 +183,7 @@ fn on_the_end_with_something_left_and_with_nothing_left() {
     });
     assert!(status.peer_closed && status.messages == 2 && !status.all_read());
     let status = springs_after(&ours, Conditions::new().all_read(), || {
-        // It springs by the last of them, without anybody asking for more.
+        // The trap springs with the last message; no further receive is needed.
         ours.recv().unwrap();
         ours.recv().unwrap();
     });
@@ -204,7 +206,8 @@ fn on_more_than_will_ever_come() {
         Sprung::Never(status) => assert!(status.messages == 2 && status.peer_closed),
         other => panic!("{other:?}"),
     }
-    // Nor can it be armed now; but for what there is, and for what will be.
+    // The trap cannot be armed now. It can be armed for the messages that are there, and for conditions that can still
+    // be met.
     let failed = traps.arm(&ours, Conditions::new().messages(3), |_| panic!("it is not armed")).unwrap_err();
     assert!(matches!(failed.reason, Reason::Never(status) if status.messages == 2));
     let failed = traps.arm(&ours, Conditions::new().messages(2), |_| panic!("it is not armed")).unwrap_err();
@@ -215,7 +218,7 @@ fn on_more_than_will_ever_come() {
     ours.recv().unwrap();
     assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
     assert!(met(told.try_recv().unwrap()).all_read());
-    // A quota is told of it once, whatever it says.
+    // The handler is told once that no more messages will come, although it asks to be called again.
     let (tell, told) = mpsc::channel();
     let again = move |sprung| {
         tell.send(sprung).unwrap();
@@ -267,7 +270,7 @@ fn what_comes_while_it_is_armed_is_not_lost() {
         let (handler, told) = note();
         match traps.arm(&channel, Conditions::new().messages(1), handler) {
             Ok(_) => {
-                // Without a time limit of its own: a lost wake-up is a hang.
+                // Each dispatch must succeed: a lost wake-up would let it time out.
                 assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
                 assert!(met(told.try_recv().unwrap()).messages >= 1);
             }
@@ -284,7 +287,7 @@ fn the_descriptor_says_when_to_dispatch() {
     let traps = Traps::new().unwrap();
     let (handler, told) = note();
     traps.arm(&ours, Conditions::new().messages(3), handler).unwrap();
-    // Asked for, it is readable once, and then not before there is something.
+    // The descriptor becomes readable once when it is first used, and later only when there is something to dispatch.
     let _ = traps.as_fd();
     assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
     tell(&hub, "send 3 8");
@@ -302,13 +305,13 @@ fn a_cancelled_trap_is_not_called() {
     let traps = Traps::new().unwrap();
     let (handler, told) = note();
     let trap = traps.arm(&ours, Conditions::new().messages(1), handler).unwrap();
-    // Even when it has sprung already, as long as nobody has called its handler.
+    // This holds even if the trap has sprung, as long as its handler has not been called.
     theirs.send(b"too late").unwrap();
     assert!(traps.cancel(trap));
     assert!(!traps.cancel(trap));
     assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected), "it is dropped");
-    // The channel is free for another.
+    // Another trap can be armed on the channel.
     let (handler, told) = note();
     let trap = traps.arm(&ours, Conditions::new().messages(2), handler).unwrap();
     theirs.send(b"now").unwrap();
@@ -360,7 +363,8 @@ fn handlers_may_do_anything() {
     traps
         .arm(&ours, Conditions::new().messages(1), move |sprung| {
             assert_eq!(met(sprung).messages, 1);
-            // Sends, arms a trap on another channel, springs it, dispatches from within, drops its own channel.
+            // The handler arms a trap on another channel, makes it spring by a message, dispatches it, and drops its
+            // channel.
             inner.arm(&other, Conditions::new().messages(1), handler).unwrap();
             other_theirs.send(b"inside").unwrap();
             assert_eq!(inner.dispatch(Deadline::NOW).unwrap(), 1);
@@ -405,7 +409,8 @@ fn of_several_threads_one_calls_each_handler() {
         let parts = (Arc::downgrade(traps), ours.clone(), seen.clone());
         let act = move |_: Sprung| {
             let (traps, ours, seen) = parts;
-            // Never two at once: between being called and arming again this one is alone.
+            // No two handlers of the channel run at once: from the call of one until it arms the next, no trap is
+            // armed.
             let mut seen_now = seen.try_lock().expect("one handler of the channel at a time");
             while let Ok(message) = ours.try_recv() {
                 seen_now.push(u64::from_le_bytes(message.bytes().try_into().unwrap()));
@@ -452,7 +457,7 @@ fn a_quota_is_told_of_whenever_it_is_passed_anew() {
             }
         })
         .unwrap();
-    // Passed from the start, then by messages, then by bytes; and that was the last.
+    // The quota is exceeded at the start, then by messages, then by bytes; the third call is the last.
     assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 1);
     assert_eq!(met(told.try_recv().unwrap()).messages, 12);
     tell(&hub, "send 11 10");

@@ -1,5 +1,5 @@
-//! An end with messages that nobody has received is to be sent on, rehomed or fused by a process that lacks what it takes to
-//! take them along: the call says so, and the end is as it was.
+//! Shows that a process which lacks a resource cannot send, rehome or fuse an end with unreceived messages, because the
+//! messages travel with the end: the call reports the shortage, and the end is unchanged.
 
 #![allow(missing_docs, reason = "a test")]
 
@@ -29,7 +29,8 @@ fn large() -> Vec<u8> {
     common::pattern(1, 3000)
 }
 
-/// Has one end of a channel, and gives the other away; what it sends into it nobody receives at first.
+/// Keeps one end of a channel and sends the other to its parent; sends messages on its end that are not received at
+/// first.
 fn writer() {
     let parent = common::parent();
     let (warm, other) = Channel::pair().unwrap();
@@ -57,7 +58,7 @@ fn writer() {
     let _ = parent.recv();
 }
 
-/// Gets an end and receives all that came with it.
+/// Receives an end, and then all messages of the end.
 fn taker() {
     let parent = common::parent();
     let end = end_of(parent.recv_by(DEADLINE).unwrap());
@@ -73,7 +74,7 @@ fn taker() {
     let _ = parent.recv();
 }
 
-/// This process lacks something, as long as this lives.
+/// A shortage of this process, ended by [`Shortage::end`].
 enum Shortage {
     Descriptors(Limit),
     Limit,
@@ -113,14 +114,14 @@ impl Shortage {
     }
 }
 
-/// Holds the end, and passes it on while it lacks something, and once it does not.
+/// Receives an end, fails to pass it on while the process has a shortage, and then passes it on.
 fn holder(what: &str) {
     let (writer, from) = spawn("writer");
     let (taker, to) = spawn("taker");
     let warm = end_of(from.recv_by(DEADLINE).unwrap());
     let mut end = end_of(from.recv_by(DEADLINE).unwrap());
     expect(&end, b"first");
-    // All that is made once for the three of them is there.
+    // Everything that the three processes make only once has been made.
     to.send(Outgoing::new(b"").handle(warm)).unwrap();
     expect(&to, b"got it");
     from.send(what.as_bytes()).unwrap();
@@ -144,7 +145,7 @@ fn holder(what: &str) {
     end.send(b"as before").unwrap();
     shortage.end();
 
-    // It has moved nowhere, and lost nothing.
+    // The end has not moved, and has lost no message.
     to.send_by(Outgoing::new(b"").handle(end), DEADLINE).unwrap();
     expect(&to, b"closed it");
     expect(&from, b"was told");

@@ -1,4 +1,5 @@
-//! Messages that are values: what stays a value, what becomes bytes and when, and what becomes of values that nobody takes.
+//! Tests of messages that are values: when a value stays a value, when it becomes bytes, and what becomes of a value
+//! that is not received.
 
 mod common;
 
@@ -16,7 +17,7 @@ fn child() {
     common::play(&[("take", take), ("relay", relay), ("forks", forks)]);
 }
 
-/// What was done with values.
+/// Counts of what has happened to values.
 #[derive(Debug, Default)]
 struct Book {
     turned: AtomicUsize,
@@ -24,19 +25,19 @@ struct Book {
 }
 
 impl Book {
-    /// Turned into bytes, and dropped as values.
+    /// Returns how many values were turned into bytes, and how many were dropped as values.
     fn counts(&self) -> (usize, usize) {
         (self.turned.load(Ordering::SeqCst), self.dropped.load(Ordering::SeqCst))
     }
 }
 
-/// A value that says what is done with it.
+/// A value that counts in its book what happens to it.
 struct Thing {
     bytes: Vec<u8>,
     handles: Vec<Handle>,
     size: usize,
     book: Arc<Book>,
-    /// What its own code does when it becomes bytes, or is dropped.
+    /// Runs when the value becomes bytes or is dropped.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -77,7 +78,7 @@ impl Value for Thing {
 
 impl Drop for Thing {
     fn drop(&mut self) {
-        // One that was turned into bytes has none left.
+        // A value that was turned into bytes has none left.
         if !self.bytes.is_empty() || !self.handles.is_empty() {
             self.book.dropped.fetch_add(1, Ordering::SeqCst);
             if let Some(then) = self.then.take() {
@@ -87,7 +88,7 @@ impl Drop for Thing {
     }
 }
 
-/// Another value.
+/// A value of another type.
 struct Number(u64);
 
 impl Value for Number {
@@ -108,8 +109,8 @@ fn end_of(mut message: Message) -> Channel {
     message.take_handles().unwrap().remove(0).into_channel().expect("an end")
 }
 
-/// Answers with the bytes of what it gets and how many handles there are; uses the ends among them. If it gets an end alone it
-/// goes on with that.
+/// Answers each message with its bytes, the number of its handles, and the messages of the ends among them. After a
+/// message "go on" with an end, it receives from that end until the end's channel is closed.
 fn take(_: &str) {
     let answers = parent();
     let mut from = None;
@@ -140,7 +141,7 @@ fn take(_: &str) {
     }
 }
 
-/// Sends everything back, over the first end that it gets.
+/// Forwards each message over the first end that it receives.
 fn relay(_: &str) {
     let channel = parent();
     let back = end_of(recv(&channel));
@@ -171,14 +172,14 @@ fn a_value_is_moved_in_its_order_among_others() {
     let mut thing: Thing = message.take_value().unwrap();
     assert!(message.take_value::<Thing>().is_none());
     assert!(message.bytes().is_empty() && message.take_handles().unwrap().is_empty());
-    // It is the very one.
+    // The received value is the one that was sent, not a copy.
     assert_eq!(thing.bytes.as_ptr(), at);
     other.send(b"alive").unwrap();
     assert_eq!(recv(thing.handles[0].as_channel()).bytes(), b"alive");
     assert_eq!(recv(&b).bytes(), b"between");
     assert_eq!(recv(&b).take_value::<Number>().unwrap().0, 7);
     assert!(recv(&b).bytes() == pattern(2, 100_000));
-    // It can be sent on, and back.
+    // The value can be sent back and forwarded.
     thing.bytes.truncate(3);
     b.send_value(thing, DEADLINE).unwrap();
     let mut message = recv(&a);
@@ -211,7 +212,7 @@ fn whoever_asks_for_bytes_gets_bytes() {
         a.send(b"next").unwrap();
     };
     let next = || assert_eq!(recv(&b).bytes(), b"next");
-    // Lent, by any number of threads at once; and then no value any more.
+    // The bytes are borrowed by several threads at once; after that the message is no value.
     send();
     let mut message = recv(&b);
     std::thread::scope(|scope| {
@@ -230,7 +231,7 @@ fn whoever_asks_for_bytes_gets_bytes() {
     send();
     assert_eq!(recv(&b).take_handles().unwrap().len(), 1);
     next();
-    // Into a buffer: what is too long for it stays the next message.
+    // A value is received into a buffer; if the buffer is too small, the value stays the next message.
     send();
     let mut buffer = [0; 100];
     assert_eq!(b.recv_into(&mut buffer[..3], DEADLINE).unwrap_err(), Error::BufferTooSmall { needed: 10 });
@@ -247,7 +248,7 @@ fn whoever_asks_for_bytes_gets_bytes() {
     assert_eq!(view.take_handles().unwrap().len(), 1);
     drop(view);
     next();
-    // In a row, whose slots are used again.
+    // Values are received in batches, into slots that are used again.
     let mut slots = [Message::new(), Message::new()];
     for _ in 0..2 {
         send();
@@ -258,7 +259,7 @@ fn whoever_asks_for_bytes_gets_bytes() {
     send();
     assert_eq!(b.recv_many(&mut slots, DEADLINE).unwrap(), 2);
     send();
-    // The value in the slot is dropped when the slot is used again.
+    // A value that is still in a slot is dropped when the slot is used again.
     assert_eq!(b.recv_many(&mut slots, DEADLINE).unwrap(), 2);
     assert_eq!(book.counts(), (8, 1));
     let mut message = slots.into_iter().next().unwrap();
@@ -305,7 +306,7 @@ fn to_another_process_go_bytes_and_handles() {
 fn what_could_not_be_sent_comes_back() {
     let book = Arc::default();
     let (actor, channel) = spawn("take");
-    // In bytes, which it had to be turned into.
+    // The message comes back as bytes, because sending had to turn the value into bytes.
     let many = (0..=strait::MAX_HANDLES).map(|_| File::open("/dev/null").unwrap());
     let thing = many.fold(Thing::new(b"too many", &book), Thing::with);
     let failed = channel.send_value(thing, DEADLINE).unwrap_err();
@@ -318,7 +319,7 @@ fn what_could_not_be_sent_comes_back() {
     assert_eq!(recv(&channel).bytes(), b"too many 0");
     drop(channel);
     finish(actor);
-    // As a value.
+    // The message comes back as a value.
     let (a, b) = Channel::pair_with(&Options::new().queue_messages(1).max_message(1000)).unwrap();
     let failed = a.send_value(Thing::new(b"x", &book).of_size(1001), DEADLINE).unwrap_err();
     assert_eq!(failed.error, Error::MessageTooLarge { len: 1001, limit: 1000 });
@@ -347,7 +348,7 @@ fn so_much_may_be_under_way() {
     a.send_value(Thing::new(b"z", &book).of_size(400), DEADLINE).unwrap();
     assert!(a.send_value(Thing::new(b"z", &book).of_size(1), Deadline::NOW).is_err());
     drop((take_thing(&b), take_thing(&b)));
-    // Those without a size are as many as the ring takes: none needs a descriptor.
+    // As many values without a size fit as the ring holds: none of them needs a descriptor.
     for n in 0..1000 {
         a.send_value(Number(n), Deadline::NOW).unwrap();
     }
@@ -364,7 +365,7 @@ fn an_end_takes_its_values_along_as_bytes() {
     let (a, b) = Channel::pair().unwrap();
     let (c, d) = Channel::pair().unwrap();
     c.send_value(Thing::new(b"within", &book), DEADLINE).unwrap();
-    // Received within the process first, and put back; so it is kept, and not in the ring.
+    // This value was received and put back, so the end keeps it outside the ring.
     a.send_value(Thing::new(b"kept", &book), DEADLINE).unwrap();
     let kept = recv(&b);
     b.put_back([kept]).unwrap();
@@ -398,7 +399,7 @@ fn values_that_are_sent_while_the_end_goes_away_arrive_in_order() {
                 sent.unwrap();
             }
         });
-        // Somewhere in the middle.
+        // The end moves while the sender is about in the middle.
         for n in 0..50 {
             assert_eq!(recv(&b).bytes(), n.to_string().as_bytes());
         }
@@ -413,7 +414,7 @@ fn values_that_are_sent_while_the_end_goes_away_arrive_in_order() {
     }
 }
 
-/// A value of some text.
+/// A value that holds a text.
 struct Text(String);
 
 impl Value for Text {
@@ -432,7 +433,7 @@ fn an_end_within_the_process_takes_its_values_along_as_they_are() {
     let b = end_of(recv(&d));
     b.rehome(DEADLINE).unwrap();
     assert_eq!(take_thing(&b).bytes, b"value");
-    // There and back again: what is sent after that stays a value.
+    // The end moves to another process and back; a value that is sent afterwards stays a value.
     let (actor, channel) = spawn("relay");
     let (back, ours) = Channel::pair().unwrap();
     channel.send(Outgoing::new(b"").handle(back)).unwrap();
@@ -449,7 +450,7 @@ fn an_end_within_the_process_takes_its_values_along_as_they_are() {
 #[test]
 fn fused_channels_bring_values() {
     let book = Arc::default();
-    // All within.
+    // All ends are in this process.
     let (a, b) = Channel::pair().unwrap();
     let (c, d) = Channel::pair().unwrap();
     a.send_value(Thing::new(b"one", &book), DEADLINE).unwrap();
@@ -460,7 +461,7 @@ fn fused_channels_bring_values() {
     assert_eq!(take_thing(&d).bytes, b"two");
     assert_eq!(take_thing(&a).bytes, b"back");
     assert_eq!(book.counts().0, 0);
-    // With one far end elsewhere.
+    // One far end is in another process.
     let (actor, channel) = spawn("take");
     let (a, b) = Channel::pair().unwrap();
     let (c, d) = Channel::pair().unwrap();
@@ -489,7 +490,7 @@ fn what_nobody_receives_is_dropped_once_and_may_do_anything() {
         let (log, d) = (log.clone(), d.clone());
         let thing = Thing::new(b"x", &book).then(move || {
             log.send(format!("dropped {n}").as_bytes()).unwrap();
-            // Closes another end, which has values itself.
+            // Closes another end, whose channel carries values too.
             drop(d.lock().unwrap().take());
         });
         a.send_value(thing, DEADLINE).unwrap();
@@ -503,7 +504,7 @@ fn what_nobody_receives_is_dropped_once_and_may_do_anything() {
     said.sort();
     assert_eq!(said, (0..10).map(|n| format!("dropped {n}")).collect::<Vec<_>>());
     assert_eq!(end.send(b"x").unwrap_err().error, Error::PeerClosed);
-    // A message that was received, and one that never was sent.
+    // A received message, and one that was never sent.
     let (a, b) = Channel::pair().unwrap();
     a.send_value(Thing::new(b"x", &book), DEADLINE).unwrap();
     drop(recv(&b));
@@ -527,12 +528,12 @@ fn its_code_may_use_the_library_where_bytes_are_asked_for() {
     };
     let (actor, channel) = spawn("take");
     let channel = Arc::new(channel);
-    // The channel itself is free while a value is turned into bytes for it.
+    // The channel can be used while a value is turned into bytes for it.
     let same = channel.clone();
     let thing = Thing::new(b"two", &book).then(move || same.send(b"one").unwrap());
     channel.send_value(thing, DEADLINE).unwrap();
     assert_eq!((recv(&channel).bytes(), recv(&channel).bytes()), (b"one 0".as_slice(), b"two 0".as_slice()));
-    // The end that goes away is used meanwhile at its other end.
+    // The other end of an end that moves can be used meanwhile.
     let (a, b) = Channel::pair().unwrap();
     let a = Arc::new(a);
     let same = a.clone();
@@ -577,7 +578,7 @@ fn a_panic_takes_the_value_and_nothing_else_that_was_sent() {
     send();
     panics(&mut || drop(b.recv_in_place(DEADLINE)));
     next();
-    // The message that was to be sent is gone with its end.
+    // The message that could not be sent is dropped together with its end.
     let (c, d) = Channel::pair().unwrap();
     c.send_value(bad(), DEADLINE).unwrap();
     let mut d = Some(d);
@@ -597,7 +598,7 @@ fn a_destructor_that_panics_goes_on_in_the_call() {
     a.send_value(Thing::new(b"good", &book), DEADLINE).unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| drop(b))).is_err());
     assert_eq!(a.send(b"x").unwrap_err().error, Error::PeerClosed);
-    // Whatever was left is dropped with the next.
+    // The rest is dropped with the next operation.
     drop(Channel::pair().unwrap());
     assert_eq!(book.counts(), (0, 2));
 }
@@ -664,7 +665,7 @@ fn forks(_: &str) {
     a.send_value(Thing::new(b"two", &book), DEADLINE).unwrap();
     let mut held = Some(recv(&b));
     let mut ends = Some((a, b));
-    // SAFETY: this thread is the only one, and the child ends without unwinding.
+    // SAFETY: this thread is the only one, and the child exits without unwinding.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -672,17 +673,17 @@ fn forks(_: &str) {
         if let (Some((a, b)), Some(mut message)) = (ends.take(), held.take()) {
             let refused = a.send_value(Number(1), DEADLINE).is_err_and(|failed| failed.error == Error::Forked);
             let forked = refused && b.recv().is_err_and(|error| error == Error::Forked);
-            // What it has is its own copy.
+            // The child has its own copy of the value.
             let mine = message.is_value::<Thing>() && a.forward(&mut message, DEADLINE) == Err(Error::Forked);
             drop(message);
             drop((a, b));
             code = i32::from(!(forked && mine && book.counts() == (0, 1)));
         }
-        // SAFETY: nothing of the parent's is run.
+        // SAFETY: `_exit` runs no code of the parent.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer points to a local variable.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the forked child ended with {status:#x}");
     assert_eq!(held.unwrap().take_value::<Thing>().unwrap().bytes, b"one");

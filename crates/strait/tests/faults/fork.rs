@@ -1,4 +1,4 @@
-//! A process forks, or starts another.
+//! Tests of processes that fork or start another process.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
@@ -20,9 +20,9 @@ fn a_forked_child_is_told_so_and_the_parent_goes_on() {
     alone("forks", "");
 }
 
-/// Forks; what the child does must end well, and the parent waits for that.
+/// Forks, runs `play` in the child, and asserts that the child succeeds.
 pub(crate) fn in_forked_child(play: impl FnOnce()) {
-    // SAFETY: the child runs the closure, which allocates at most (which the C library makes safe after a fork), and
+    // SAFETY: the child runs the closure, which at most allocates (the C library makes this safe after a fork), and
     // ends with `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
@@ -30,12 +30,12 @@ pub(crate) fn in_forked_child(play: impl FnOnce()) {
         end_after(std::panic::AssertUnwindSafe(play));
     }
     let mut status = 0;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer points to a local variable.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the forked child ended with {status:#x}");
 }
 
-/// Every call of the interface.
+/// Asserts that every call on a channel of the parent fails with `Forked` in the child.
 pub(crate) fn assert_forked(channel: &Channel) {
     for len in [0, 200_000] {
         let bytes = vec![0; len];
@@ -68,17 +68,17 @@ pub(crate) fn forks(_: &str) {
     a.send(b"before").unwrap();
     channel.send(b"before").unwrap();
     channel.send(&pattern(8, 200_000)).unwrap();
-    // Something is there to be received in the child as well.
+    // A message is there that the child could receive as well.
     wait_until("the echo came", || channel.is_readable());
     let channels = ManuallyDrop::new([channel, a, b]);
     in_forked_child(|| {
         channels.iter().for_each(assert_forked);
-        // What it makes by itself works, and changes nothing of that: see `forked.rs`.
+        // Channels that the child makes itself work, and do not change the parent's: see `forked.rs`.
         let (one, other) = Channel::pair().unwrap();
         one.send(b"new").unwrap();
         assert_eq!(recv(&other).bytes(), b"new");
         channels.iter().for_each(assert_forked);
-        // SAFETY: the parent has its own copy of this variable; here it is dropped once.
+        // SAFETY: the parent has its own copy of this variable; the child drops its copy once.
         drop(unsafe { std::ptr::read(&raw const *channels) });
     });
     let [channel, a, b] = ManuallyDrop::into_inner(channels);
@@ -88,7 +88,7 @@ pub(crate) fn forks(_: &str) {
     b.send(b"after").unwrap();
     assert_eq!(recv(&a).bytes(), b"after");
     assert_echoes(&channel);
-    // The peer has seen nothing: for it, only this is the end.
+    // The peer has noticed nothing: for the peer, only this drop closes the channel.
     drop(channel);
     finish(actor);
 }
@@ -109,7 +109,7 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         channel.send(Outgoing::new(&bytes).handles(handles)).unwrap();
         let message = ManuallyDrop::new(channel.recv_in_place(DEADLINE).unwrap());
         in_forked_child(|| {
-            // SAFETY: the parent has its own copy of this variable; here it is dropped once.
+            // SAFETY: the parent has its own copy of this variable; the child drops its copy once.
             drop(unsafe { std::ptr::read(&raw const *message) });
         });
         let mut message = ManuallyDrop::into_inner(message);
@@ -121,7 +121,7 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         room.bytes().copy_from_slice(&bytes);
         let mut room = ManuallyDrop::new(room);
         in_forked_child(|| {
-            // SAFETY: the parent has its own copy of this variable; here it is used once.
+            // SAFETY: the parent has its own copy of this variable; the child uses its copy once.
             let room = unsafe { std::ptr::read(&raw const *room) };
             assert_eq!(failed(room.commit(SOON)), Error::Forked);
         });
@@ -133,11 +133,11 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         room.put_at(0, &bytes);
         let room = ManuallyDrop::new(room);
         in_forked_child(|| {
-            // SAFETY: the parent has its own copy of this variable; here it is dropped once.
+            // SAFETY: the parent has its own copy of this variable; the child drops its copy once.
             drop(unsafe { std::ptr::read(&raw const *room) });
         });
         in_forked_child(|| {
-            // SAFETY: as above.
+            // SAFETY: the parent has its own copy of this variable; the child uses its copy once.
             let room = unsafe { std::ptr::read(&raw const *room) };
             assert_eq!(failed(room.commit()), Error::Forked);
         });
@@ -183,7 +183,7 @@ pub(crate) fn starts_a_grandchild(argument: &str) {
     let channel = parent();
     let mut command = crate::common::command("takes nothing", "");
     if argument == "other files" {
-        // What happens to have the number in the grandchild is another file.
+        // Another file has the number of the channel's descriptor in the grandchild.
         let other = file_with(b"another");
         // SAFETY: the closure makes system calls only, which are async-signal-safe.
         unsafe {

@@ -1,4 +1,4 @@
-//! A process is killed, or closes its end.
+//! Tests of processes that are killed or close their ends.
 
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::fd::OwnedFd;
@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use strait::{Channel, Deadline, Error, Options, Outgoing};
 
-/// Ends without taking its channel.
+/// Exits without opening its side of the channel.
 pub(crate) fn gone(_: &str) {}
 
-/// Open descriptors of another process.
+/// Returns the number of open descriptors of another process.
 pub(crate) fn descriptors_of(actor: &Actor) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count()
 }
@@ -99,7 +99,7 @@ fn a_peer_killed_while_a_sender_of_large_messages_waits_ends_the_wait() {
 
 #[test]
 fn a_peer_killed_while_a_sender_waits_for_the_socket_ends_the_wait() {
-    // The socket holds few packets; each of these messages needs one or two, for its memory and its handles.
+    // The socket holds few packets; each message needs one or two, for its memory and for its handles.
     for (len, handles) in [(1 << 20, 0), (10, 1), (1 << 20, 3)] {
         for role in ["silent", "absent"] {
             let (mut actor, channel) = spawn_over_socket(role, "", &Options::new());
@@ -116,7 +116,7 @@ fn a_peer_killed_while_a_sender_waits_for_the_socket_ends_the_wait() {
     }
 }
 
-/// A row of messages of every kind that needs no more packets than a socket holds.
+/// Sends a sequence of messages of every kind that needs no more packets than a socket holds.
 pub(crate) fn send_a_row(channel: &Channel) {
     for n in 0..40u64 {
         let len = (n % 7 * 20) as usize;
@@ -134,7 +134,7 @@ pub(crate) fn send_a_row(channel: &Channel) {
     channel.send(&pattern(47, 9)).unwrap();
 }
 
-/// Receives all of [`send_a_row`].
+/// Receives and checks all messages of [`send_a_row`].
 pub(crate) fn assert_row(channel: &Channel) {
     for n in 0..48u64 {
         let (len, handles) = match n {
@@ -153,7 +153,8 @@ pub(crate) fn assert_row(channel: &Channel) {
 pub(crate) fn dies_after_sending(argument: &str) {
     let channel = parent();
     if argument == "leaves unread" {
-        // What it leaves unread in its socket makes the kernel reset the connection instead of closing it.
+        // With unreceived packets in its socket, the kernel resets the connection at the death of the process instead
+        // of closing it.
         wait_until("something is here to be left", || channel.is_readable());
     }
     send_a_row(&channel);
@@ -168,7 +169,7 @@ fn what_was_committed_before_a_kill_is_received() {
             channel.send(Outgoing::new(b"small").handles(files(3))).unwrap();
             channel.send(&[7; 200_000]).unwrap();
         }
-        // Nothing is received, and nothing taken in, before it is dead.
+        // This process receives nothing, not even packets, before the peer is dead.
         actor.0.wait().unwrap();
         assert_row(&channel);
         for _ in 0..2 {
@@ -180,7 +181,7 @@ fn what_was_committed_before_a_kill_is_received() {
 
 #[test]
 fn what_was_committed_before_a_kill_is_received_after_sends_have_failed() {
-    // Nobody else may have the socket of the dead.
+    // No other process may have a copy of the dead peer's socket.
     alone("sends to the dead", "");
 }
 
@@ -201,7 +202,7 @@ fn of_a_stream_cut_off_by_a_kill_a_prefix_is_received_and_nothing_leaks() {
 }
 
 pub(crate) fn kills(_: &str) {
-    // One first, so that what the process itself keeps is there.
+    // The first round makes what the process keeps.
     let mut start = None;
     for round in 0..25u64 {
         let start_it = if round % 2 == 0 { spawn_with } else { spawn_over_socket };
@@ -225,7 +226,7 @@ pub(crate) fn kills(_: &str) {
         });
         actor.0.wait().unwrap();
         drop(channel);
-        // A thread of the library closes a socket in which something may be unread.
+        // A thread of the library closes a socket that may have unreceived packets.
         let start = *start.get_or_insert_with(|| {
             wait_until("a thread has closed the socket", || std::fs::read_dir("/proc/self/task").unwrap().count() == 2);
             (descriptors(), mappings())
@@ -238,7 +239,7 @@ pub(crate) fn closes_after_sending(_: &str) {
     let channel = parent();
     send_a_row(&channel);
     drop(channel);
-    // It lives on: what the other end sees is the close, not the death.
+    // The process keeps running, so the other end sees the close and not a death.
     std::thread::sleep(2 * DEADLINE);
 }
 
@@ -257,7 +258,7 @@ fn what_was_sent_before_a_close_is_received_and_then_the_peer_is_closed() {
     let (_actor, channel) = spawn("closes after sending");
     assert_row(&channel);
     assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
-    // It closes one direction and then the other, and may be stopped between the two.
+    // The peer closes one direction after the other, and may be suspended between the two.
     wait_until("it receives no more either", || channel.try_send(b"nobody").is_err());
     for len in [5, 200_000] {
         assert_eq!(failed(channel.try_send(&vec![0; len])), Error::PeerClosed);
@@ -267,7 +268,7 @@ fn what_was_sent_before_a_close_is_received_and_then_the_peer_is_closed() {
     }
 }
 
-/// Takes its channel and says so; closes it when its standard input ends, and lives on.
+/// Sends one message, closes its end when its standard input ends, and keeps running.
 pub(crate) fn closes_on_request(_: &str) {
     let channel = parent();
     channel.send(b"here").unwrap();
@@ -299,7 +300,7 @@ fn handles_that_were_never_received_are_closed_everywhere() {
     alone("unread", "");
 }
 
-/// Says that it is here, and closes without receiving what came; then lives until its standard input ends.
+/// Sends one message, closes its end with unreceived messages, and runs until its standard input ends.
 pub(crate) fn closes_unread(_: &str) {
     let channel = parent();
     channel.send(b"here").unwrap();
@@ -318,7 +319,7 @@ pub(crate) fn unread(_: &str) {
     let pipes: Vec<(PipeReader, PipeWriter)> = (0..8).map(|_| std::io::pipe().unwrap()).collect();
     let mut writers = Vec::new();
     for (n, (reader, writer)) in pipes.into_iter().enumerate() {
-        // In the ring, in a block, sealed.
+        // In the ring, in a block, and sealed.
         if n == 7 {
             let mut room = channel.reserve_sealed(100).unwrap();
             room.add_handle(OwnedFd::from(reader));
@@ -332,14 +333,14 @@ pub(crate) fn unread(_: &str) {
     assert!(!writers.iter().any(has_no_reader), "nobody closed them before");
     actor.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
     wait_until("all are closed", || writers.iter().all(has_no_reader));
-    // The channel's socket is gone too, and nothing else has come.
+    // The channel's socket is closed too, and no other descriptor was added.
     wait_until("the peer has what it had", || descriptors_of(&actor) == theirs - 1);
     assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
     drop((channel, writers));
     finish(actor);
     assert_eq!((descriptors(), mappings()), start);
 
-    // The same within a process, and when the sending side goes first.
+    // Within a process, the handles are closed as well, also if the sending end is closed first.
     let (a, b) = Channel::pair().unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     a.send(Outgoing::new(b"").handle(OwnedFd::from(reader))).unwrap();

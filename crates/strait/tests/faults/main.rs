@@ -1,6 +1,6 @@
-//! What goes wrong between two processes, one fault a test.
+//! Tests of faults between two processes, one fault for each test.
 //!
-//! Tests that count descriptors or change what a process may do play in a process of their own ([`common::alone`]).
+//! A test that counts descriptors, or limits what its process may do, runs in a process of its own ([`common::alone`]).
 
 #[path = "../common/mod.rs"]
 mod common;

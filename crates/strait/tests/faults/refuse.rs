@@ -1,4 +1,4 @@
-//! The library refuses a call of the program, or the kernel one of the library.
+//! Tests of calls that are refused: calls of the program by the library, and calls of the library by the kernel.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -15,7 +15,7 @@ use crate::roles::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use strait::{Channel, Error, Handle, Options, Outgoing, SendError};
 
-/// Strait's mappings in another process.
+/// Returns the number of Strait's mappings in another process.
 pub(crate) fn mappings_of(actor: &Actor) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", actor.pid())).unwrap();
     maps.lines().filter(|line| line.contains("memfd:strait")).count()
@@ -37,7 +37,7 @@ fn too_many_handles_are_refused_and_come_back() {
         let mut room = channel.reserve_sealed(7).unwrap();
         files(limit + 1).into_iter().for_each(|handle| room.add_handle(handle));
         check(room.commit(DEADLINE).unwrap_err());
-        // In a row, those before it are sent.
+        // Of a batch, the messages before the refused one are sent.
         let row = [limit, limit + 1, 0].map(|count| Outgoing::new(b"in a row").handles(files(count)));
         let stopped = channel.send_many(row, DEADLINE).unwrap_err();
         assert_eq!(stopped.sent, 1);
@@ -72,18 +72,18 @@ fn a_message_over_a_smaller_limit_is_refused_and_its_handles_come_back() {
 
 #[test]
 fn a_closed_descriptor_is_refused_and_nothing_is_sent() {
-    // Alone, since the number of a closed descriptor is soon somebody else's.
+    // Runs alone, because another thread could soon reuse the number of a closed descriptor.
     alone("closed descriptor", "");
 }
 
 pub(crate) fn closed_descriptor(_: &str) {
     fn closed() -> OwnedFd {
-        // A high number, which no file that is opened meanwhile gets.
+        // A file that is opened meanwhile does not get a number this high.
         let fd = rustix::io::fcntl_dupfd_cloexec(file_with(b"closed"), 500).unwrap();
         let number = fd.as_raw_fd();
         drop(fd);
-        // SAFETY: it is not open, which is what is tested; nobody else in this process has the number, and it is
-        // forgotten before it would be closed.
+        // SAFETY: the descriptor is not open, which is what the test needs; nothing else in this process uses the
+        // number, and the object is forgotten before it would be closed.
         unsafe { OwnedFd::from_raw_fd(number) }
     }
     fn forget(handles: Vec<Handle>) -> usize {
@@ -93,7 +93,7 @@ pub(crate) fn closed_descriptor(_: &str) {
     let (local, other) = Channel::pair().unwrap();
     for channel in [&remote, &local] {
         for len in [0, 5, 5000, 200_000, 200_000] {
-            // A good one before it, so that not even that one goes.
+            // An open descriptor comes before the closed one, and must not be sent either.
             let (reader, writer) = std::io::pipe().unwrap();
             let bytes = pattern(9, len);
             let message = Outgoing::new(&bytes).handle(OwnedFd::from(reader)).handle(closed());
@@ -122,7 +122,7 @@ pub(crate) fn closed_descriptor(_: &str) {
         assert_eq!(recv(receiver).bytes(), b"goes out");
         assert_eq!(receiver.recv_by(Duration::from_millis(20)).unwrap_err(), Error::TimedOut);
     }
-    // Nothing of them piles up at the peer, where their memory may have arrived.
+    // Memory of refused messages may have arrived at the peer, and must not accumulate there.
     assert_echoes(&remote);
     let mapped = mappings_of(&actor);
     for n in 0..700u32 {
@@ -167,7 +167,7 @@ fn only_a_connected_seqpacket_socket_is_taken() {
 
 #[test]
 fn a_socket_whose_other_end_is_closed_is_no_channel_for_long() {
-    // Nobody else may have that end.
+    // No other process may have a copy of the closed end.
     alone("closed socket", "");
 }
 
@@ -187,7 +187,7 @@ fn a_row_that_ends_in_a_panic_of_the_callers_leaves_the_channel_whole() {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let row = bytes.iter().enumerate().map(|(n, bytes)| {
                     if n == panics_at {
-                        // Not by `panic!`, which would be reported.
+                        // `panic!` would print a report.
                         std::panic::resume_unwind(Box::new("the caller's own"));
                     }
                     Outgoing::new(bytes).handles(files(handles))
@@ -196,7 +196,7 @@ fn a_row_that_ends_in_a_panic_of_the_callers_leaves_the_channel_whole() {
             }));
             assert!(outcome.is_err());
             channel.send(b"after it").unwrap();
-            // Whatever was sent of the row is whole, in order, and comes before.
+            // The messages of the batch that were sent arrive completely, in order, and before the next message.
             let mut arrived = 0;
             loop {
                 let mut message = recv(&channel);
@@ -239,7 +239,7 @@ pub(crate) fn memfd_refused_from_the_start(argument: &str) {
         assert!(error.to_string().starts_with("memfd_create: "), "{error}");
         drop(other);
         assert_eq!(descriptors(), start);
-        // Within a process none is needed.
+        // A channel within a process needs no memfd.
         let (a, b) = Channel::pair().unwrap();
         a.send(&pattern(1, 200_000)).unwrap();
         assert!(recv(&b).bytes() == pattern(1, 200_000));
@@ -289,7 +289,7 @@ pub(crate) fn futex_refused(argument: &str) {
         for (actor, channel) in &mut channels {
             for len in [0, 5, 5000, 200_000] {
                 let bytes = pattern(len as u64, len);
-                // Waiting may be refused, by name; then the answer still comes.
+                // A wait may fail with the refused call; the answer still arrives.
                 let named = |error: Error| assert_eq!(error, Error::System { call: "futex", code: errno });
                 let begin = Instant::now();
                 while let Err(failed) = channel.send_by(&bytes, DEADLINE) {

@@ -1,4 +1,4 @@
-//! Roles and helpers that several kinds of faults use.
+//! Roles and helpers of several kinds of faults.
 
 use std::io::{PipeWriter, Read};
 use std::process::Stdio;
@@ -9,27 +9,28 @@ use strait::{Channel, CommandExt, Error, Handle, Message, Options, Outgoing, Sen
 
 pub(crate) const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// Sends back what it receives, handles included, until the channel ends.
+/// Sends back each received message with its handles, until the channel is closed.
 pub(crate) fn echo(_: &str) {
     let channel = parent_over_any(&Options::new());
     crate::common::echo(&channel);
 }
 
-/// The same, but takes nothing before its standard input ends; its own ring never needs to grow.
+/// Waits for the end of its standard input, and then sends back each received message with its handles. Its own ring
+/// never needs to grow.
 pub(crate) fn late_echo(_: &str) {
     let channel = parent_over_any(&Options::new().ring(1 << 20));
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     crate::common::echo(&channel);
 }
 
-/// Takes its channel, says so, and does nothing more.
+/// Opens its side, sends one message, and does nothing more.
 pub(crate) fn silent(_: &str) {
     let channel = parent_over_any(&Options::new());
     channel.send(b"here").unwrap();
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Lives without taking its channel.
+/// Runs without opening its side of the channel.
 pub(crate) fn absent(_: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
@@ -46,13 +47,13 @@ pub(crate) fn files(count: usize) -> Vec<Handle> {
     (0..count).map(|n| file_with(format!("file {n}").as_bytes()).into()).collect()
 }
 
-/// These handles are those of [`files`], all of them and in order.
+/// Asserts that the handles are all those of [`files`], in order.
 pub(crate) fn assert_files(handles: Vec<Handle>, count: usize) {
     let contents: Vec<Vec<u8>> = handles.into_iter().map(content_of).collect();
     assert_eq!(contents, (0..count).map(|n| format!("file {n}").into_bytes()).collect::<Vec<_>>());
 }
 
-/// The channel still works both ways, for bytes of every kind and for handles.
+/// Asserts that the channel still works in both directions, for each kind of payload and for handles.
 pub(crate) fn assert_echoes(channel: &Channel) {
     for len in [0, 5, 5000, 200_000] {
         let bytes = pattern(len as u64, len);
@@ -63,8 +64,8 @@ pub(crate) fn assert_echoes(channel: &Channel) {
     }
 }
 
-/// Runs `call` in a thread; once it has blocked there, `meanwhile`. What the call returned, and how long after
-/// `meanwhile` began.
+/// Runs `call` in a thread, and once the call has blocked, `meanwhile`. Returns what the call returned, and the time
+/// from the start of `meanwhile` until then.
 pub(crate) fn while_blocked<T: Send>(
     call: impl FnOnce() -> T + Send,
     started: impl Fn() -> bool,
@@ -87,7 +88,7 @@ pub(crate) fn while_blocked<T: Send>(
     })
 }
 
-/// Whether every reader of a pipe is closed, wherever it was.
+/// Whether the reading end of a pipe is closed in all processes.
 pub(crate) fn has_no_reader(writer: &PipeWriter) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::new(writer, PollFlags::OUT)];
@@ -95,7 +96,7 @@ pub(crate) fn has_no_reader(writer: &PipeWriter) -> bool {
     fds[0].revents().contains(PollFlags::ERR)
 }
 
-/// Sends until it fails.
+/// Sends messages until a send fails, and returns the error.
 pub(crate) fn send_until_it_fails(channel: &Channel, len: usize, handles: usize) -> Error {
     let bytes = vec![7; len];
     loop {
@@ -109,7 +110,7 @@ pub(crate) fn send_until_it_fails(channel: &Channel, len: usize, handles: usize)
     }
 }
 
-/// A message of the stream: its size, and whether a file comes with it, by its number.
+/// Returns the bytes of message `n` of the stream, and whether the message carries a file.
 pub(crate) fn in_stream(n: u64) -> (Vec<u8>, bool) {
     let len = match n % 50 {
         7 => 100_000,
@@ -119,7 +120,7 @@ pub(crate) fn in_stream(n: u64) -> (Vec<u8>, bool) {
     (pattern(n, len), n % 40 == 5)
 }
 
-/// Sends the stream; an error ends it.
+/// Sends `count` messages of the stream; stops at an error and returns it.
 pub(crate) fn send_stream(channel: &Channel, count: u64) -> Result<(), Error> {
     for n in 0..count {
         let (bytes, file) = in_stream(n);
@@ -129,7 +130,7 @@ pub(crate) fn send_stream(channel: &Channel, count: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Receives message `n` of the stream, if there is one.
+/// Receives message `n` of the stream and checks it; returns the error if the receive fails.
 pub(crate) fn recv_in_stream(channel: &Channel, n: u64, deadline: Duration) -> Result<(), Error> {
     let mut message = channel.recv_by(deadline)?;
     let (bytes, file) = in_stream(n);
@@ -139,7 +140,7 @@ pub(crate) fn recv_in_stream(channel: &Channel, n: u64, deadline: Duration) -> R
     Ok(())
 }
 
-/// Sends and receives so many messages of the stream at once.
+/// Sends and receives as many messages of the stream as the argument says, both at once.
 pub(crate) fn stream(argument: &str) {
     let channel = parent_over_any(&Options::new());
     let count = argument.parse().unwrap();
@@ -150,13 +151,13 @@ pub(crate) fn stream(argument: &str) {
     });
 }
 
-/// A process whose channel or work begins or ends when its standard input does.
+/// Starts a process whose standard input is a pipe; the role acts when that input ends.
 pub(crate) fn spawn_with_stdin(role: &str, options: &Options) -> (Actor, Channel) {
     let (child, channel) = crate::common::command(role, "").stdin(Stdio::piped()).spawn_with_channel(options).unwrap();
     (Actor(child), channel)
 }
 
-/// Whether it was sent; full is the only other outcome.
+/// Returns `true` if the message was sent, and `false` if there was no room; fails on any other error.
 pub(crate) fn sent_or_full(sent: Result<(), SendError>) -> bool {
     match sent {
         Ok(()) => true,
@@ -167,14 +168,14 @@ pub(crate) fn sent_or_full(sent: Result<(), SendError>) -> bool {
     }
 }
 
-/// Ends this process, well if `play` returned. The test harness needs calls that are refused.
+/// Exits this process, with success if `play` returned. The test harness would need calls that are refused.
 pub(crate) fn end_after(play: impl FnOnce() + std::panic::UnwindSafe) -> ! {
     let status = i32::from(std::panic::catch_unwind(play).is_err());
-    // SAFETY: it does not return; nothing of this process is used after it.
+    // SAFETY: `_exit` does not return; nothing of this process is used after the call.
     unsafe { libc::_exit(status) }
 }
 
-/// Its channel cannot be opened.
+/// Asserts that the process cannot open its side of the channel.
 pub(crate) fn refused(argument: &str) {
     let errno = argument.parse().unwrap();
     end_after(move || {

@@ -1,4 +1,4 @@
-//! A process has no descriptor, no file size or no room in a socket.
+//! Tests of processes that lack descriptors, permitted file size, or room in a socket.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 use strait::{Channel, CommandExt, Deadline, Error, Handle, Message, Options, Outgoing, Wait};
 
-/// Sends what it is asked for: `(count, bytes each, handles each, sealed)`.
+/// Sends the messages that its parent asks for: `(count, bytes of each, handles of each, sealed)`.
 pub(crate) fn source(_: &str) {
     let channel = parent();
     loop {
@@ -43,14 +43,15 @@ pub(crate) fn ask(channel: &Channel, count: u64, len: usize, handles: u64, seale
     channel.send(&fields.iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
 }
 
-/// A process whose first packet is here: it brings memory, which would need a descriptor later.
+/// Starts a process, and waits until its open packet was received. The packet brings memory, and receiving it later
+/// would need a descriptor.
 pub(crate) fn met(role: &str) -> (Actor, Channel) {
     let (actor, channel) = spawn(role);
     await_memory(&channel);
     (actor, channel)
 }
 
-/// Waits until the memory is here that the peer brings when it opens its side. Nothing else has come.
+/// Waits until the memory of the peer's open packet was received; asserts that no message is there.
 pub(crate) fn await_memory(channel: &Channel) {
     let held = |channel: &Channel| Some(channel.peer_usage().unwrap()?.peer(strait::Resource::Mappings).held);
     wait_until("the peer has opened its side", || {
@@ -59,8 +60,8 @@ pub(crate) fn await_memory(channel: &Channel) {
     });
 }
 
-/// For each line of its standard input: receives so many messages, and says what was in their files; for 0, looks long enough for
-/// a message which does not come that it has taken what there is in the socket.
+/// For each line of its standard input, receives as many messages as the line says, and answers each with the contents
+/// of its files. For the line 0, waits so long for a message that it has received all packets, and answers "nothing".
 pub(crate) fn tells_files(_: &str) {
     let channel = parent_over_any(&Options::new());
     let mut before = None;
@@ -79,7 +80,7 @@ pub(crate) fn tells_files(_: &str) {
         }
         before.get_or_insert_with(descriptors);
     }
-    // Nothing stays of what was sent for nothing, but for the last of it.
+    // Descriptors of failed messages are closed, except those of the last one.
     assert!(descriptors() <= before.unwrap() + 2, "{} descriptors, once {}", descriptors(), before.unwrap());
 }
 
@@ -94,7 +95,7 @@ fn packets_of_a_message_that_failed_are_not_taken_for_those_of_the_next() {
             assert_eq!(recv(&channel).bytes(), expected);
         }
     };
-    // Its descriptor and its memory are two packets.
+    // The message's descriptor and its memory need two packets.
     let send_two = |content: &[u8], deadline: Deadline| {
         let mut room = channel.reserve_sealed(5000).unwrap();
         room.add_handle(Channel::pair().unwrap().0);
@@ -127,7 +128,8 @@ fn packets_of_a_message_that_failed_are_not_taken_for_those_of_the_next() {
     finish(actor);
 }
 
-/// For each line receives as many messages as it says from an end that came first, then one, and says how many descriptors it has.
+/// For each line of its standard input, receives as many messages as the line says from an end that it received first,
+/// then one message from its parent, and answers with its number of descriptors.
 pub(crate) fn tells_descriptors(_: &str) {
     let channel = parent_over_any(&Options::new());
     let other = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -152,8 +154,8 @@ fn packets_of_messages_that_failed_do_not_pile_up_where_no_other_handles_follow(
     };
     channel.send(b"").unwrap();
     let at_first = told(0);
-    // Its descriptor and its memory are two packets. Where there is room for both behind so many others, there is for one behind
-    // one more.
+    // The message's descriptor and its memory need two packets. If there is room for both behind `before` others, there
+    // is room for only one behind one more.
     let (mut before, mut failed) = (0, 0);
     while failed < 30 {
         let fill = |_: &usize| fills.send_by(Outgoing::new(b"").handle(file_with(b"fills")), Deadline::NOW).is_ok();
@@ -184,8 +186,8 @@ fn a_message_for_which_the_socket_has_no_room_is_not_sent_by_half() {
     for deadline in [Deadline::NOW, Deadline::from(Instant::now()), Deadline::after(Duration::from_millis(3))] {
         let refused = if deadline == Deadline::NOW { Error::WouldBlock } else { Error::TimedOut };
         for round in 0..3 {
-            // A hello is in the socket; these packets before the first message make it fail at its first packet, at
-            // its second, and so on.
+            // The open packet is in the socket. The number of packets before the first message decides at which of its
+            // packets the message fails.
             let (mut actor, channel) = spawn_over_socket("late echo", "", &Options::new());
             let mut sent = Vec::new();
             let mut send = |n: u64, kind: u64| {
@@ -212,7 +214,7 @@ fn a_message_for_which_the_socket_has_no_room_is_not_sent_by_half() {
                 send(100 + n, 2 - n % 3);
             }
             assert!(sent.len() < 12, "the socket is never full");
-            // What was sent is there, and what was not leaves no trace.
+            // Sent messages arrive, and failed messages have no effect.
             drop(actor.0.stdin.take());
             for (n, (bytes, handles)) in sent.into_iter().enumerate() {
                 let mut message = recv(&channel);
@@ -247,7 +249,7 @@ fn a_row_that_needs_more_packets_than_the_socket_holds_gets_through() {
         drop(channel);
         finish(actor);
     }
-    // Whoever receives may never look at the socket of its own accord.
+    // A receiver that spins may never look at the socket of its own accord.
     let (actor, channel) = spawn_over_socket("source in a row", "", &Options::new().wait(Wait::Spin));
     channel.send(b"go").unwrap();
     for _ in 0..50 {
@@ -257,7 +259,7 @@ fn a_row_that_needs_more_packets_than_the_socket_holds_gets_through() {
     finish(actor);
 }
 
-/// Sends a row of messages with handles when it is told to.
+/// Sends a batch of messages with handles when it receives a message.
 pub(crate) fn source_in_a_row(_: &str) {
     let channel = parent_over_any(&Options::new());
     recv(&channel);
@@ -266,7 +268,7 @@ pub(crate) fn source_in_a_row(_: &str) {
     assert_eq!(channel.recv().unwrap_err(), Error::PeerClosed);
 }
 
-/// Every descriptor that this process may have.
+/// Files that use all descriptors that this process may have.
 pub(crate) struct Exhausted(pub(crate) Vec<File>);
 
 impl Exhausted {
@@ -279,20 +281,20 @@ impl Exhausted {
         all
     }
 
-    /// Makes so many of them free.
+    /// Makes `count` descriptors free.
     pub(crate) fn free(&mut self, count: usize) {
         self.0.truncate(self.0.len() - count);
     }
 
-    /// How many are free.
+    /// Returns the number of free descriptors.
     pub(crate) fn count_free(&mut self) -> usize {
         let free = std::iter::from_fn(|| File::open("/dev/null").ok()).collect::<Vec<File>>();
         free.len()
     }
 }
 
-/// Closes an end whose other end has moved to a process that is not known here, while there is no descriptor for getting to know it.
-/// What it is told it reads elsewhere: whoever waits on the channel gets to know that process.
+/// Closes an end whose other end has moved to a process to which this process has no link, while there is no descriptor
+/// for such a link. Orders come on the standard input, because a wait on the channel would make the link.
 pub(crate) fn closes_without_descriptors(_: &str) {
     let channel = parent();
     let mut lines = std::io::stdin().lines();
@@ -310,13 +312,13 @@ pub(crate) fn closes_without_descriptors(_: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// Says what became of an end that it is given.
+/// Reports when the channel of an end that it receives is closed.
 pub(crate) fn sees_the_end(_: &str) {
     let channel = parent();
     let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
     channel.send(b"has it").unwrap();
     assert_eq!(end.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
-    // One direction is closed after the other.
+    // The peer closes one direction after the other.
     wait_until("nobody is sent to", || {
         end.send_by(b"", DEADLINE).is_err_and(|failed| failed.error == Error::PeerClosed)
     });
@@ -339,7 +341,7 @@ fn an_end_that_was_closed_for_want_of_descriptors_is_closed_once_there_are_some(
     assert_eq!(recv(&to_seeing).bytes(), b"has it");
     writeln!(input, "it has moved").unwrap();
     assert_eq!(recv(&to_closing).bytes(), b"closed");
-    // The thread that closes it later is none that handlers of the program run on.
+    // The thread that closes the end later must not run signal handlers of the program.
     crate::common::assert_handles_no_signals(closing.pid(), "strait-unclosed");
     writeln!(input, "have descriptors").unwrap();
     assert_eq!(recv(&to_closing).bytes(), b"has descriptors");
@@ -358,7 +360,7 @@ pub(crate) fn handles_without_descriptors(_: &str) {
     let start = (descriptors(), mappings());
     let (actor, channel) = spawn("source");
     let bytes = pattern(0, 40);
-    // Once in good times.
+    // The first message finds enough descriptors.
     ask(&channel, 1, 40, 3, false);
     assert_files(recv(&channel).take_handles().unwrap(), 3);
 
@@ -387,7 +389,7 @@ pub(crate) fn handles_without_descriptors(_: &str) {
         drop(message);
         assert_eq!(all.count_free(), free);
 
-        // Messages without handles around it are not concerned.
+        // Messages without handles before and after are not affected.
         ask(&channel, 1, 40, 0, false);
         ask(&channel, 1, 40, 3, false);
         ask(&channel, 1, 40, 0, false);
@@ -396,7 +398,7 @@ pub(crate) fn handles_without_descriptors(_: &str) {
         assert_eq!(recv(&channel).take_handles().unwrap().len(), 0);
         all.free(1);
     }
-    // Three are free now, which is enough.
+    // Three descriptors are free now, which is enough.
     ask(&channel, 1, 40, 3, false);
     assert_files(recv(&channel).take_handles().unwrap(), 3);
     assert_eq!(all.count_free(), 3);
@@ -413,12 +415,12 @@ fn memory_that_finds_no_free_descriptor_waits_until_there_is_one() {
 pub(crate) fn memory_without_descriptors(_: &str) {
     let (actor, channel) = met("source");
     let mut all = Exhausted::new();
-    // A block, a sealed payload, and both again.
+    // A block, a sealed payload, a larger block, and a small sealed payload.
     for (sealed, len) in [(false, 200_000), (true, 100_000), (false, 1 << 20), (true, 50)] {
         ask(&channel, 1, 10, 0, false);
         ask(&channel, 1, len, 0, sealed);
         ask(&channel, 1, 20, 0, false);
-        // Who sleeps until the first comes may be told of the second's memory.
+        // A thread that sleeps until the first message arrives may report the second message's memory first.
         let mut first = Err(Error::NoDescriptors);
         wait_until("the first is there", || {
             first = channel.recv_by(DEADLINE);
@@ -444,7 +446,7 @@ pub(crate) fn memory_without_descriptors(_: &str) {
         assert_eq!(all.count_free(), 1, "none is kept");
         all.0.push(File::open("/dev/null").unwrap());
     }
-    // Memory that is mapped already needs none.
+    // Memory that is mapped already needs no descriptor.
     ask(&channel, 1, 200_000, 0, false);
     assert!(recv(&channel).bytes() == pattern(0, 200_000));
     drop((all, channel));
@@ -459,7 +461,7 @@ fn a_larger_ring_that_finds_no_free_descriptor_waits_until_there_is_one() {
 pub(crate) fn larger_ring_without_descriptors(_: &str) {
     let (actor, channel) = met("source");
     let mut all = Exhausted::new();
-    // More than the first ring holds, which therefore grows at the other side.
+    // The messages are more than the first ring holds, so the sender's ring grows.
     ask(&channel, 100, 1000, 0, false);
     let mut received = 0;
     let refused = loop {
@@ -469,7 +471,7 @@ pub(crate) fn larger_ring_without_descriptors(_: &str) {
         }
         received += 1;
         assert!(received < 100, "the ring did not grow");
-        // Not too fast for it to fill up.
+        // The pause lets the ring fill.
         std::thread::sleep(Duration::from_millis(1));
     };
     assert_eq!(refused, Error::NoDescriptors);
@@ -483,7 +485,7 @@ pub(crate) fn larger_ring_without_descriptors(_: &str) {
     finish(actor);
 }
 
-/// Has the ring of one channel grow, and then sends handles over another.
+/// Makes the ring of one channel grow, and then sends handles over another channel.
 pub(crate) fn grows_before_handles(_: &str) {
     let channel = crate::common::parent();
     let other = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -506,7 +508,7 @@ pub(crate) fn handles_behind_a_ring_without_descriptors(_: &str) {
     channel.send(Outgoing::new(b"other").handle(other)).unwrap();
     let mut all = Exhausted::new();
     channel.send(b"go").unwrap();
-    // The ring is in the socket before the handles, and neither is lost.
+    // The packet with the ring is in the socket before the one with the handles, and neither is lost.
     for _ in 0..3 {
         assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::NoDescriptors);
     }
@@ -539,13 +541,13 @@ pub(crate) fn sending_without_descriptors(_: &str) {
     let stopped = channel.send_many(row, DEADLINE).unwrap_err();
     assert_eq!((stopped.sent, stopped.failed.error), (1, Error::NoDescriptors));
     assert_eq!(recv(&channel).bytes(), b"goes out");
-    // Handles to send need no new descriptor; those that come back do.
+    // Sending handles needs no new descriptor; receiving them does.
     channel.send(Outgoing::new(b"with handles").handles(refused.handles)).unwrap();
     assert_files(recv(&channel).take_handles().unwrap(), 3);
     all.free(5);
     channel.send(Outgoing::new(&large)).unwrap();
     assert!(recv(&channel).bytes() == large);
-    // That memory is warm now, and none is needed.
+    // That memory is in the pool now, so no descriptor is needed.
     let _none = Exhausted::new();
     channel.send(Outgoing::new(&large)).unwrap();
     assert!(recv(&channel).bytes() == large);
@@ -560,7 +562,7 @@ fn a_ring_that_cannot_grow_for_want_of_descriptors_fills_up() {
 
 pub(crate) fn growing_without_descriptors(_: &str) {
     let (mut actor, channel) = spawn_with_stdin("late echo", &Options::new());
-    // Its hello needs a descriptor.
+    // Receiving the peer's open packet needs a descriptor.
     await_memory(&channel);
     let all = Exhausted::new();
     let mut sent = 0u64;
@@ -571,7 +573,7 @@ pub(crate) fn growing_without_descriptors(_: &str) {
     assert!(sent > 100, "{sent}");
     assert_eq!(failed(channel.try_send(b"full")), Error::WouldBlock);
     assert_eq!(failed(channel.send_by(b"full", Duration::from_millis(30))), Error::TimedOut);
-    // A message that no ring of this size takes is another matter.
+    // A message that no ring of this size can hold fails at once.
     assert_eq!(failed(channel.try_send(&[7; 20_000])), Error::NoDescriptors);
     assert_eq!(channel.counters().grown, 0);
     drop(all);
@@ -585,7 +587,7 @@ pub(crate) fn growing_without_descriptors(_: &str) {
     drop(channel);
     finish(actor);
 
-    // And with none free until the end: those that were stuck get on when the peer makes room.
+    // Without a free descriptor until the end: senders continue when the peer makes room.
     let (mut actor, channel) = spawn_with_stdin("late echo", &Options::new());
     await_memory(&channel);
     let mut all = Exhausted::new();
@@ -628,13 +630,13 @@ pub(crate) fn small_files(_: &str) {
         Error::System { call, code } => call.contains("ftruncate") && code == libc::EFBIG,
         _ => false,
     };
-    // Above the first ring, below the second.
+    // The limit is above the size of the first ring and below that of the second.
     set(Some(20_000));
     let refused = channel.send(&[7; 200_000]).unwrap_err();
     assert!(too_large(refused.error), "{refused}");
     assert!(channel.reserve(200_000, DEADLINE).is_err_and(too_large));
     assert!(channel.reserve_sealed(200_000).is_err_and(too_large));
-    // No ring of the first size takes this.
+    // No ring of the first size can hold this message.
     assert!(too_large(failed(channel.send(&[7; 20_000]))));
     let mut sent = 0u64;
     while sent_or_full(channel.try_send(&sent.to_le_bytes())) {
@@ -651,7 +653,7 @@ pub(crate) fn small_files(_: &str) {
     drop(channel);
     finish(actor);
 
-    // A channel itself needs memory.
+    // Opening a channel needs memory too.
     set(Some(1000));
     let (one, _other) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

@@ -1,4 +1,4 @@
-//! A process is stopped, interrupted by signals, or idle.
+//! Tests of processes that are stopped, interrupted by signals, or idle.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(crate) fn pid_of(actor: &Actor) -> Pid {
     Pid::from_raw(actor.pid().cast_signed()).unwrap()
 }
 
-/// How a process runs: 'T' when it is stopped.
+/// Returns the state of a process; `T` if it is stopped.
 pub(crate) fn state_of(actor: &Actor) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", actor.pid())).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
@@ -98,7 +98,7 @@ fn a_peer_that_is_stopped_for_a_while_loses_nothing() {
             }
             rustix::process::kill_process(pid_of(&actor), Signal::STOP).unwrap();
             wait_until("it is stopped", || state_of(&actor) == 'T');
-            // What it had sent is there, and then nothing for a while: neither an end nor an error.
+            // The messages that the peer sent before can be received; then receives time out, without another error.
             let error = loop {
                 match recv_in_stream(&channel, n, Duration::from_millis(100)) {
                     Ok(()) => n += 1,
@@ -127,7 +127,7 @@ pub(crate) static THREADS_INTERRUPTED: [AtomicI32; 2] = [AtomicI32::new(0), Atom
 pub(crate) fn interrupt_this_thread() {
     extern "C" fn count(_: libc::c_int) {
         INTERRUPTIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: no memory is involved.
+        // SAFETY: the call touches no memory.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
         for thread in &THREADS_INTERRUPTED {
             let known = thread.load(Ordering::Relaxed);
@@ -144,7 +144,7 @@ pub(crate) fn interrupt_this_thread() {
         action.sa_sigaction = count as extern "C" fn(libc::c_int) as libc::sighandler_t;
         assert_eq!(libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()), 0);
     }
-    // SAFETY: all-zero is a valid `sigevent` and `itimerspec`; the pointers are to locals.
+    // SAFETY: all-zero is a valid `sigevent` and `itimerspec`; the pointers point to local variables.
     unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -159,7 +159,7 @@ pub(crate) fn interrupt_this_thread() {
     }
 }
 
-/// Sends back what it receives, in bursts, so that the other side waits for room and for answers.
+/// Sends back each received message, and pauses at times, so that the other side waits for room and for answers.
 pub(crate) fn interrupted_echo(_: &str) {
     interrupt_this_thread();
     let channel = parent();
@@ -184,7 +184,7 @@ pub(crate) fn interrupted_echo(_: &str) {
 pub(crate) fn interrupted(argument: &str) {
     const COUNT: u64 = 10_000;
     let wait = WAITS[argument.parse::<usize>().unwrap()];
-    // A ring that does not grow, and few bytes in flight, so that senders wait.
+    // The ring does not grow, and few bytes may be in flight, so senders wait.
     let options = Options::new().wait(wait).ring_max(16 << 10).queue_bytes(200_000);
     let (actor, channel) = spawn_with("interrupted echo", "", &options);
     let done = AtomicBool::new(false);
@@ -198,7 +198,7 @@ pub(crate) fn interrupted(argument: &str) {
         for n in 0..COUNT {
             recv_in_stream(&channel, n, DEADLINE).unwrap();
         }
-        // A wait with nothing to come lasts its full time.
+        // A receive without a message takes its full time.
         let begin = Instant::now();
         assert_eq!(channel.recv_by(Duration::from_millis(200)).unwrap_err(), Error::TimedOut);
         assert!(begin.elapsed() >= Duration::from_millis(200));

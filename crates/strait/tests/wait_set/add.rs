@@ -1,4 +1,4 @@
-//! Members of a wait set: which there are, and what becomes of them.
+//! Tests of the members of a wait set: adding, removing, moving, and the death of peers.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::common::{DEADLINE, SOON, Watched, alone, finish, spawn};
 use crate::roles::{add_all, begin, channels, done, keep, ready, tell};
 use strait::{Channel, Deadline, Error, Event, Interest, Mode, Outgoing, WaitSet};
 
-/// The only handle of the next message, an end.
+/// Receives a message and returns its last handle, a channel end.
 pub(crate) fn recv_end(channel: &Channel) -> Channel {
     let mut message = channel.recv_by(DEADLINE).unwrap();
     message.take_handles().unwrap().pop().expect("a handle").into_channel().expect("an end")
@@ -44,7 +44,7 @@ fn one_of_some_to_another_process() {
         ours[key as usize].try_recv().unwrap();
         assert_eq!(ready(&set, Deadline::NOW), []);
     }
-    // While a thread sleeps.
+    // The messages arrive while a thread sleeps.
     for key in 0..10u64 {
         hub.send(format!("say {key} hello").as_bytes()).unwrap();
         assert_eq!(ready(&set, DEADLINE), [key]);
@@ -71,7 +71,7 @@ fn one_active_among_twenty_thousand() {
         ours[key].try_recv().unwrap();
         done(&hub);
     }
-    // And all at once.
+    // All members become ready at once.
     begin(&hub, "all");
     let mut heard = vec![false; count];
     let mut events = Vec::new();
@@ -125,7 +125,7 @@ fn a_channel_is_in_one_set_at_a_time() {
     assert_eq!((one.len(), other.len()), (1, 0));
     theirs.send(b"hello").unwrap();
     assert_eq!(ready(&one, DEADLINE), [1]);
-    // A set that is gone has no members.
+    // A set that was dropped has no members.
     drop(one);
     other.add(&ours, 3, Interest::Readable, Mode::Level).unwrap();
     assert_eq!(ready(&other, DEADLINE), [3]);
@@ -138,7 +138,7 @@ fn a_member_that_is_sent_away_says_so_once() {
     let set = WaitSet::new().unwrap();
     let mut events = Vec::new();
     for mode in [Mode::Level, Mode::OneShot] {
-        // Within the process, to another, and from one that is not ready or already told.
+        // The end moves within the process or to another one, when it is not ready or has been reported already.
         for (over, ready_before) in [(&near, false), (&near, true), (&hub, false), (&hub, true)] {
             let (theirs, ours) = Channel::pair().unwrap();
             set.add(&ours, 9, Interest::Readable, mode).unwrap();
@@ -153,7 +153,7 @@ fn a_member_that_is_sent_away_says_so_once() {
             assert!(events[0].has_moved() && !events[0].is_readable() && events[0].key() == 9);
             assert_eq!(set.wait(&mut events, Deadline::NOW), Ok(0));
             if std::ptr::eq(over, &near) {
-                // Its new holder can add it at once.
+                // The new holder of the end can add it at once.
                 let ours = recv_end(&far);
                 set.add(&ours, 10, Interest::Readable, mode).unwrap();
                 theirs.send(b"more").unwrap();
@@ -165,7 +165,7 @@ fn a_member_that_is_sent_away_says_so_once() {
 
 #[test]
 fn a_member_that_could_not_be_sent_stays() {
-    // Nobody else may have the socket of the dead.
+    // In a process of its own no other process has a copy of the dead peer's socket.
     alone("to the dead", "");
 }
 
@@ -195,12 +195,12 @@ pub(crate) fn to_the_dead() {
 fn a_member_whose_peer_moves_notices_nothing() {
     let (_one_actor, one) = spawn("hub");
     let (_other_actor, other) = spawn("hub");
-    // From the one to the other.
+    // A channel from one hub to the other.
     let (bridge, bridge_end) = Channel::pair().unwrap();
     keep(&one, bridge);
     keep(&other, bridge_end);
     let set = WaitSet::new().unwrap();
-    // From this process to the one, from there to the other, and back here.
+    // The other end moves from this process to one hub, from there to the other hub, and back to the first.
     let (ours, theirs) = Channel::pair().unwrap();
     set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
     assert_eq!(ready(&set, Deadline::NOW), []);
@@ -226,7 +226,7 @@ fn a_member_whose_peer_moves_notices_nothing() {
     begin(&one, "receive 0");
     begin(&one, "say 1 fourth");
     hear(b"fourth");
-    // Its holder dies.
+    // The holder closes the end.
     begin(&one, "close 1");
     assert_eq!(ready(&set, DEADLINE), [1]);
     assert_eq!(ours.try_recv().unwrap_err(), Error::PeerClosed);
@@ -245,7 +245,7 @@ fn a_member_whose_peer_is_on_its_way() {
     set.remove(&ours).unwrap();
     set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
     for round in 0..5 {
-        // The mover has marked the lane and waits for room to say that it hands over.
+        // The source has marked the lane, and waits for room for the message that hands the end over.
         tell(&one, "fill 0");
         begin(&one, "pass 1 0");
         let before = Instant::now();
@@ -259,7 +259,7 @@ fn a_member_whose_peer_is_on_its_way() {
         done(&one);
         done(&other);
         done(&other);
-        // And back, with nothing in the way.
+        // The end moves back, with room for it.
         tell(&other, "pass 1 0");
         tell(&one, "receive 0");
     }
@@ -314,7 +314,7 @@ fn when_a_process_dies_all_its_members_are_readable() {
     assert_eq!(left, (0..300).filter(|key| *key != 5).collect::<Vec<_>>());
     assert_eq!(ours[7].try_recv().unwrap().bytes(), b"last");
     assert_eq!(ours[7].try_recv().unwrap_err(), Error::PeerClosed);
-    // One that was told stays a member.
+    // A one-shot member that was reported stays a member.
     let told = ours.swap_remove(5);
     drop(ours);
     assert_eq!(told.try_recv().unwrap_err(), Error::PeerClosed);
@@ -329,7 +329,7 @@ fn when_a_process_dies_all_its_members_are_readable() {
             sleeper.enter();
             assert_eq!(ready(&set, DEADLINE), [3]);
         });
-        // A dead process's socket is readable for ever, which must not keep the set awake.
+        // The socket of a dead process stays readable, which must not keep the set awake.
         sleeper.assert_idle();
         begin(&other, "say 3 alive");
     });

@@ -1,4 +1,4 @@
-//! Members that are told of as long as something is so, and the descriptor of a set.
+//! Tests of level registrations, and of the descriptor of a set.
 
 use std::os::fd::AsFd;
 
@@ -7,7 +7,7 @@ use crate::roles::{Random, add_all, begin, channels, done, fill, ready, tell, te
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::{Channel, Deadline, Interest, Mode, WaitSet};
 
-/// Whether the set's descriptor is readable now.
+/// Whether the descriptor of the set is readable now.
 pub(crate) fn is_signalled(set: &WaitSet) -> bool {
     poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
 }
@@ -66,7 +66,7 @@ fn the_descriptor_in_a_loop_with_another() {
         let (theirs, within) = Channel::pair().unwrap();
         let set = WaitSet::new().unwrap();
         let (reader, mut writer) = std::io::pipe().unwrap();
-        // Nothing has waited yet when the first comes.
+        // No thread has waited in the set when the first message arrives.
         let descriptor = set.as_fd();
         for (key, channel) in (0..).zip(&across) {
             set.add(channel, key, Interest::Readable, mode).unwrap();
@@ -88,7 +88,7 @@ fn the_descriptor_in_a_loop_with_another() {
                     pipe += 1;
                 }
                 if !both[0].revents().is_empty() {
-                    // Once for each time that it is readable.
+                    // One wait for each time that the descriptor is readable.
                     set.wait(&mut events, Deadline::NOW).unwrap();
                     for event in &events {
                         let channel = if event.key() == 100 { &within } else { &across[event.key() as usize] };
@@ -127,7 +127,8 @@ fn the_descriptor_of_a_set_that_has_something_already() {
     assert_eq!(ready(&set, Deadline::NOW), [1]);
 }
 
-/// As within a process, with the answer of another.
+/// Shows that a message which another process sends just when the set arms is not lost. `threads.rs` has the same test
+/// within a process.
 #[test]
 fn what_another_process_sends_just_then_is_not_lost() {
     let (_actor, hub) = spawn("hub");
@@ -195,7 +196,7 @@ fn ready_members_take_turns() {
         set.add(ours, key, Interest::Readable, Mode::Level).unwrap();
         theirs.send(b"never taken").unwrap();
     }
-    // Its side is open from here on, so that asking for its answer below takes nothing from the socket.
+    // The peer has opened its side from here on, so waiting for its answer below receives nothing from the socket.
     tell(&hub, "drain 0");
     let mut events = Vec::with_capacity(3);
     let mut told = [0; 11];
@@ -204,7 +205,7 @@ fn ready_members_take_turns() {
         events.iter().for_each(|event| told[event.key() as usize] += 1);
     }
     assert_eq!(told, [12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 0]);
-    // Nor do they keep another from being heard.
+    // Nor do the ready members keep another member from being reported.
     tell_from(&hub, 0);
     let mut calls = 0;
     while !events.iter().any(|event| event.key() == 10) {

@@ -1,4 +1,4 @@
-//! Waiting for many channels at once.
+//! Tests of wait sets.
 
 mod add;
 #[path = "../common/mod.rs"]

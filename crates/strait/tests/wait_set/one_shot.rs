@@ -1,4 +1,4 @@
-//! Members that are told of once.
+//! Tests of one-shot registrations.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -52,7 +52,7 @@ fn of_several_threads_one_gets_each_event() {
                     assert!(set.wait(&mut events, DEADLINE).unwrap() > 0);
                     for event in events.iter().filter(|event| event.key() < 1000) {
                         let key = event.key() as usize;
-                        // Nobody else was told, so it is there for us.
+                        // No other thread was given this event, so the message is there.
                         ours[key].try_recv().unwrap();
                         got[key].fetch_add(1, Ordering::SeqCst);
                         set.rearm(&ours[key]).unwrap();

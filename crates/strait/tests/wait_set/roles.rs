@@ -1,9 +1,9 @@
-//! A process with the other ends, and helpers.
+//! The process that has the other ends, and helpers.
 
 use crate::common::{DEADLINE, parent};
 use strait::{Channel, Deadline, Event, Handle, Interest, Mode, Outgoing, WaitSet};
 
-/// Does as the parent says, with the ends it is given.
+/// Executes the orders of its parent on a list of ends.
 pub(crate) fn hub() {
     let parent = parent();
     let mut ends: Vec<Channel> = Vec::new();
@@ -18,20 +18,20 @@ pub(crate) fn hub() {
                 continue;
             }
             "say" => ends[number(1)].send_by(words[2].as_bytes(), DEADLINE).unwrap(),
-            // Says something through all of them.
+            // Sends a message on each end.
             "all" => ends.iter().for_each(|end| end.send_by(b"all", DEADLINE).unwrap()),
-            // Takes so many messages from one.
+            // Receives a number of messages from one end.
             "take" => (0..number(2)).for_each(|_| drop(ends[number(1)].recv_by(DEADLINE).unwrap())),
-            // Sends through one until there is no room.
+            // Sends on one end until there is no room.
             "fill" => fill(&ends[number(1)]),
-            // Takes what there is.
+            // Receives all messages of one end.
             "drain" => while ends[number(1)].try_recv().is_ok() {},
-            // Sends an end through another; it waits for room.
+            // Sends one end over another; waits for room.
             "pass" => {
                 let what = ends.remove(number(1));
                 ends[number(2)].send_by(Outgoing::new(b"end").handle(what), DEADLINE).unwrap();
             }
-            // Sends back what comes through one, until it says so.
+            // Sends back each message of one end, until the message "enough".
             "echo" => loop {
                 let message = ends[number(1)].recv_by(DEADLINE).unwrap();
                 if message.bytes() == b"enough" {
@@ -39,7 +39,7 @@ pub(crate) fn hub() {
                 }
                 ends[number(1)].send_by(message.bytes(), DEADLINE).unwrap();
             },
-            // Takes messages from one until an end comes.
+            // Receives messages from one end until a message carries an end.
             "receive" => {
                 let end = loop {
                     let mut message = ends[number(1)].recv_by(DEADLINE).unwrap();
@@ -56,7 +56,7 @@ pub(crate) fn hub() {
     }
 }
 
-/// Starts something of which the answer comes later.
+/// Gives the hub an order without waiting for the answer.
 pub(crate) fn begin(hub: &Channel, what: &str) {
     hub.send_by(what.as_bytes(), DEADLINE).unwrap();
 }
@@ -74,7 +74,7 @@ pub(crate) fn keep(hub: &Channel, end: Channel) {
     hub.send_by(Outgoing::new(b"keep").handle(end), DEADLINE).unwrap();
 }
 
-/// Channels to another process: our ends of them.
+/// Returns the ends of this process of `count` channels to the hub.
 pub(crate) fn channels(hub: &Channel, count: usize) -> Vec<Channel> {
     (0..count)
         .map(|_| {
@@ -85,7 +85,7 @@ pub(crate) fn channels(hub: &Channel, count: usize) -> Vec<Channel> {
         .collect()
 }
 
-/// The keys of what is ready, sorted.
+/// Waits in the set, and returns the keys of the ready members, sorted.
 pub(crate) fn ready(set: &WaitSet, deadline: impl Into<Deadline>) -> Vec<u64> {
     let mut events = Vec::new();
     set.wait(&mut events, deadline).unwrap();
@@ -100,14 +100,14 @@ pub(crate) fn add_all(set: &WaitSet, channels: &[Channel], mode: Mode) {
     }
 }
 
-/// Sends through an end until there is no room.
+/// Sends on an end until there is no room.
 pub(crate) fn fill(channel: &Channel) {
     while channel.try_send(&[0; 30_000]).is_ok() {}
-    // The ring takes no other message of that length, but shorter ones.
+    // The ring has no room for another long message, but for short ones.
     while channel.try_send(b"small").is_ok() {}
 }
 
-/// Has the hub say something, without a wait for its answer on the same link.
+/// Makes the hub send a message, and polls for its answer instead of waiting on the same link.
 pub(crate) fn tell_from(hub: &Channel, which: usize) {
     begin(hub, &format!("say {which} hello"));
     while hub.try_recv().is_err() {
@@ -115,7 +115,7 @@ pub(crate) fn tell_from(hub: &Channel, which: usize) {
     }
 }
 
-/// The same numbers for the same seed (splitmix64).
+/// A random number generator (splitmix64); the same seed gives the same numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Several threads, and several sets.
+//! Tests of several threads in one set, and of several sets.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ fn a_thread_that_blocks_on_a_member_goes_first() {
     let set = WaitSet::new().unwrap();
     for ours in [&within, &across] {
         let say = || if std::ptr::eq(ours, &within) { theirs.send(b"a").unwrap() } else { tell(&hub, "say 0 a") };
-        // Added before and while another thread blocks.
+        // The channel is added before another thread blocks on it, and while it blocks.
         for before in [true, false] {
             if before {
                 set.add(ours, 1, Interest::Readable, Mode::Level).unwrap();
@@ -57,14 +57,14 @@ fn a_thread_that_blocks_on_a_member_goes_first() {
             assert_eq!(ready(&set, Deadline::NOW), []);
             say();
             assert_eq!(ready(&set, DEADLINE), [1]);
-            // A view of a message is held.
+            // A thread holds a view of a message.
             let view = ours.recv_in_place(DEADLINE).unwrap();
             say();
             assert_eq!(ready(&set, Deadline::NOW), []);
             drop(view);
             assert_eq!(ready(&set, DEADLINE), [1]);
             ours.try_recv().unwrap();
-            // A wait whose time is up.
+            // A receive times out.
             assert_eq!(ours.recv_by(Duration::from_millis(30)).unwrap_err(), Error::TimedOut);
             assert_eq!(ready(&set, Deadline::NOW), []);
             say();
@@ -75,7 +75,8 @@ fn a_thread_that_blocks_on_a_member_goes_first() {
     }
 }
 
-/// They share the socket: who receives a wake-up that was meant for another passes it on.
+/// Shows that sets and a receiver that share a socket all get their events: a thread that receives a wake-up for
+/// another passes it on.
 #[test]
 fn several_sets_and_a_receiver_on_one_link() {
     let (_actor, hub) = spawn("hub");
@@ -84,7 +85,7 @@ fn several_sets_and_a_receiver_on_one_link() {
     for (set, channel) in sets.iter().zip(&ours) {
         set.add(channel, 1, Interest::Readable, Mode::Level).unwrap();
     }
-    // The last of them is asked by its descriptor.
+    // The thread of the last set waits on the set's descriptor.
     let descriptor = sets[2].as_fd();
     let heard: [AtomicUsize; 4] = Default::default();
     let rounds = 100;
@@ -116,7 +117,7 @@ fn several_sets_and_a_receiver_on_one_link() {
         }
         for round in 1..=rounds {
             for which in 0..4 {
-                // None of those before it is there to help.
+                // No earlier thread is there to pass the wake-up on.
                 let which = (which + round) % 4;
                 tell_from(&hub, which);
                 wait_until("it was heard", || heard[which].load(Ordering::SeqCst) == round);
@@ -151,7 +152,7 @@ fn members_come_and_go_while_threads_wait() {
             });
         }
         for round in 0..rounds {
-            // One after the other is out of the set when something comes for it.
+            // In each round another channel is out of the set when a message arrives for it.
             let out = all[round % all.len()];
             let _ = set.remove(out);
             begin(&hub, "all");
@@ -175,11 +176,11 @@ fn members_come_and_go_while_threads_wait() {
     assert!(heard.iter().all(|heard| heard.load(Ordering::SeqCst) == rounds));
 }
 
-/// What comes at the very moment when the set says that it listens: the other side lets a few nanoseconds pass, each time
-/// others.
+/// Shows that an event which happens just when the set arms is not lost. The other side varies its delay by a few
+/// nanoseconds each time.
 ///
-/// Both sides spin, so that where they share a core, or others use it, each round takes as long as a thread may run: there are fewer
-/// rounds then.
+/// Both sides spin. If they share a processor, or other processes use it, each round takes a whole time slice, so the
+/// test ends after fewer rounds.
 #[test]
 fn what_comes_just_then_is_not_lost() {
     let rounds = 150_000;
@@ -213,7 +214,8 @@ fn what_comes_just_then_is_not_lost() {
                     }
                 }
             });
-            // Also if this thread fails: the other one would spin for ever, and nobody would be told why.
+            // Ends the other thread also if this thread fails; otherwise the other thread would spin without end and
+            // hide the failure.
             let _over = Over(round);
             for n in 1..=rounds {
                 if interest == Interest::Writable {
@@ -233,7 +235,7 @@ fn what_comes_just_then_is_not_lost() {
     }
 }
 
-/// Says to the thread that waits for the next round that there is none, when it is dropped.
+/// Tells the thread that waits for the next round that there is none, when this object is dropped.
 pub(crate) struct Over<'a>(pub(crate) &'a AtomicUsize);
 
 impl Drop for Over<'_> {
@@ -242,8 +244,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Does as the parent says, without an answer: sends numbers through ends, and sends ends to another of its kind and
-/// back.
+/// Executes the orders of its parent without answers: sends numbers on ends, and sends ends to another process of this
+/// role or receives them from it.
 pub(crate) fn soaker() {
     let parent = parent();
     let mut ends = std::collections::BTreeMap::new();
@@ -278,8 +280,9 @@ pub(crate) fn soaker() {
     }
 }
 
-/// Channels to two processes and within this one; messages in bursts, ends that move between the two, members that come
-/// and go, threads that block on them: whatever was sent must be told of.
+/// Shows that every message is reported, under load: with channels to two processes and within this one, messages in
+/// bursts, ends that move between the two processes, members that are added and removed, and threads that block on
+/// members.
 #[test]
 fn soak() {
     let setting = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
@@ -298,7 +301,7 @@ fn soak() {
     const COUNT: usize = 40;
     let mut theirs = Vec::new();
     let mut ours = Vec::new();
-    // Which of the two processes has the other end.
+    // The index of the process that has the other end.
     let mut holders = vec![0; COUNT];
     for (key, holder) in holders.iter_mut().enumerate() {
         let (one, other) = Channel::pair().unwrap();
@@ -332,7 +335,7 @@ fn soak() {
             scope.spawn(move || {
                 let mut events = Vec::with_capacity(8);
                 while !over.load(Ordering::SeqCst) {
-                    // The one waits by the descriptor.
+                    // The second thread waits on the descriptor of the set.
                     let mut deadline = Deadline::after(Duration::from_millis(200));
                     if waiter == 1 {
                         poll(
@@ -408,7 +411,7 @@ fn soak() {
                 hubs[holders[key]].1.send(format!("pass {key}").as_bytes()).unwrap();
                 holders[key] = 1 - holders[key];
                 hubs[holders[key]].1.send(b"receive").unwrap();
-                // They wait for each other: at most so far behind.
+                // The processes wait for each other, so neither falls far behind.
                 moves += 1;
             }
             if random.below(8) == 0 {
