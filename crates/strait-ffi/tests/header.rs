@@ -37,8 +37,8 @@ fn the_header_is_up_to_date() {
 }
 
 /// Shows that the header and the version script list the same functions. A function that is missing in the script is
-/// not in the shared library. A function that is only in the script keeps the library from being linked, or promises
-/// what is not there.
+/// not in the shared library. A function that is only in the script keeps the library from being linked, or is
+/// promised although it does not exist.
 #[test]
 fn the_shared_library_has_what_the_header_says() {
     let map = include_str!("../strait.map");

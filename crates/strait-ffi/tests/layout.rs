@@ -13,7 +13,7 @@ use strait_ffi::{
     deadline::*, handle::*, meeting::*, options::*, peer::*, receive::*, region::*, send::*, status::*, wait_set::*,
 };
 
-/// Returns assertions in C of the layout that Rust gives structures. They name each field, or this does not compile.
+/// Returns assertions in C of the layout that Rust gives structures. The macro compiles only if it names each field.
 macro_rules! structures {
     ($($name:ident { $($field:ident),* $(,)? })*) => {{
         let mut out = String::new();
@@ -94,7 +94,8 @@ fn assertions() -> String {
     all
 }
 
-/// Everything that is added to the header has to be added here.
+/// Checks that this file asserts each structure and each constant of the header. A new one has to be added
+/// here too.
 #[test]
 fn every_structure_and_number_is_looked_at() {
     let assertions = assertions();

@@ -89,14 +89,14 @@ fn a_newer_build_may_move_its_words() {
     for n in 0..100u64 {
         let at = 2 * control + (n % cells) as usize * 64;
         memory.write(at + 8, &n.to_le_bytes());
-        // The cell behind is free before this one is published.
+        // The header of the next cell is 0 before this record is published.
         memory.word64(2 * control + ((n + 1) % cells) as usize * 64).store(0, Ordering::Relaxed);
         memory.word64(at).store(8 | 1 << 32, Ordering::Release);
         assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
     }
     assert!(memory.word64(credit).load(Ordering::Acquire) >= 96, "credit, where the newer build looks for it");
     assert_eq!(memory.word64(taken).load(Ordering::Acquire), memory.word64(credit).load(Ordering::Acquire));
-    // A receiver that sleeps says so where the newer build looks for it.
+    // A sleeping receiver records its sleep where the newer build looks for it.
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| channel.recv_by(DEADLINE).map(|message| message.bytes().to_vec()));
         let how = || memory.word32(sleeping).load(Ordering::SeqCst);

@@ -54,7 +54,7 @@ fn rows() -> Vec<(String, Vec<String>)> {
     let row = |line: &str| {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
         let attack = cells.get(1).filter(|cell| number_of(&format!("{}_x", low(cell))).is_some())?;
-        // What is tested stands in the third column, or behind what is missing.
+        // The names of the tests are in the third column or behind it.
         let tests = cells[2..].iter().filter(|cell| cell.starts_with("`a"));
         let names = tests
             .flat_map(|cell| cell.split('`').skip(1).step_by(2).filter(|name| !name.contains('/')).map(str::to_owned));
@@ -63,7 +63,7 @@ fn rows() -> Vec<(String, Vec<String>)> {
     text.lines().filter_map(row).collect()
 }
 
-/// `a07` of `A7`.
+/// Returns the prefix of the tests of an attack: `a07` for `A7`.
 fn low(attack: &str) -> String {
     attack.strip_prefix('A').map_or_else(String::new, |number| format!("a{number:0>2}"))
 }
@@ -92,7 +92,7 @@ fn each_attack_test_has_its_row() {
 fn each_row_has_its_tests() {
     let mut tests = tests();
     assert!(tests.len() > 60, "there are {} attack tests", tests.len());
-    // Some stand beside what they are about.
+    // Some of the named tests are in other crates, beside the code that they test.
     tests.extend(functions());
     for (attack, names) in rows() {
         assert!(!names.is_empty(), "a row of {attack} in docs/attacks.md names no test");

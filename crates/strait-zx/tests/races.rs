@@ -247,7 +247,7 @@ fn canceling_and_signaling() {
         assert_eq!(zx_object_wait_async(event, port, round, SIGNALED, 0), ZX_OK);
         scope(|scope| {
             scope.spawn(|| assert_eq!(zx_object_signal(event, 0, SIGNALED), ZX_OK));
-            // Whichever comes first, there was a wait or a packet, and it is gone.
+            // Whichever call comes first: the wait or its packet existed, and is cancelled.
             assert_eq!(zx_port_cancel_key(port, 0, round), ZX_OK);
         });
         assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
@@ -384,7 +384,7 @@ fn two_ends_are_sent_over_each_other() {
             let other = scope.spawn(|| write(a, b"", &[c]));
             let one = write(c, b"", &[a]);
             let other = other.join().unwrap();
-            // One thread was first; or each took the other's channel, and both are gone.
+            // Either one thread sent first, or each sent the other's channel; then both channels are closed.
             for status in [one, other] {
                 assert!([ZX_OK, ZX_ERR_BAD_HANDLE].contains(&status), "{status}");
             }

@@ -164,7 +164,7 @@ static void zero_lengths(void) {
         OK(strait_recv_into(b, NULL, 0, &len, NULL, STRAIT_NOW));
         CHECK(len == 0);
     }
-    /* The error is among the others. */
+    /* The wrong part is among correct ones. */
     memcpy(three, parts, sizeof three);
     three[0].iov_base = (char[]){'x', 'y'};
     three[0].iov_len = 2;
@@ -365,7 +365,7 @@ static void handles(void) {
         strait_reservation_cancel(room);
     }
 
-    /* An end is not sent through a channel whose peer is gone; then it can still be sent through another one. */
+    /* An end cannot be sent over a channel whose other end is closed; it can still be sent over another one. */
     {
         strait_channel *dead, *gone;
         strait_reservation *room;
@@ -523,7 +523,7 @@ static void sockets(void) {
     IS(STRAIT_NOT_A_SOCKET, strait_channel_over(stream[0], NULL, &x));
     IS(STRAIT_NOT_A_SOCKET, strait_channel_over(-1, NULL, &x));
     IS(STRAIT_NOT_A_SOCKET, strait_channel_over(INT_MAX, NULL, &x));
-    /* The caller still owns it. */
+    /* The caller still owns the socket. */
     CHECK(close(stream[0]) == 0 && close(stream[1]) == 0);
     OK(strait_channel_over(pair[0], NULL, &x));
     CHECK(fcntl(pair[0], F_GETFD) == -1);

@@ -36,7 +36,7 @@ static void ends(strait_call_end **a, strait_call_end **b) {
     OK(strait_call_end_over(y, b));
 }
 
-/* Replies to each number with one more bit set; of two requests, to the later one first. */
+/* Replies to each number with the number and one more bit set; if two requests are there, first to the later one. */
 static void *serve(void *end) {
     strait_message *requests[2] = {strait_message_new(), strait_message_new()};
     for (int left = CALLERS * CALLS; left > 0;) {
@@ -126,7 +126,7 @@ static void *drop_one_and_close(void *end) {
     return NULL;
 }
 
-/* What a caller knows of a call that has no reply. */
+/* Checks what a caller learns of a call that has no reply. */
 static void without_a_reply(void) {
     strait_call_end *a, *b;
     strait_handle handle;
@@ -159,7 +159,7 @@ static void bad_input(void) {
     CHECK(a == NULL);
     OK(strait_channel_pair(NULL, &x, &y));
     IS(STRAIT_INVALID_ARGUMENT, strait_call_end_over(x, NULL));
-    /* The caller still owns it. */
+    /* The caller still owns the channel. */
     OK(strait_send(x, NULL, 0, STRAIT_NOW));
     strait_channel_close(x);
     strait_channel_close(y);

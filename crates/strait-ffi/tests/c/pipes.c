@@ -418,7 +418,7 @@ static void a_stream(void) {
     strait_consumer_free(consumer);
 }
 
-/* The consumer is sent to another process, which reports how many bytes came. */
+/* The consumer is sent to another process, which reports how many bytes it has read. */
 static void a_stream_to_another_process(const char *self) {
     const char *const arguments[] = {self, "child", NULL};
     strait_channel *channel;

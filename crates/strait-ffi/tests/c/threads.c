@@ -13,7 +13,7 @@
 static strait_channel *end;
 static pthread_barrier_t start;
 
-/* Uses the end in one way until it is gone. */
+/* Uses the end in one way until the end is closed or sent. */
 static void *user(void *way) {
     strait_message *message = strait_message_new();
     strait_status status;
@@ -159,7 +159,7 @@ static void *crosses(void *which) {
     return NULL;
 }
 
-/* Two threads send two ends over each other: neither waits for the other for ever. */
+/* Two threads send two ends over each other: neither thread waits for the other without end. */
 static void ends_are_sent_over_each_other(void) {
     strait_channel *far[2];
     pthread_t threads[2];

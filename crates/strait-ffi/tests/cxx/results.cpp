@@ -135,7 +135,7 @@ void forwarding() {
     CHECK(in.recv_in_place()->forward(out));
     CHECK(b.recv_to(message) && message.text() == "passed on" && message.take_handles()->size() == 1);
 
-    // The peer is gone: the message stays.
+    // The other end is closed: the message stays.
     b = Channel();
     CHECK(a.send("kept"));
     CHECK(in.recv_to(message));

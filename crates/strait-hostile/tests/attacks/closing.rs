@@ -15,7 +15,8 @@ use strait_hostile::{Packet, RawPeer, wire};
 use crate::common::*;
 use crate::descriptors::slow_to_close;
 
-/// Returns a Unix socket whose last close takes long, because closing the unread descriptor in it does.
+/// Returns a Unix socket whose last close takes long, because an unread descriptor in the socket is slow to close. Also
+/// returns the peer of the slow connection.
 fn slow_within() -> (OwnedFd, TcpStream) {
     let (slow, server) = slow_to_close();
     let (one, other) = sockets();
@@ -87,8 +88,8 @@ attack! {
 }
 
 attack! {
-    /// A received descriptor is in an epoll instance of another process. That process holds the instance's lock as
-    /// long as it likes, because it copies events to a page that does not come. The last close of the descriptor
+    /// A received descriptor is in an epoll instance of another process. That process holds the instance's lock as long
+    /// as it likes, because it copies events to a page whose content is not provided. The last close of the descriptor
     /// takes that lock.
     a10_a_descriptor_that_is_watched_by_somebody_who_stands_still {
         let Some(watcher) = Watcher::new() else { return };
@@ -104,7 +105,7 @@ attack! {
     }
 }
 
-/// A userfaultfd, whose pages do not come until they are given.
+/// A userfaultfd. The kernel waits for the content of each of its pages until this process provides that content.
 struct Watcher {
     userfaultfd: OwnedFd,
 }
@@ -119,17 +120,17 @@ struct Page<'a> {
 const PAGE: usize = 4096;
 
 impl Watcher {
-    /// Returns `None` if the kernel does not let this user block the kernel on a page.
+    /// Makes a userfaultfd; returns `None` if the kernel does not let this user block the kernel on a page.
     fn new() -> Option<Self> {
         // SAFETY: the call takes flags only.
         let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
         if raw < 0 {
             return None;
         }
-        // SAFETY: made just now.
+        // SAFETY: the descriptor was made just now, and nothing else owns it.
         let userfaultfd = unsafe { OwnedFd::from_raw_fd(raw) };
         let this = Self { userfaultfd };
-        // UFFDIO_API: the version, and neither features nor more.
+        // UFFDIO_API: the version, no features, and zeros.
         (this.ask(0xc018_aa3f, [0xaa, 0, 0, 0]) == 0).then_some(this)
     }
 
@@ -138,19 +139,19 @@ impl Watcher {
         unsafe { libc::ioctl(self.userfaultfd.as_raw_fd(), request, words.as_mut_ptr()) }
     }
 
-    /// Starts a thread that watches this descriptor, which is ready, and copies the event to a page that does not
-    /// come. The thread has no copy of the descriptor.
+    /// Starts a thread that watches `watched`, which is ready, and copies the event to a page whose content is not
+    /// provided. The thread has no copy of the descriptor.
     fn stand_still_with(&self, watched: &OwnedFd) -> Page<'_> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a fresh mapping.
+        // SAFETY: the mapping is new.
         let at = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, protection, flags) }.unwrap().addr();
-        // UFFDIO_REGISTER: where, how much, pages that are missing.
+        // UFFDIO_REGISTER: the address, the length, and the mode (missing pages).
         assert_eq!(self.ask(0xc020_aa00, [at as u64, PAGE as u64, 1, 0]), 0);
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         epoll::add(&set, watched, epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
         let thread = std::thread::spawn(move || {
             let events = std::ptr::with_exposed_provenance_mut(at);
-            // SAFETY: room for an event, in the page that was mapped for it and stays until this thread was joined.
+            // SAFETY: the page has room for an event; it was mapped for this, and stays until this thread was joined.
             unsafe { libc::epoll_wait(set.as_raw_fd(), events, 1, -1) };
         });
         let mut event = [0; 32];
@@ -161,12 +162,12 @@ impl Watcher {
 
 impl Drop for Page<'_> {
     fn drop(&mut self) {
-        // UFFDIO_ZEROPAGE: here it is.
+        // UFFDIO_ZEROPAGE: provides the page, filled with zeros.
         assert_eq!(self.watcher.ask(0xc020_aa04, [self.at as u64, PAGE as u64, 0, 0]), 0);
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
-        // SAFETY: nobody uses it any more.
+        // SAFETY: nothing uses the page any more.
         unsafe { munmap(std::ptr::with_exposed_provenance_mut(self.at), PAGE) }.unwrap();
     }
 }

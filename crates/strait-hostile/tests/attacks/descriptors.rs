@@ -61,8 +61,8 @@ attack! {
                     let _ = channel.recv_by(Duration::from_millis(30));
                 }
             }
-            // They are charged as descriptors: beyond the limit no more are received, and all are released once the
-            // link ends.
+            // The sockets of the introductions are charged as descriptors: beyond the limit no more are received, and
+            // all are released once the link ends.
             let refused = channel.recv_by(Duration::from_secs(30)).unwrap_err();
             assert!(matches!(refused, Error::LimitReached(_) | Error::BadPeer(_)), "{refused}");
             assert!(descriptors() < 400 - 10, "{} are in use", descriptors());
@@ -72,7 +72,7 @@ attack! {
 }
 
 attack! {
-    /// A packet has more descriptors than it says, or fewer, or it is not valid and has some.
+    /// A packet carries more or fewer descriptors than it announces, or is invalid and carries some.
     a12_more_descriptors_than_were_announced {
         on_a_victim(|_, _| {
             let spare = file_with(b"x");
@@ -105,7 +105,7 @@ attack! {
                 assert_eq!(verdict(&mut peer, &channel), Some("an invalid packet"));
                 assert_no_more_than(before, &format!("{len} bytes"));
             }
-            // An empty packet, which looks like the end of the connection and is none.
+            // An empty packet, which looks like the end of the connection but is not.
             let (peer, channel) = meet();
             let before = descriptors();
             peer.bytes(&[], &[spare.as_fd(); 253]).unwrap();
@@ -174,7 +174,7 @@ attack! {
     a14_descriptors_that_stay_under_way {
         let old = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(1024), maximum: old.maximum }).unwrap();
-        // The kernel does not count them for root.
+        // The kernel does not count descriptors in flight for root.
         if rustix::process::geteuid().is_root() {
             // SAFETY: the system call takes no pointers, and the process has no other thread that matters.
             assert_eq!(unsafe { libc::setresuid(54_321, 54_321, 54_321) }, 0);
@@ -237,7 +237,7 @@ attack! {
                 peer.announce(1, 4, 4, with).unwrap();
                 assert_eq!(verdict(&mut peer, &channel), Some("an arena shared with an unknown process"));
             }
-            // The other end is gone; or it is the link's own socket.
+            // A socket whose other end is closed, and the link's own socket.
             let (mut peer, channel) = meet();
             let (one, _) = sockets();
             peer.packet(&Packet::introduce(1), &[one.as_fd()]).unwrap();
@@ -251,7 +251,7 @@ attack! {
 }
 
 attack! {
-    /// A message can carry any descriptor, which the victim receives as it is: the link's own socket, or a socket
+    /// A message can carry any descriptor, and the victim receives it unchanged: the link's own socket, or a socket
     /// that is in flight in itself.
     a15_the_links_own_socket_in_a_message {
         on_a_victim(|mut peer, channel| {
@@ -259,12 +259,12 @@ attack! {
             peer.send_with(b"own", &[own.as_fd()]).unwrap();
             drop(own);
             let handles = channel.try_recv().unwrap().take_handles().unwrap();
-            // The victim now has both ends. What hangs up is still seen.
+            // The victim now has both ends of the socket. It still notices that the peer hangs up.
             peer.close().unwrap();
             assert_eq!(channel.try_recv().unwrap_err(), Error::PeerClosed);
             drop(handles);
             let (one, other) = sockets();
-            // Each is in flight over the other, and no process ever receives either.
+            // Each socket is in flight over the other, and no process ever receives either.
             wire::send(&one, &Packet::introduce(1).to_bytes(), &[other.as_fd()]).unwrap();
             wire::send(&other, &Packet::introduce(1).to_bytes(), &[one.as_fd()]).unwrap();
         });
@@ -277,8 +277,8 @@ attack! {
 }
 
 attack! {
-    /// A packet that cannot be taken now has descriptors that are slow to close. However often the victim looks at
-    /// the packet, it holds no more of them.
+    /// A packet that cannot be received now carries descriptors that are slow to close. However often the victim looks
+    /// at the packet, the victim does not hold more of these descriptors.
     a13_descriptors_of_a_packet_that_stays {
         on_a_victim(|_, _| {
             let (slow, _server) = slow_to_close();

@@ -45,7 +45,7 @@ fn first_lane_made(peer: &mut RawPeer) -> Lane {
     Lane::new(&Arc::new(Memory::map(memory.remove(0)).unwrap()), 0, 4)
 }
 
-/// Returns the name of the lane in which the reader of this lane goes on.
+/// Returns the name of the lane to which the mark in this lane leads.
 fn mark_in(lane: &Lane) -> Name {
     let mark = [0, 1].into_iter().find_map(|side| {
         let header = lane.ring(side).header(0).load(SeqCst);
@@ -118,7 +118,7 @@ impl Drop for Secret {
 
 attack! {
     /// The peer names values that the victim sent to itself, over a link and in the memory of another channel within
-    /// the victim. It must not get them.
+    /// the victim. The peer must not get these values.
     a33_values_of_other_channels {
         on_a_victim(|mut peer, channel| {
             let count = Arc::new(AtomicUsize::new(0));
@@ -184,7 +184,7 @@ attack! {
                     let as_it_was = [header(kind::MESSAGE, 0, 1), header(kind::MESSAGE, 40, 1)].contains(&first);
                     assert!(taken == usize::from(as_it_was), "{first:#x} by way {by}: {taken}");
                     drop((zero, one));
-                    // The value is dropped once, though perhaps at another place.
+                    // The value is dropped once, perhaps only in a later operation.
                     drop(Channel::pair().unwrap());
                     assert_eq!(count.load(SeqCst), 1, "{first:#x} by way {by}");
                 });
@@ -194,7 +194,8 @@ attack! {
 }
 
 attack! {
-    /// A link leads to a link that leads to a link, and so on: closing them must not recurse on the stack.
+    /// Closing a link whose socket holds another link, which holds a third one, and so on, must not recurse on the
+    /// stack.
     a15_links_within_links_without_end {
         on_a_victim(|peer, channel| {
             const DEPTH: u64 = 4_000;
@@ -248,8 +249,8 @@ attack! {
 }
 
 attack! {
-    /// The peer sends one of two ends that are said to be both in the victim; the end leaves its lane slot in a fuse,
-    /// and is sent again. No process would ever ask where the first one went, so that record would stay for ever.
+    /// The peer sends one of two ends and claims that both are in the victim; the end leaves its lane slot in a fuse,
+    /// and is sent again. No process would ever ask where the first end went, so that record would stay for ever.
     a04_an_end_that_comes_again_after_it_has_left {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 8, 4, 1).unwrap();
@@ -274,7 +275,7 @@ attack! {
 }
 
 attack! {
-    /// Mapped memory is charged to the peer as long as it is mapped, and no longer.
+    /// The memory of rings is charged to the peer as long as it is mapped, and no longer.
     a21_the_memory_of_rings_counts_as_long_as_they_are_there {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
             let arena = peer.announce(1, 64, 4, 0).unwrap();
@@ -296,7 +297,7 @@ attack! {
 }
 
 attack! {
-    /// The same for blocks.
+    /// The memory of blocks is charged to the peer as long as it is mapped, and no longer.
     a21_the_memory_of_blocks_counts_as_long_as_they_are_there {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
             let arena = peer.announce(1, 64, 4, 0).unwrap();
@@ -471,8 +472,8 @@ attack! {
     }
 }
 
-/// Makes a call until it returns anything but *would block*. Returns the number of calls that would block, and the
-/// last result.
+/// Makes a call until it returns anything but *would block*. Returns the number of calls that returned *would block*,
+/// and the last result.
 fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Result<T, Error>) {
     let mut times = 0;
     loop {
@@ -564,7 +565,7 @@ attack! {
                         }
                     });
                 }
-                // The end is sent back, whatever became of it, or closed.
+                // The end is sent back, whatever state its transfer has, or closed.
                 let back = channel.send_by(Outgoing::new(b"back").handle(end), Duration::from_millis(2));
                 drop(back);
                 let _ = peer.pump();
@@ -882,7 +883,7 @@ attack! {
 }
 
 attack! {
-    /// The victim sends away an end whose other end is gone. Nothing of the link over which it went may be retained
+    /// The victim sends away an end whose other end is closed. Nothing of the link over which it went may be retained
     /// for the other end.
     a11_an_end_without_another_that_is_sent_away {
         on_a_victim(|mut peer, channel| {

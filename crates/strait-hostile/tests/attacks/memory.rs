@@ -19,7 +19,7 @@ use strait_hostile::{Memory, Packet, RawPeer};
 
 use crate::common::*;
 
-/// Bytes of other channels, which a peer must never see.
+/// Bytes of other channels, which the peer must never see.
 const CANARY: &[u8; 16] = b"canary of others";
 
 /// A way to send memory to the victim, with the result of the victim's channel. `len` is the size that this way
@@ -40,7 +40,7 @@ fn give(fd: OwnedFd, packet: impl FnOnce(&RawPeer) -> Packet, record: (u64, &[u8
     channel.try_recv().map(drop)
 }
 
-/// Every way there is.
+/// Every way to send memory to the victim.
 const WAYS: [Way; 7] = [
     Way {
         name: "hello",
@@ -108,8 +108,8 @@ const WAYS: [Way; 7] = [
     },
 ];
 
-/// Returns whether the victim's channel went on, as with honest memory: then it has nothing to receive and would
-/// block.
+/// Returns whether the victim's channel still works, as with honest memory: then there is nothing to receive, and the
+/// call would block.
 fn is_accepted(result: Result<(), Error>) -> bool {
     matches!(result, Ok(()) | Err(Error::WouldBlock))
 }
@@ -132,7 +132,7 @@ fn alone_with_bystander(attack: impl FnOnce()) {
 }
 
 attack! {
-    /// Shows that honest memory is accepted in every way. Without this, the other tests would show nothing.
+    /// Shows that honest memory is accepted in every way. Without this test, the others would prove nothing.
     a05_memory_as_it_should_be_is_taken {
         alone_with_bystander(|| {
             for way in &WAYS {
@@ -144,7 +144,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends memory that can still shrink. Reading it after that would be a SIGBUS.
+    /// The peer sends memory that can still shrink. A read of the memory after that would raise SIGBUS.
     a05_memory_that_can_be_truncated {
         alone_with_bystander(|| {
             for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW, SealFlags::GROW | SealFlags::SEAL, SealFlags::GROW | SealFlags::WRITE] {
@@ -160,7 +160,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends a ring whose memory can shrink, and shrinks it once the victim has it.
+    /// The peer sends a ring whose memory can shrink, and shrinks the memory once the victim has mapped it.
     a05_a_ring_that_shrinks_when_it_is_used {
         on_a_victim(|mut peer, channel| {
             let cells = file(512 * CELL, SealFlags::GROW | SealFlags::SEAL).unwrap_or_else(|_| unreachable!());
@@ -239,7 +239,7 @@ attack! {
                         Ok(message) => assert!(fits && message.bytes().len() as u64 == len),
                         refused => assert!(!fits && !bad_peer(refused).is_empty()),
                     }
-                    // The other calls behave in this way too.
+                    // The other calls check the length too.
                     let (mut peer, channel) = meet();
                     peer.packet(&Packet::sealed(peer.token, 1, 0), &[immutable(&vec![1; memory]).unwrap().as_fd()]).unwrap();
                     peer.put_sealed(len).unwrap();
@@ -285,7 +285,7 @@ attack! {
 }
 
 attack! {
-    /// No process can open memory that the victim has sealed anew to write to it.
+    /// No process can reopen memory that the victim has sealed and write to it.
     a08_sealed_memory_opened_anew {
         on_a_victim(|mut peer, channel| {
             let mut room = channel.reserve_sealed(5000).unwrap();
@@ -388,7 +388,7 @@ attack! {
             for kind in ["file on tmpfs", "file on disk", "huge pages", "secret memory", "device", "directory", "pipe", "socket", "path", "process", "empty"] {
                 refused_by_all(kind, |way| file_of_kind(kind, way.len));
             }
-            // Memory that can only be read, in a place where both sides write.
+            // Memory that can only be read is sent for a purpose for which both sides write to it.
             for way in WAYS.iter().filter(|way| !way.immutable) {
                 let sealed = file(way.len, SIZE_SEALS | SealFlags::WRITE).unwrap();
                 let future = file(way.len, SIZE_SEALS | SealFlags::FUTURE_WRITE).unwrap();
@@ -414,7 +414,7 @@ attack! {
         alone_with_bystander(|| {
             let (peer, channel) = meet_with(&Options::new().peer_memory(1 << 28));
             let claim = file(1 << 27, SIZE_SEALS).unwrap();
-            // Several times as many as a socket holds.
+            // Several times as many packets as a socket holds.
             let mut sent = 0;
             while sent < 1000 {
                 match peer.packet(&Packet::block(peer.token, sent, sent, 0), &[claim.as_fd()]) {

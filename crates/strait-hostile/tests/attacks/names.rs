@@ -114,7 +114,7 @@ fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()>
     unsafe {
         command.pre_exec(move || {
             prepare()?;
-            // `dup2` of a descriptor to its own number would leave it to be closed.
+            // `dup2` of a descriptor to its own number would leave close-on-exec set, so `fcntl` clears it.
             match libc::dup2(fd, SOCKET) == SOCKET && libc::fcntl(SOCKET, libc::F_SETFD, 0) == 0 {
                 true => Ok(()),
                 false => Err(std::io::Error::last_os_error()),
@@ -317,7 +317,7 @@ attack! {
             _ => Err(std::io::Error::last_os_error()),
         };
         // Some kernels permit namespaces only to root; then this test shows nothing.
-        // SAFETY: as above, in a process that ends right after.
+        // SAFETY: the calls take no pointers but one to a local variable, and the child exits right after.
         let allowed = unsafe {
             match libc::fork() {
                 0 => libc::_exit(i32::from(unshare().is_err())),

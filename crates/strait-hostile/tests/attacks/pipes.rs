@@ -188,8 +188,8 @@ attack! {
 }
 
 attack! {
-    /// A thread of the peer changes every word of the pipe all the time: calls return in time, and nothing outside is
-    /// read.
+    /// A thread of the peer changes every word of the pipe all the time: calls return in time, and no memory outside of
+    /// the pipe is read.
     a01_every_word_of_a_pipe_changes {
         for seed in 0..6 {
             on_a_victim(|mut peer, channel| {
@@ -236,7 +236,8 @@ attack! {
 }
 
 attack! {
-    /// The peer's words say that it sleeps, and it never does: doorbells fill the channel, and no more.
+    /// The peer's words say that it sleeps, although it never does: doorbells fill the channel, and have no other
+    /// effect.
     a20_a_sleeper_that_never_sleeps {
         on_a_victim(|mut peer, channel| {
             let (producer, memory, _arena) = producer(&mut peer, &channel, HONEST);

@@ -324,7 +324,7 @@ attack! {
             let scribbled = peer.writer.ring.clone();
             for n in 0..2000u32 {
                 let len = numbers.below(300);
-                // The victim writes *credit*, *taken* and *sleeping* of the ring that it reads.
+                // The record stays until it is received.
                 scribbled.credit().store(numbers.nasty(), SeqCst);
                 scribbled.taken().store(numbers.nasty(), SeqCst);
                 scribbled.sleeping().store(numbers.nasty() as u32 & !3, SeqCst);
@@ -495,7 +495,8 @@ attack! {
             assert_eq!(channel.try_recv().unwrap().take_handles().unwrap().len(), 1);
             send(&peer, 3, 0, 1);
             peer.packet(&Packet::retract(peer.token), &[]).unwrap();
-            // For this record all earlier packets are received, which a wait that ends need not do.
+            // When this record is received, all earlier packets are received too; a wait that ends sooner need not
+            // receive them.
             peer.send_sealed(b"nothing is amiss").unwrap();
             assert_eq!(channel.try_recv().unwrap().bytes(), b"nothing is amiss");
             peer.writer.put(header(kind::MESSAGE, 0, 1), b"");

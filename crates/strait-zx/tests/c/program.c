@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
   CHECK(strait_zx_handle_from_fd(fd, &back), ZX_OK);
   CHECK(zx_handle_close(back), ZX_OK);
 
-  // A port gets a packet when the child is gone.
+  // A port gets a packet when the child has exited.
   zx_handle_t port;
   CHECK(zx_port_create(0, &port), ZX_OK);
   CHECK(zx_object_wait_async(channel, port, 7, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
