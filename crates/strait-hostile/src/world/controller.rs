@@ -80,6 +80,10 @@ struct Held {
 /// honest channels, which were used meanwhile.
 const OWN_MAPPINGS: usize = 40;
 
+/// The number of descriptors that the victim may have for a moment beyond its limits: each of its three threads opens the
+/// descriptors of a packet, at most 253, before it finds that they are too many.
+const IN_PACKETS: usize = 3 * 253;
+
 /// Measurements of all rounds together.
 #[derive(Debug, Default)]
 struct Seen {
@@ -378,7 +382,7 @@ impl<'a> Round<'a> {
         // The limit for a peer process; and the limit for all of them, three quarters of all descriptors and 64 more.
         let of_peers = if self.plan.tight { 300 } else { 8192 };
         let scarce = self.plan.descriptors as usize * 3 / 4 + 64;
-        let most = self.before.descriptors + own + of_peers.min(scarce);
+        let most = self.before.descriptors + own + of_peers.min(scarce) + IN_PACKETS;
         if descriptors > most {
             return Some(format!("{descriptors} descriptors, where {most} may be: {}", what_is_open(process)));
         }
