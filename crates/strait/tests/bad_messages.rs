@@ -70,6 +70,7 @@ fn a_report_closes_the_link_of_the_sender_and_nothing_else() {
     alone("reported", "");
 }
 
+/// Shows that a report by a channel closes the link of the sender, like a report by a message.
 #[test]
 fn a_report_at_a_channel_does_what_one_of_a_message_does() {
     alone("by its channel", "");
@@ -135,6 +136,7 @@ fn spawn_echo() -> (Actor, Channel) {
     spawn("mover")
 }
 
+/// Shows that a message can be reported by whichever call it was received.
 #[test]
 fn however_a_message_was_received() {
     alone("every way", "");
@@ -161,6 +163,7 @@ fn every_way(_: &str) {
     }
 }
 
+/// Shows that a report of a message from within the process closes nothing, and that the callback is called.
 #[test]
 fn within_a_process_the_caller_is_told() {
     alone("within", "");
@@ -189,6 +192,7 @@ fn holder(_: &str) {
     assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
+/// Shows that a report of a backlog message closes no link, because another process may have sent the message.
 #[test]
 fn what_an_end_brought_along_is_blamed_on_nobody_for_sure() {
     alone("brought", "");
@@ -236,6 +240,8 @@ fn mover(_: &str) {
     }
 }
 
+/// Shows that a report of a message closes the link of the process that has the other end now, and not of one that had
+/// the other end before.
 #[test]
 fn an_end_that_moved_is_blamed_on_who_has_it_now() {
     alone("moved", "");
@@ -260,6 +266,7 @@ fn moved(_: &str) {
     assert_works(&one);
 }
 
+/// Shows that a report of a message of a dead process names that process to the callback.
 #[test]
 fn a_sender_that_is_dead_is_told_of() {
     alone("dead", "");

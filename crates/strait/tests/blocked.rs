@@ -100,6 +100,7 @@ fn a_send_of_an_end_whose_peer_has_not_opened_its_side_sleeps_until_it_has() {
     assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
 }
 
+/// Shows that `rehome` and `fuse` of an end whose peer has not opened its side sleep until the peer has.
 #[test]
 fn so_does_whoever_moves_or_joins_such_an_end() {
     let (ours, theirs) = sockets();
@@ -147,6 +148,7 @@ fn send_ends(to: &Channel, count: usize) {
     }
 }
 
+/// Shows that two threads can each send more ends than the limit on descriptors in flight before either receives.
 #[test]
 fn two_that_each_send_many_ends_before_they_receive_do_not_wait_for_each_other() {
     for (a, b) in [Channel::pair().unwrap(), open_pair()] {
@@ -163,6 +165,7 @@ fn two_that_each_send_many_ends_before_they_receive_do_not_wait_for_each_other()
     }
 }
 
+/// Shows that there is no limit on the handles in flight on a channel within a process.
 #[test]
 fn within_a_process_any_number_of_handles_is_under_way() {
     let (a, b) = Channel::pair().unwrap();
@@ -175,6 +178,8 @@ fn within_a_process_any_number_of_handles_is_under_way() {
     }
 }
 
+/// Shows that an end at its limit on descriptors in flight reports no room, and reports room once the peer has received
+/// one; messages without descriptors can still be sent.
 #[test]
 fn who_has_as_many_descriptors_under_way_as_may_be_has_no_room_until_one_was_taken() {
     let (ours, theirs) = sockets();
@@ -209,6 +214,7 @@ fn large(n: usize) -> Vec<u8> {
     (0..LARGE).map(|at| (at / 1000 + n) as u8).collect()
 }
 
+/// Shows that as many large messages can be in flight as the limit on their bytes permits.
 #[test]
 fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
     const MANY: usize = 200;
@@ -246,6 +252,7 @@ fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
     }
 }
 
+/// Shows that an end moves together with its unreceived large messages, of which several are in one block.
 #[test]
 fn an_end_takes_along_large_messages_that_share_memory() {
     const MANY: usize = 120;

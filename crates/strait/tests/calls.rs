@@ -144,6 +144,7 @@ fn a_server_that_drops_a_request_tells_its_caller() {
     }
 }
 
+/// Shows that a call whose peer dies fails with an unknown outcome if the request was sent, and as not sent otherwise.
 #[test]
 fn what_was_sent_to_a_peer_that_dies_has_an_unknown_outcome_and_what_was_not_has_none() {
     let (mut actor, channel) = spawn("takes and waits");
@@ -169,6 +170,8 @@ fn what_was_sent_to_a_peer_that_dies_has_an_unknown_outcome_and_what_was_not_has
     }
 }
 
+/// Shows that a reply to a call that timed out or was cancelled is counted and dropped, and that the call keeps its
+/// call slot until then.
 #[test]
 fn late_replies_are_counted_and_dropped() {
     let (a, b) = Channel::pair().unwrap();
@@ -194,6 +197,8 @@ fn late_replies_are_counted_and_dropped() {
     drop(client.begin_call(b"three", Deadline::NOW).unwrap());
 }
 
+/// Shows that replies to unknown calls are counted, and that a message which is no call, or one request too many, makes
+/// the sender a bad peer.
 #[test]
 fn answers_that_nobody_asked_for_are_counted_and_what_is_no_call_is_a_bad_peer() {
     let trailer = |kind: u8, id: u64| [id.to_le_bytes(), [kind, 0, 0, 0, 0, 0, 0, 0]].concat();
@@ -321,6 +326,7 @@ fn threads_that_find_no_room_receive_meanwhile() {
     });
 }
 
+/// Shows that calls above the limit wait for a free call slot.
 #[test]
 fn more_calls_than_there_may_be_wait_for_their_place() {
     let (actor, channel) = spawn_with("server", "2", &Options::new());

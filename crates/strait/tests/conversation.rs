@@ -157,6 +157,7 @@ fn parts_are_gathered() {
     actor.wait_for_success();
 }
 
+/// Shows that the messages of a batch arrive in order, each by itself.
 #[test]
 fn a_row_of_messages_keeps_its_order_and_its_borders() {
     let (actor, channel) = spawn("echo");
@@ -279,6 +280,8 @@ fn bytes_alone_are_taken_and_nothing_else() {
     assert_eq!(b.recv_into(&mut buffer, Deadline::NOW).unwrap_err(), Error::PeerClosed);
 }
 
+/// Shows that `try_recv_bytes` leaves a message that was put back to the other calls, and receives none before that
+/// message.
 #[test]
 fn the_shortest_way_to_receive_does_not_pass_over_messages_that_were_put_back() {
     let (a, b) = Channel::pair().unwrap();
@@ -356,6 +359,7 @@ fn a_receiver_times_out_and_goes_on() {
     actor.wait_for_success();
 }
 
+/// Shows that the state of a channel, its peer and its counters are reported correctly.
 #[test]
 fn state_and_counters_tell_what_happened() {
     let (actor, channel) = spawn("echo");

@@ -30,6 +30,7 @@ fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     result.recv_timeout(DEADLINE).expect("it ends")
 }
 
+/// Shows that a sender whose ring is full times out although a block was returned to its pool.
 #[test]
 fn a_block_that_came_back_does_not_keep_a_full_sender_awake() {
     in_time(|| {
@@ -47,6 +48,7 @@ fn a_block_that_came_back_does_not_keep_a_full_sender_awake() {
     });
 }
 
+/// Shows that a batch larger than the limit on messages in flight is sent in parts, as the receiver makes room.
 #[test]
 fn a_limit_on_messages_holds_for_rows_of_any_length() {
     for limit in 1..=17 {
@@ -89,6 +91,7 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
     assert!(other.status().unwrap().success(), "an ordinary start afterwards has no trace of the channel");
 }
 
+/// Shows that the limit on descriptors in flight holds for reservations.
 #[test]
 fn reservations_keep_to_the_limit_on_descriptors_under_way() {
     // A channel within a process has no such limit, so this one goes over a socket.
@@ -121,6 +124,7 @@ fn reservations_keep_to_the_limit_on_descriptors_under_way() {
     assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
 }
 
+/// Shows that messages which this process holds as views are not counted against the limit on the peer's memory.
 #[test]
 fn views_that_are_held_do_not_count_against_the_peer() {
     let (x, y) = rustix::net::socketpair(
@@ -156,6 +160,7 @@ fn an_end_whose_view_was_leaked_can_be_dropped() {
     });
 }
 
+/// Shows that a call that does not wait returns `WouldBlock` while another view or reservation of the end is held.
 #[test]
 fn a_try_beside_a_held_view_or_reservation_would_block() {
     in_time(|| {
@@ -271,6 +276,7 @@ fn sends_after(_: &str) {
     parent.send(b"done").unwrap();
 }
 
+/// Shows that no mapping is left over of memory that was reserved for an end which has left the process.
 #[test]
 fn memory_for_an_end_of_this_process_that_leaves_meanwhile_does_not_stay() {
     let (actor, channel) = common::spawn_with("sends_after", "", &Options::new());
@@ -323,6 +329,7 @@ fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
     }
 }
 
+/// Shows that handles of a message which failed are not received with the next message.
 #[test]
 fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
     in_time(|| {
@@ -383,6 +390,7 @@ fn sends_what_is_over(_: &str) {
     parent.send(b"done").unwrap();
 }
 
+/// Shows that sending an end whose other end is closed leaves no descriptor open in the sending process.
 #[test]
 fn an_end_that_is_over_leaves_no_descriptor_where_it_is_sent_from() {
     let (actor, channel) = common::spawn_with("sends_what_is_over", "", &Options::new());
@@ -400,6 +408,8 @@ fn sealed_memory(len: usize) -> OwnedFd {
     File::options().read(true).write(true).open(path.expect("it is there")).unwrap().into()
 }
 
+/// Shows that a sealed message arrives as it was at its commit, although another holder of the memory writes to it
+/// afterwards.
 #[test]
 fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_committed() {
     // A child that another thread forks while the memory is mapped can write to it in this way. No other test uses

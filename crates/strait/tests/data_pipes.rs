@@ -125,6 +125,7 @@ fn bytes_come_from_another_process_and_then_the_end() {
     }
 }
 
+/// Shows that both ends of a data pipe can move to other processes and back while bytes are unread.
 #[test]
 fn both_ends_move_on_in_the_middle_of_the_stream() {
     let (producer, consumer) = DataPipe::pair(5_000).unwrap();
@@ -154,6 +155,7 @@ fn both_ends_move_on_in_the_middle_of_the_stream() {
     assert!(bytes.starts_with(&read));
 }
 
+/// Shows that a consumer can be sent through a process that exits.
 #[test]
 fn an_end_goes_on_through_a_process_that_ends() {
     let (middle, to_middle) = spawn("middle");
@@ -172,6 +174,7 @@ fn an_end_goes_on_through_a_process_that_ends() {
     finish(reader);
 }
 
+/// Shows that the bytes of a killed producer can be read, and that the stream then fails and does not end.
 #[test]
 fn a_producer_that_is_killed_leaves_what_it_wrote_and_no_end() {
     let (mut actor, channel) = spawn("half");
@@ -284,6 +287,7 @@ fn elements_stay_whole() {
     );
 }
 
+/// Shows that `write_whole` and `read_whole` transfer all bytes or none.
 #[test]
 fn all_or_none_is_all_or_none() {
     let (producer, consumer) = DataPipe::pair(100).unwrap();
@@ -303,6 +307,7 @@ fn all_or_none_is_all_or_none() {
     assert_eq!(consumer.available().unwrap(), 10);
 }
 
+/// Shows that bytes can be written and read in place, in two steps.
 #[test]
 fn two_phases_write_and_read_in_place() {
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
@@ -336,6 +341,8 @@ fn two_phases_write_and_read_in_place() {
     assert_eq!(producer.begin_write(Deadline::NOW).unwrap().len(), 500);
 }
 
+/// Shows that a wait set reports producers and consumers of data pipes and channels, also when an end is closed or
+/// moves.
 #[test]
 fn a_set_waits_for_both_ends_beside_channels() {
     let (_actor, echo) = spawn("echo");
@@ -432,6 +439,7 @@ fn the_descriptor_of_a_set_with_pipes_comes_to_rest() {
     }
 }
 
+/// Shows that a one-shot registration of a data pipe reports one event until it is rearmed.
 #[test]
 fn one_shot_registrations_of_pipes_tell_once() {
     let set = WaitSet::new().unwrap();
@@ -486,6 +494,7 @@ fn tempfile() -> std::fs::File {
     fd.into()
 }
 
+/// Shows that several threads can write to and read from one data pipe, each piece as a whole.
 #[test]
 fn threads_take_turns() {
     let (producer, consumer) = DataPipe::pair(1000).unwrap();

@@ -112,6 +112,7 @@ fn streams_in_order(processes: usize, pumps: usize) {
     pumps.into_iter().for_each(|pump| pump.join().unwrap());
 }
 
+/// Shows that a dispatcher handles channels of higher priority first, and channels of one priority in turn.
 #[test]
 fn the_urgent_go_first_and_equals_take_turns() {
     the_urgent_go_first(true);
@@ -149,6 +150,7 @@ fn the_urgent_go_first(pumped: bool) {
     assert_eq!(rest, ["a0", "a1", "a2", "b0", "b1", "b2"]);
 }
 
+/// Shows that a channel whose handler is not called fills up, and that other channels are served meanwhile.
 #[test]
 fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
     let options = Options::new().ring(256).ring_max(256);
@@ -180,6 +182,7 @@ fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
     assert!(theirs.try_send(b"there is room again").is_ok());
 }
 
+/// Shows that a handler learns of the close of its channel after the last message.
 #[test]
 fn the_end_comes_after_the_last_message() {
     let dispatcher = Dispatcher::new().unwrap();
@@ -198,6 +201,7 @@ fn the_end_comes_after_the_last_message() {
     pumping.join().unwrap();
 }
 
+/// Shows that a handler may add and remove channels, dispatch, and panic.
 #[test]
 fn handlers_may_serve_stop_dispatch_and_panic() {
     let dispatcher = Rc::new(Dispatcher::new().unwrap());
@@ -479,6 +483,8 @@ fn limited() {
     assert_eq!(sizes(), [900_000]);
 }
 
+/// Shows that a dispatcher reports a channel whose next message exceeds a limit, and serves the other channels
+/// meanwhile.
 #[test]
 fn who_is_over_a_limit_is_told_of_and_holds_up_nobody() {
     let (actor, channel) = spawn("limited");

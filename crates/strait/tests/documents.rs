@@ -88,6 +88,8 @@ fn call_errors() -> [CallError; 6] {
     ]
 }
 
+/// Shows that each error of a call whose request may have been sent speaks of repeating the request, and none advises
+/// to call again.
 #[test]
 fn a_request_that_was_sent_is_not_to_be_sent_again() {
     for error in call_errors().iter().skip(1) {
@@ -96,6 +98,7 @@ fn a_request_that_was_sent_is_not_to_be_sent_again() {
     }
 }
 
+/// Shows that an error advises to raise a limit only if the limit can be raised that far.
 #[test]
 fn no_limit_is_to_be_raised_above_the_most_there_is() {
     let text = |len| Error::MessageTooLarge { len, limit: 5 }.to_string();

@@ -26,6 +26,7 @@ fn sum(_: &str) {
     }
 }
 
+/// Shows that a message of any length can be appended in pieces of any size, with a handle.
 #[test]
 fn of_any_length_in_any_pieces() {
     let (actor, channel) = spawn("sum");
@@ -56,6 +57,7 @@ fn of_any_length_in_any_pieces() {
     finish(actor);
 }
 
+/// Shows that appended bytes can be overwritten, in private and in shared memory, and no bytes behind them.
 #[test]
 fn what_was_appended_can_be_written_over_wherever_it_lies() {
     let (a, b) = Channel::pair().unwrap();
@@ -81,6 +83,7 @@ fn what_was_appended_can_be_written_over_wherever_it_lies() {
     }
 }
 
+/// Shows that drafts that are dropped have no effect on later messages.
 #[test]
 fn one_that_is_dropped_was_never_there() {
     let (actor, channel) = spawn("sum");
@@ -96,6 +99,7 @@ fn one_that_is_dropped_was_never_there() {
     finish(actor);
 }
 
+/// Shows that appending beyond the largest message fails, and that the draft keeps what was appended before.
 #[test]
 fn what_is_too_long_is_refused_and_the_rest_stays() {
     let (a, b) = Channel::pair_with(&Options::new().max_message(100)).unwrap();
@@ -107,6 +111,7 @@ fn what_is_too_long_is_refused_and_the_rest_stays() {
     assert_eq!(b.recv().unwrap().bytes(), [[1; 90].as_slice(), &[3; 10]].concat());
 }
 
+/// Shows that a draft for which there is no block is kept in private memory.
 #[test]
 fn where_no_block_is_to_be_had_it_is_private() {
     // One large message may be in flight; the peer never receives it.
@@ -122,6 +127,7 @@ fn where_no_block_is_to_be_had_it_is_private() {
     drop(actor);
 }
 
+/// Shows that a draft that outgrows its block is sent although no larger block can be used beside the first.
 #[test]
 fn one_that_outgrows_its_block_where_there_is_no_other_goes_on() {
     // The limit on bytes in flight permits the larger block alone, but not beside the smaller one.

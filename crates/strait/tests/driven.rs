@@ -56,6 +56,8 @@ impl Task {
     }
 }
 
+/// Shows that the descriptor of a reactor becomes readable for each event while the driver is parked, and for none
+/// while it polls.
 #[test]
 fn the_descriptor_says_nothing_while_the_driver_is_awake_and_everything_while_it_rests() {
     let reactor = Reactor::new().unwrap();
@@ -94,6 +96,7 @@ fn the_descriptor_says_nothing_while_the_driver_is_awake_and_everything_while_it
     assert!(is_readable(&reactor, DEADLINE));
 }
 
+/// Shows that a reactor can be run by `turn` after a driver that polled it.
 #[test]
 fn a_driver_that_goes_leaves_a_reactor_that_can_be_turned() {
     let reactor = Reactor::new().unwrap();

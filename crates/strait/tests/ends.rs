@@ -189,6 +189,7 @@ fn last(times: &str) {
     common::echo(&end);
 }
 
+/// Shows that an idle end still reaches its other end after all channels by which the other end was sent are closed.
 #[test]
 fn an_end_that_was_idle_finds_the_other_when_the_way_it_went_is_gone() {
     for times in [0, 1, 2, 7, 100] {
@@ -209,6 +210,8 @@ fn an_end_that_was_idle_finds_the_other_when_the_way_it_went_is_gone() {
     }
 }
 
+/// Shows that two processes that a third has introduced to each other can use the ends which it gave them, and send
+/// ends between each other.
 #[test]
 fn two_that_never_met_talk_when_the_one_between_them_is_gone() {
     let (_one_actor, one) = spawn("hub-leaf");
@@ -231,6 +234,7 @@ fn two_that_never_met_talk_when_the_one_between_them_is_gone() {
     assert_eq!(hear(&other, "hear 0"), b"PeerClosed");
 }
 
+/// Shows that an end moves together with ends in its messages, nested two thousand deep.
 #[test]
 fn a_chain_of_ends_in_ends_goes_as_one() {
     let (_actor, peer) = spawn("hub-leaf");
@@ -298,6 +302,7 @@ fn to_the_dead() {
     assert_eq!(mine.recv().unwrap().bytes(), b"alive");
 }
 
+/// Shows that the death of the process with the other end ends a receive.
 #[test]
 fn an_end_that_dies_with_its_holder_is_seen_closed() {
     let (mut actor, peer) = spawn("hub-leaf");
@@ -308,6 +313,7 @@ fn an_end_that_dies_with_its_holder_is_seen_closed() {
     assert_eq!(waiting.join().unwrap(), Error::PeerClosed);
 }
 
+/// Shows that two thousand channels to one process need no descriptors beyond those of the link.
 #[test]
 fn many_channels_cost_no_descriptors() {
     alone("accounts", "");
@@ -332,6 +338,7 @@ fn accounts() {
     assert_eq!(hear(&peer, "hear 7"), b"PeerClosed");
 }
 
+/// Shows that `rehome` moves a channel into other memory without losing messages, between two processes and within one.
 #[test]
 fn a_channel_is_taken_out_of_memory_that_others_have() {
     let (_actor, peer) = spawn("hub-leaf");
@@ -354,6 +361,7 @@ fn a_channel_is_taken_out_of_memory_that_others_have() {
     assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"both ways");
 }
 
+/// Shows that a channel works while another one of its link is full and a third one is busy.
 #[test]
 fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
     let (_actor, peer) = spawn("hub-leaf");

@@ -413,11 +413,14 @@ fn keeps_limits(_: &str) {
     assert_eq!(strait::limits(), limits);
 }
 
+/// Shows that every object which a child makes itself works.
 #[test]
 fn a_child_makes_everything_anew() {
     alone("makes all anew", "");
 }
 
+/// Shows that a child which uses and drops its copies of the parent's objects gets errors, and that the parent's
+/// objects still work.
 #[test]
 fn a_child_that_has_and_drops_what_is_its_parents_disturbs_nothing() {
     alone("leaves its parent alone", "");
@@ -433,6 +436,7 @@ fn a_child_listens_and_its_parent_connects() {
     alone("listens for its parent", "");
 }
 
+/// Shows that a child of a child can use the objects of neither ancestor.
 #[test]
 fn children_of_children_have_nothing_of_any_of_them() {
     alone("has children of its own", "");

@@ -112,6 +112,8 @@ fn order(channel: &Channel, size: usize, sealed: bool, with_handles: bool) {
     channel.send(format!("{size} {} {}", u8::from(sealed), u8::from(with_handles)).as_bytes()).unwrap();
 }
 
+/// Shows that a message of any size, sealed or not, can be forwarded with its handles; a large sealed one with its
+/// memory.
 #[test]
 fn of_any_size_and_kind_with_its_handles_between_three_processes() {
     alone("any_size", "");
@@ -150,6 +152,7 @@ fn any_size(_: &str) {
     finish(consumer);
 }
 
+/// Shows that a view of a message can be forwarded; a large sealed one with its memory.
 #[test]
 fn views_are_sent_on_as_well() {
     alone("views", "");
@@ -191,6 +194,7 @@ fn relay(_: &str) {
     }
 }
 
+/// Shows that a sealed message that is forwarded by several processes stays in the same memory.
 #[test]
 fn a_row_of_processes_has_one_memory() {
     alone("row", "");
@@ -221,6 +225,7 @@ fn row(_: &str) {
     finish(two);
 }
 
+/// Shows that a sealed message in the backlog of an end that moves can be forwarded with its memory.
 #[test]
 fn its_memory_goes_along_with_an_end_that_has_not_received_it() {
     alone("unread", "");
@@ -249,6 +254,7 @@ fn unread(_: &str) {
     finish(relay);
 }
 
+/// Shows that a message can be forwarded within a process and then to another one.
 #[test]
 fn within_a_process_and_out_of_it() {
     alone("within", "");
@@ -277,6 +283,7 @@ fn within(_: &str) {
     finish(consumer);
 }
 
+/// Shows that a message or a view that cannot be forwarded is unchanged.
 #[test]
 fn what_cannot_be_sent_on_is_as_it_was() {
     let options = Options::new().queue_messages(1).max_message(1 << 20).max_handles(2);
@@ -323,6 +330,7 @@ fn what_cannot_be_sent_on_is_as_it_was() {
     }
 }
 
+/// Shows that a sealed message that was put back is received again in the same memory, with its handles.
 #[test]
 fn what_was_put_back_is_the_same_message() {
     alone("put_back", "");
@@ -363,6 +371,7 @@ fn poor_relay(_: &str) {
     }
 }
 
+/// Shows that a process with few descriptors left copies a sealed message in place of keeping its descriptor.
 #[test]
 fn with_few_descriptors_left_it_is_copied() {
     alone("few_descriptors", "");
@@ -380,6 +389,7 @@ fn few_descriptors(_: &str) {
     finish(relay);
 }
 
+/// Shows that the descriptors kept for received messages are limited by the limit on the peer, and charged to the peer.
 #[test]
 fn as_many_descriptors_are_kept_as_the_peer_may_have() {
     alone("limited", "");

@@ -152,6 +152,7 @@ fn joiner() {
 
 // Fuses within one process.
 
+/// Shows that messages which were sent before a fuse arrive first, and later messages after them.
 #[test]
 fn what_was_sent_before_comes_first_and_what_is_sent_after_follows() {
     let mut random = Random(seed());
@@ -219,6 +220,7 @@ fn handles_of_every_kind_come_along() {
     to_a(&a);
 }
 
+/// Shows that the far ends of a fuse are the two ends of one channel in every respect.
 #[test]
 fn the_far_ends_are_each_others_in_every_way() {
     for sides in 0..4 {
@@ -248,6 +250,7 @@ fn the_far_ends_are_each_others_in_every_way() {
     }
 }
 
+/// Shows that a fuse which is not possible returns both ends unchanged.
 #[test]
 fn what_cannot_be_fused_comes_back_as_it_was() {
     let (a, b) = Channel::pair().unwrap();
@@ -325,6 +328,7 @@ fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
     finish(actor);
 }
 
+/// Shows that a far end receives the messages of the other far end, which was closed before the fuse.
 #[test]
 fn where_a_far_end_is_closed_the_other_gets_what_it_had_sent() {
     for turned in [false, true] {
@@ -440,6 +444,7 @@ const EVERYWHERE: &[Places] = &[
     Places { far: [1, 1], joints: &[0] },
 ];
 
+/// Shows that the far ends can send and receive during a fuse, whichever processes have the ends.
 #[test]
 fn far_ends_talk_on_wherever_they_are() {
     let mut random = Random(seed());
@@ -455,6 +460,7 @@ fn far_ends_talk_on_wherever_they_are() {
     cast.leave();
 }
 
+/// Shows that several processes can fuse a chain of channels at the same time.
 #[test]
 fn chains_of_channels_are_fused_by_many_at_once() {
     let mut random = Random(seed());
@@ -589,6 +595,7 @@ fn a_fuser_that_is_killed_leaves_two_that_have_each_other_or_nobody() {
     eprintln!("closed {}, fused {}", outcomes[0], outcomes[1]);
 }
 
+/// Shows that fuses leave no descriptors and no mappings over.
 #[test]
 fn nothing_stays_of_channels_that_were_fused() {
     common::alone("counter", "");

@@ -299,6 +299,7 @@ fn sleeps_on(_: &str) {
     });
 }
 
+/// Shows that calls on an interrupted end that need not wait work as before.
 #[test]
 fn what_needs_no_wait_is_done_as_before() {
     let (a, b) = Channel::pair().unwrap();

@@ -169,6 +169,7 @@ fn assert_works(channel: &Channel) {
     assert_eq!(recv(channel).bytes(), b"done");
 }
 
+/// Shows that memory above the peer's limit stays unmapped until its message is received, and that no message is lost.
 #[test]
 fn what_does_not_fit_the_limit_waits_unmapped_and_nothing_is_lost() {
     alone("memory waits unmapped", "");
@@ -196,6 +197,7 @@ fn memory_waits_unmapped(_: &str) {
     assert_eq!((usage.peer(Resource::Memory).held, usage.peer(Resource::Descriptors).held), (before.held, 0));
 }
 
+/// Shows that receiving a message larger than the limit fails, and succeeds once the limit is raised.
 #[test]
 fn a_message_larger_than_the_limit_waits_until_that_is_raised() {
     alone("one message too large", "");
@@ -238,6 +240,7 @@ fn mappings_are_limited(_: &str) {
     assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held, held);
 }
 
+/// Shows that descriptors above the peer's limit are closed and lost, and that other messages are not affected.
 #[test]
 fn descriptors_that_nobody_receives_are_limited() {
     alone("descriptors", "");
@@ -298,6 +301,7 @@ fn holder(_: &str) {
     common::echo(&end);
 }
 
+/// Shows that a packet which cannot be received for lack of descriptors is received once there are descriptors.
 #[test]
 fn a_shortage_of_descriptors_that_passes_loses_nothing() {
     alone("few descriptors for a while", "");
@@ -393,11 +397,14 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Shows that a wait set reports a packet which cannot be received, as an event of a channel of its link, and does not
+/// spin.
 #[test]
 fn a_set_tells_of_a_packet_that_cannot_be_taken_by_a_channel_of_its_link() {
     alone("stuck link in a set", "");
 }
 
+/// Shows that an event loop that polls the descriptor of a wait set does not spin on a packet which cannot be received.
 #[test]
 fn an_event_loop_does_not_spin_on_a_packet_that_cannot_be_taken() {
     alone("stuck link in a set", "polled");
@@ -452,6 +459,7 @@ fn stuck_link_in_a_set(how: &str) {
     order(&channel, "all came");
 }
 
+/// Shows that a wait set does not spin on a message larger than the peer's limit.
 #[test]
 fn a_set_does_not_spin_on_a_message_that_cannot_be_received() {
     alone("one message too large in a set", "");
@@ -474,6 +482,8 @@ fn one_message_too_large_in_a_set(how: &str) {
     assert_eq!(recv(&channel).bytes(), b"done");
 }
 
+/// Shows that each further process of a user may use part of what remains of the user's limit, and that other users
+/// have limits of their own.
 #[test]
 fn processes_of_a_user_leave_something_for_the_next_and_all_of_it_for_other_users() {
     alone("users", "");
@@ -629,6 +639,7 @@ fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     told
 }
 
+/// Shows that a bad peer is reported once for all its links, and that other peers are not affected.
 #[test]
 fn a_bad_peer_is_told_once_for_all_its_links_and_nobody_else_is_disturbed() {
     alone("bad peer", "");
@@ -654,6 +665,7 @@ fn bad_peer_is_told_once(_: &str) {
     }
 }
 
+/// Shows that a wait in a set detects and reports a bad peer, although no thread receives from the peer.
 #[test]
 fn a_wait_set_tells_of_a_bad_peer_that_nobody_receives_from() {
     alone("bad peer in a wait set", "");
@@ -669,6 +681,7 @@ fn bad_peer_is_told_by_a_wait_set(_: &str) {
     assert_eq!(told.lock().unwrap().len(), 1);
 }
 
+/// Shows that the callback for bad peers may drop channels, receive, detect another bad peer, and set another callback.
 #[test]
 fn who_is_told_of_a_bad_peer_may_do_anything() {
     alone("bad peer may drop", "");
@@ -767,6 +780,7 @@ fn assert_endures(channel: &Channel, mut wait: impl FnMut()) {
     assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "most of the time goes for nothing");
 }
 
+/// Shows that a peer which sends wake packets without end is throttled.
 #[test]
 fn packets_that_only_wake_take_little_time() {
     alone("woken by packets", "");
@@ -779,6 +793,7 @@ fn woken_by_packets(_: &str) {
     });
 }
 
+/// Shows that a peer which wakes a sleep word without end is throttled.
 #[test]
 fn a_word_that_only_wakes_takes_little_time() {
     alone("woken by a word", "");
@@ -795,6 +810,7 @@ fn woken_by_a_word(_: &str) {
     });
 }
 
+/// Shows that a wait set reports events of other peers while it throttles one.
 #[test]
 fn a_set_hears_others_while_a_peer_wakes_it_for_nothing() {
     alone("a set is woken", "");
@@ -828,6 +844,7 @@ fn a_set_is_woken(_: &str) {
     }
 }
 
+/// Shows that a peer whose wake-ups all bring messages is never throttled.
 #[test]
 fn who_wakes_for_something_is_always_listened_to() {
     alone("woken for something", "");
@@ -850,6 +867,7 @@ fn woken_for_something(_: &str) {
     }
 }
 
+/// Shows that a channel that accepts no descriptors never opens the descriptors of messages, but receives memory.
 #[test]
 fn descriptors_that_are_not_accepted_never_become_this_process_s() {
     alone("refuses", "");
@@ -913,6 +931,7 @@ fn lingers(_: &str) {
     }
 }
 
+/// Shows that a thread does not wait for the close of a received descriptor, however long that close takes.
 #[test]
 fn closing_what_a_peer_sent_keeps_nobody() {
     alone("closing takes long", "");
@@ -950,6 +969,7 @@ fn pipes(_: &str) {
     channel.send(b"closed").unwrap();
 }
 
+/// Shows that a descriptor of one peer that is slow to close does not delay the close of another peer's.
 #[test]
 fn what_one_peer_sent_does_not_keep_what_another_sent_from_being_closed() {
     alone("closing for others", "");
@@ -987,6 +1007,8 @@ fn reads_the_last(_: &str) {
     }
 }
 
+/// Shows that a channel whose peer receives can send descriptors although other channels of the link have many in
+/// flight.
 #[test]
 fn a_channel_that_is_read_passes_descriptors_whatever_others_have_under_way() {
     alone("others do not read", "");
@@ -1088,11 +1110,13 @@ fn what_ends_had_sent_before_they_were_closed_is_still_in_flight() {
     alone("unread of ends that left", "closes them");
 }
 
+/// Shows that unreceived messages of ends that moved stay in flight.
 #[test]
 fn what_ends_had_sent_before_they_went_on_is_still_under_way() {
     alone("unread of ends that left", "sends them on");
 }
 
+/// Shows that the backlog messages of a fuse are in flight.
 #[test]
 fn what_a_fuse_has_brought_along_is_under_way() {
     alone("unread of ends that left", "fuses them");

@@ -110,6 +110,7 @@ fn a_receiver_learns_of_the_death_of_a_process_whose_child_has_its_socket() {
     }
 }
 
+/// Shows that a receiver learns of the death of a process that died before the receiver received anything.
 #[test]
 fn a_process_that_was_dead_before_anybody_listened_is_known_to_be() {
     let (mut parent, channel) = spawn_with("survived unheard", "", &Options::new());
@@ -119,6 +120,7 @@ fn a_process_that_was_dead_before_anybody_listened_is_known_to_be() {
     assert_eq!(family.channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
+/// Shows that the death of a peer ends the sleep of a receiver, although a child of the peer has the peer's socket.
 #[test]
 fn a_receiver_that_sleeps_already_learns_of_it() {
     let mut family = Family::start(&Options::new());
@@ -137,6 +139,7 @@ fn a_receiver_that_sleeps_already_learns_of_it() {
     family.parent.0.wait().unwrap();
 }
 
+/// Shows that the death of a peer ends a wait for room, although a child of the peer has the peer's socket.
 #[test]
 fn a_sender_that_waits_for_room_learns_of_it() {
     let mut family = Family::start(&Options::new().ring(256).ring_max(4096));
@@ -174,6 +177,7 @@ fn who_sends_through_two_channels_in_turn_learns_of_it() {
     assert!(matches!(error, Some((Error::PeerClosed, 0..200))), "{error:?}");
 }
 
+/// Shows that a wait set reports the death of a peer, although a child of the peer has the peer's socket.
 #[test]
 fn a_wait_set_learns_of_it() {
     let mut family = Family::start(&Options::new());
@@ -200,6 +204,7 @@ fn whether_the_peer_lives_can_be_asked() {
     assert!(family.channel.is_peer_closed());
 }
 
+/// Shows that a stopped process does not count as dead.
 #[test]
 fn a_process_that_is_only_stopped_lives() {
     let family = Family::start(&Options::new());

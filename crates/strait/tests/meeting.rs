@@ -161,6 +161,8 @@ fn a_client_finds_a_server_by_its_name() {
     finish(actor);
 }
 
+/// Shows that a name in the user's own name directory can be used without naming the directory, and what permissions
+/// both have.
 #[test]
 fn names_in_the_directory_of_the_user_need_no_directory() {
     let name = format!("meeting-test-{}", std::process::id());
@@ -206,6 +208,7 @@ fn many_clients_at_once_all_get_in() {
     });
 }
 
+/// Shows that a name with a listener cannot be bound, and that the name of a dead process can.
 #[test]
 fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
     let names = Names::new("takeover");
@@ -256,6 +259,7 @@ fn short_of_descriptors(_: &str) {
     assert!(Listener::builder().directory(&names.0).bind("service").is_ok());
 }
 
+/// Shows that of several threads that bind the name of a dead process exactly one succeeds.
 #[test]
 fn of_many_that_take_over_a_name_one_has_it() {
     let names = Names::new("race");
@@ -330,6 +334,7 @@ fn holds_locks(directory: &str) {
     let _ = parent.recv();
 }
 
+/// Shows that locks which another user holds on the directory and its files do not delay listeners.
 #[test]
 fn another_user_who_locks_the_directory_holds_up_nobody() {
     let names = Names::new("locked");
@@ -357,6 +362,7 @@ fn holds_the_lock_of_a_name(argument: &str) {
     let _ = parent.recv();
 }
 
+/// Shows that the death of a process that holds the lock of a name lets another process bind the name.
 #[test]
 fn a_process_that_ends_while_it_takes_a_name_leaves_it_to_others() {
     let names = Names::new("ended");
@@ -381,6 +387,7 @@ fn a_process_that_ends_while_it_takes_a_name_leaves_it_to_others() {
     assert_eq!(names.all(), [""; 0]);
 }
 
+/// Shows that a file which is no socket of a dead listener is not replaced.
 #[test]
 fn what_is_no_socket_of_ours_is_not_replaced() {
     let names = Names::new("foreign");
@@ -489,6 +496,7 @@ fn without_what_it_takes(base: &str) {
     }
 }
 
+/// Shows that the error of a bind names the missing directory, variable or `/proc`.
 #[test]
 fn what_is_missing_for_a_name_is_said() {
     let names = Names::new("missing");
@@ -521,6 +529,7 @@ fn server_as_nobody(argument: &str) {
     server_until_killed(argument);
 }
 
+/// Shows that a connector refuses a directory or a server of another user than expected.
 #[test]
 fn a_server_of_another_user_is_not_talked_to() {
     if !is_root() {
@@ -536,6 +545,7 @@ fn a_server_of_another_user_is_not_talked_to() {
     assert_eq!(connect(), Some(Error::WrongServer { uid: 65534 }));
 }
 
+/// Shows that a process of another user is accepted only if the listener's policy permits it.
 #[test]
 fn other_users_are_let_in_only_by_a_policy() {
     if !is_root() {
@@ -598,6 +608,7 @@ fn invite_only(names: &Names) -> (Listener, mpsc::Receiver<Refused>) {
     (builder.bind("service").unwrap(), refusals)
 }
 
+/// Shows that a child can connect with an invitation on its standard input, and read the rest of that input.
 #[test]
 fn a_child_comes_by_invitation() {
     let names = Names::new("invitation");
@@ -685,6 +696,7 @@ fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
     assert_eq!(missing, Some(Error::Refused(Refusal::Token)));
 }
 
+/// Shows that a connection without an invitation waits for `accept` while another thread waits for an invited process.
 #[test]
 fn others_wait_while_somebody_is_invited() {
     let names = Names::new("others");
@@ -696,7 +708,7 @@ fn others_wait_while_somebody_is_invited() {
         channel.send(b"other").unwrap();
         assert_eq!(channel.recv_by(DEADLINE).err(), Some(Error::PeerClosed));
     });
-    // The other process connects first; the wait for the invitation handles its connection without accepting it.
+    // The other client connects first; the wait for the invitation handles its connection without accepting it.
     assert_eq!(invitation.accept_by(Duration::from_millis(200)).err(), Some(Error::TimedOut));
     let actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
     let channel = invitation.accept_by(DEADLINE).unwrap();
@@ -769,12 +781,15 @@ fn invited_then_killed(_: &str) {
     drop(channel);
 }
 
+/// Shows that a wait for one pending connection sleeps while another connection is admitted that another call is to
+/// return.
 #[test]
 fn a_wait_for_one_visitor_sleeps_while_another_is_admitted() {
     let names = Names::new("admitted");
     finish(Actor(command("waits beside admitted", names.path()).spawn().unwrap()));
 }
 
+/// Shows that a process without a valid invitation on its standard input gets `NoInvitation`.
 #[test]
 fn without_an_invitation_there_is_none() {
     for input in ["", "\n", "something else\n", "strait-invitation 1 0"] {
@@ -860,6 +875,7 @@ fn deadlines(_: &str) {
     client.join().unwrap();
 }
 
+/// Shows that dropping a listener ends the wait of a connecting process.
 #[test]
 fn a_listener_that_goes_lets_nobody_wait() {
     let names = Names::new("gone");
@@ -942,6 +958,7 @@ fn a_channel_by_name_is_one_like_any_other() {
     assert_eq!(common::checksum(channel.recv_by(DEADLINE).unwrap().bytes()), common::checksum(&large));
 }
 
+/// Shows that a panic of the policy ends only the call of `accept` that asked it.
 #[test]
 fn a_policy_that_panics_takes_only_its_own_call_along() {
     let names = Names::new("panic");
@@ -973,6 +990,7 @@ fn accepts(argument: &str) {
     let _ = listener.accept_by(2 * DEADLINE);
 }
 
+/// Shows that a listener in a user namespace without mappings, where all users have the same id, accepts no process.
 #[test]
 fn where_all_users_look_the_same_nobody_is_let_in() {
     let names = Names::new("unmapped");

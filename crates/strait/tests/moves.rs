@@ -297,6 +297,8 @@ fn moment(random: &mut Random) -> Duration {
     Duration::from_nanos(random.below(3_000_000) >> random.below(8))
 }
 
+/// Shows that after the death of a process that moves an end, at a random moment, the channel either works or is
+/// closed.
 #[test]
 fn a_mover_that_is_killed_leaves_a_channel_that_works_or_is_closed() {
     let mut random = Random(seed());
@@ -337,6 +339,7 @@ fn a_mover_that_is_killed_leaves_a_channel_that_works_or_is_closed() {
     finish(wall_actor);
 }
 
+/// Shows that an end which is sent to a process that dies is returned unchanged or closed.
 #[test]
 fn an_end_sent_to_a_process_that_is_killed_comes_back_or_is_closed() {
     let mut random = Random(seed());
@@ -385,6 +388,8 @@ fn an_end_sent_to_a_process_that_is_killed_comes_back_or_is_closed() {
     eprintln!("{outcomes:?}");
 }
 
+/// Shows that no call on the other end blocks while the process that moves an end is stopped, and that the move
+/// completes later.
 #[test]
 fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
     let mut random = Random(seed());
@@ -585,6 +590,7 @@ fn room_at(end: &Channel) -> u64 {
     }
 }
 
+/// Shows that an end whose other end has moved can send at least as many messages as one whose other end never moved.
 #[test]
 fn an_end_that_moved_often_takes_as_many_messages_as_one_that_never_did() {
     let (actor, peer) = spawn("returner");
@@ -670,6 +676,7 @@ fn rows_and_large_messages_lose_nothing_while_the_other_end_moves() {
     assert_eq!(next, sent);
 }
 
+/// Shows that a receiver gets messages from each process to which the other end moves, asleep or spinning.
 #[test]
 fn a_receiver_that_sleeps_or_spins_hears_whoever_the_other_end_went_to() {
     for wait in WAITS {
@@ -727,6 +734,7 @@ fn a_view_and_a_reservation_that_are_held_outlast_a_move_of_the_other_end() {
     }
 }
 
+/// Shows that one message can carry 64 ends with large unreceived messages.
 #[test]
 fn sixty_four_ends_with_large_unread_messages_go_in_one() {
     let (actor, peer) = spawn("returner");
@@ -786,6 +794,7 @@ fn hoarder(_: &str) {
     }
 }
 
+/// Shows that an end which cannot be sent because the socket is full is returned unchanged, and can be sent later.
 #[test]
 fn an_end_for_which_the_socket_has_no_room_comes_back_whole_and_goes_later() {
     let (mut actor, peer) = common::spawn_over_socket("hoarder", "", &Options::new());
@@ -896,6 +905,7 @@ impl Introduced {
     }
 }
 
+/// Shows that an end that is received late reaches its other end, which moved to another process in the meantime.
 #[test]
 fn an_end_that_is_received_late_finds_the_other_where_it_went_meanwhile() {
     common::alone("late", "");
@@ -923,6 +933,8 @@ fn late() {
     assert_eq!(common::descriptors(), before);
 }
 
+/// Shows that an end that is never received is closed for its other end, with the ends in its messages, and leaves no
+/// descriptors open.
 #[test]
 fn an_end_that_is_never_received_leaves_nothing_behind_and_is_closed_where_the_other_is() {
     common::alone("never", "");

@@ -51,6 +51,7 @@ fn until_it_waits(look: impl Fn() -> Result<usize, Error>) {
     common::wait_until("it waits", || look() == Err(Error::WouldBlock));
 }
 
+/// Shows that the capacity and the element size of a pipe can be read while bytes are held or another thread waits.
 #[test]
 fn the_shape_can_be_asked_for_by_whoever_holds_an_end_and_while_another_waits() {
     soon(|| {
@@ -83,6 +84,7 @@ fn nothing_is_spliced_without_a_wait() {
     assert_eq!(producer.splice_from(std::io::stdin(), 0, Deadline::NOW), Ok(0));
 }
 
+/// Shows that an end whose borrow was leaked can be sent.
 #[test]
 fn an_end_that_was_held_by_what_was_leaked_is_sent() {
     let (_actor, channel) = spawn("reader");
@@ -96,6 +98,8 @@ fn an_end_that_was_held_by_what_was_leaked_is_sent() {
     assert_eq!(answer, b"unread");
 }
 
+/// Shows that a finished stream ends for its consumer although the producer exists and moves, and that no more can be
+/// written.
 #[test]
 fn a_stream_that_was_finished_is_at_its_end_though_its_producer_is_there_and_wherever_it_goes() {
     let (producer, consumer) = DataPipe::pair(64).unwrap();
@@ -216,6 +220,7 @@ fn waits_for_another_process_are_ended_from_another_thread() {
     is_ended(consumer, reads, DataConsumer::available, interrupter);
 }
 
+/// Shows that an interrupt ends the wait of a thread that waits for room which another call holds.
 #[test]
 fn who_waits_behind_room_that_is_held_is_told_of_an_interruption() {
     let (producer, _consumer) = DataPipe::pair(4).unwrap();

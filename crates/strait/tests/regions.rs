@@ -169,6 +169,7 @@ fn what_is_sealed_is_read_in_place_by_another_process() {
     finish(actor);
 }
 
+/// Shows that the kernel enforces the access rights of a region in another process.
 #[test]
 fn rights_are_the_kernels_to_give() {
     let (_actor, channel) = spawn("meddler");
@@ -282,6 +283,7 @@ fn private_kilobytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Shows that a copy-on-write mapping needs memory only for written pages, and does not change the region.
 #[test]
 fn a_copy_costs_what_is_written_to_and_changes_nothing() {
     const SIZE: usize = 64 << 20;
@@ -364,6 +366,7 @@ fn regions_travel_with_other_handles_within_a_process_and_in_what_moves() {
     assert_eq!(nested.remove(0).into_region().unwrap().view(..).unwrap()[..], *b"inside");
 }
 
+/// Shows that the regions of a peer in this process are limited.
 #[test]
 fn what_a_peer_has_here_is_limited() {
     let (actor, channel) = spawn("limited");

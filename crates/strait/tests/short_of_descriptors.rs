@@ -232,6 +232,7 @@ fn a_member_of_a_set_is_told_of_though_its_sender_has_no_descriptors() {
     a_member_is_told_of(Lacks::Descriptors);
 }
 
+/// Shows that a wait set reports a member although its sender cannot map the ready bitmap.
 #[test]
 fn a_member_of_a_set_is_told_of_though_its_sender_cannot_map_the_board() {
     a_member_is_told_of(Lacks::Mappings);
@@ -303,6 +304,7 @@ fn a_member_is_told_of_room_though_its_receiver_has_no_descriptors() {
     a_member_is_told_of_room(Lacks::Descriptors);
 }
 
+/// Shows that a wait set reports room for a member although the receiver cannot map the ready bitmap.
 #[test]
 fn a_member_is_told_of_room_though_its_receiver_cannot_map_the_board() {
     a_member_is_told_of_room(Lacks::Mappings);

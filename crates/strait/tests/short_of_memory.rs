@@ -91,6 +91,7 @@ fn a_thread_that_starts_without_memory_does_not_end_the_process() {
     common::finish(actor);
 }
 
+/// Shows that handles which were dropped while no thread could be started are closed later.
 #[test]
 fn handles_for_whose_closing_there_was_no_thread_are_closed_later() {
     let (actor, channel) = spawn_with_argument("drops handles", "");
@@ -137,6 +138,7 @@ fn has_an_end(_: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
+/// Shows that an end which was dropped while no thread could be started is closed later.
 #[test]
 fn an_end_for_whose_closing_there_was_no_thread_is_closed_later() {
     let (closing, to_closing) = spawn("closes an end");

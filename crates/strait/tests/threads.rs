@@ -485,6 +485,7 @@ fn a_try_while_a_view_or_a_reservation_is_held_would_block() {
     });
 }
 
+/// Shows that a sender and a receiver that wait on one end are each woken for their own event.
 #[test]
 fn a_sender_and_a_receiver_that_wait_on_one_end_both_get_on() {
     for (round, wait) in WAITS.into_iter().cycle().take(12).enumerate() {

@@ -102,6 +102,7 @@ fn springs_after(channel: &Channel, conditions: Conditions, act: impl FnOnce()) 
     status
 }
 
+/// Shows that a trap springs when a number of messages is queued at its end.
 #[test]
 fn on_a_number_of_messages_queued_here() {
     let (actor, hub, ours) = start();
@@ -120,6 +121,7 @@ fn on_a_number_of_messages_queued_here() {
     finish(actor);
 }
 
+/// Shows that a trap springs when a number of bytes is queued at its end.
 #[test]
 fn on_a_number_of_bytes_queued_here() {
     let (actor, hub, ours) = start();
@@ -132,6 +134,7 @@ fn on_a_number_of_bytes_queued_here() {
     finish(actor);
 }
 
+/// Shows that a trap springs on more messages than the first ring holds, and that the survey loses nothing.
 #[test]
 fn on_more_than_the_first_rings_hold() {
     let (actor, hub, ours) = start();
@@ -151,6 +154,7 @@ fn on_more_than_the_first_rings_hold() {
     finish(actor);
 }
 
+/// Shows that a trap counts messages from before and after a move of the other end.
 #[test]
 fn on_messages_from_before_and_after_the_other_end_moved() {
     let (actor, hub) = spawn("sender");
@@ -166,6 +170,7 @@ fn on_messages_from_before_and_after_the_other_end_moved() {
     finish(actor);
 }
 
+/// Shows that a trap springs when there is room to send.
 #[test]
 fn on_room() {
     let options = Options::new().ring(256).ring_max(256);
@@ -174,6 +179,7 @@ fn on_room() {
     springs_after(&ours, Conditions::new().room(), || while theirs.try_recv().is_ok() {});
 }
 
+/// Shows that a trap springs when the peer has closed, and another when all its messages were received too.
 #[test]
 fn on_the_end_with_something_left_and_with_nothing_left() {
     let (actor, hub, ours) = start();
@@ -192,6 +198,7 @@ fn on_the_end_with_something_left_and_with_nothing_left() {
     finish(actor);
 }
 
+/// Shows that a trap springs as never met if the peer closes before its condition is met.
 #[test]
 fn on_more_than_will_ever_come() {
     let (mut actor, hub, ours) = start();
@@ -230,6 +237,7 @@ fn on_more_than_will_ever_come() {
     assert!(traps.is_empty());
 }
 
+/// Shows that a trap on the close of the peer springs when the peer's process dies.
 #[test]
 fn on_the_death_of_the_process() {
     let (mut actor, hub, ours) = start();
@@ -254,6 +262,7 @@ fn stream(_: &str) {
 
 const STREAM: u64 = 20_000;
 
+/// Shows that a message which arrives while a trap is being armed is not missed.
 #[test]
 fn what_comes_while_it_is_armed_is_not_lost() {
     let (actor, channel) = spawn("stream");
@@ -333,6 +342,7 @@ fn a_channel_has_one_trap_and_is_in_no_other_set() {
     set.add(&ours, 0, Interest::Readable, Mode::Level).unwrap();
 }
 
+/// Shows that the handler of a trap is told that its end was sent or dropped.
 #[test]
 fn one_whose_channel_goes_is_told_so() {
     let (actor, hub) = spawn("sender");
@@ -377,6 +387,7 @@ fn handlers_may_do_anything() {
     assert_eq!(ours.recv().unwrap().bytes(), b"go");
 }
 
+/// Shows that a handler that panics does not affect other traps.
 #[test]
 fn one_that_panics_leaves_the_others_alone() {
     let traps = Traps::new().unwrap();
@@ -398,6 +409,7 @@ fn one_that_panics_leaves_the_others_alone() {
     assert_eq!(called.load(Ordering::Relaxed), 8);
 }
 
+/// Shows that several threads may dispatch, and that each handler is called by one of them.
 #[test]
 fn of_several_threads_one_calls_each_handler() {
     const ROUNDS: usize = 2000;
@@ -441,6 +453,7 @@ fn of_several_threads_one_calls_each_handler() {
     assert_eq!(*seen.lock().unwrap(), (0..ROUNDS as u64).collect::<Vec<_>>());
 }
 
+/// Shows that the handler of a quota is called each time a quota that it returned is exceeded.
 #[test]
 fn a_quota_is_told_of_whenever_it_is_passed_anew() {
     let (actor, hub, ours) = start();
@@ -473,6 +486,7 @@ fn a_quota_is_told_of_whenever_it_is_passed_anew() {
     finish(actor);
 }
 
+/// Shows that a survey counts messages that were put back.
 #[test]
 fn what_is_put_back_is_counted_again() {
     let (theirs, ours) = Channel::pair().unwrap();

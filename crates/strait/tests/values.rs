@@ -202,6 +202,7 @@ impl AsChannel for Handle {
     }
 }
 
+/// Shows that a value becomes bytes when the program asks for its bytes or handles, in every way of receiving.
 #[test]
 fn whoever_asks_for_bytes_gets_bytes() {
     let (a, b) = Channel::pair().unwrap();
@@ -268,6 +269,7 @@ fn whoever_asks_for_bytes_gets_bytes() {
     assert_eq!(book.counts(), (8, 2));
 }
 
+/// Shows that a value that is put back stays a value.
 #[test]
 fn put_back_it_is_a_value_still() {
     let book = Arc::default();
@@ -284,6 +286,7 @@ fn put_back_it_is_a_value_still() {
     assert_eq!(u64::from_le_bytes(buffer), 3);
 }
 
+/// Shows that a value arrives in another process as its bytes and handles.
 #[test]
 fn to_another_process_go_bytes_and_handles() {
     let book = Arc::default();
@@ -336,6 +339,7 @@ fn what_could_not_be_sent_comes_back() {
     assert_eq!(message.take_value::<Thing>().unwrap().bytes, b"y");
 }
 
+/// Shows that values count with their size against the limit on bytes in flight.
 #[test]
 fn so_much_may_be_under_way() {
     let book: Arc<Book> = Arc::default();
@@ -358,6 +362,7 @@ fn so_much_may_be_under_way() {
     assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
 }
 
+/// Shows that the values of an end become bytes when the end moves to another process.
 #[test]
 fn an_end_takes_its_values_along_as_bytes() {
     let book = Arc::default();
@@ -423,6 +428,7 @@ impl Value for Text {
     }
 }
 
+/// Shows that the values of an end stay values when the end moves within the process.
 #[test]
 fn an_end_within_the_process_takes_its_values_along_as_they_are() {
     let book = Arc::default();
@@ -517,6 +523,7 @@ fn what_nobody_receives_is_dropped_once_and_may_do_anything() {
     assert_eq!(book.counts(), (0, 15));
 }
 
+/// Shows that a value's conversion to bytes may use the library, also the channel for which the bytes are needed.
 #[test]
 fn its_code_may_use_the_library_where_bytes_are_asked_for() {
     let book: Arc<Book> = Arc::default();
@@ -552,6 +559,7 @@ fn its_code_may_use_the_library_where_bytes_are_asked_for() {
     finish(actor);
 }
 
+/// Shows that a panic in a value's conversion loses only that value.
 #[test]
 fn a_panic_takes_the_value_and_nothing_else_that_was_sent() {
     let book: Arc<Book> = Arc::default();
@@ -590,6 +598,7 @@ fn a_panic_takes_the_value_and_nothing_else_that_was_sent() {
     finish(actor);
 }
 
+/// Shows that a panic in a value's destructor reaches the caller, and that the other values are dropped.
 #[test]
 fn a_destructor_that_panics_goes_on_in_the_call() {
     let book: Arc<Book> = Arc::default();

@@ -165,6 +165,7 @@ fn only_a_connected_seqpacket_socket_is_taken() {
     assert_eq!(recv(&other).bytes(), b"this kind");
 }
 
+/// Shows that a channel over a socket whose other end is closed fails with `PeerClosed`.
 #[test]
 fn a_socket_whose_other_end_is_closed_is_no_channel_for_long() {
     // No other process may have a copy of the closed end.
@@ -246,6 +247,7 @@ pub(crate) fn memfd_refused_from_the_start(argument: &str) {
     });
 }
 
+/// Shows that a channel without further memfds still carries small messages, and names the refused call otherwise.
 #[test]
 fn a_kernel_that_refuses_memfds_later_leaves_what_needs_none() {
     for errno in REFUSALS {

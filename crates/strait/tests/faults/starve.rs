@@ -84,6 +84,7 @@ pub(crate) fn tells_files(_: &str) {
     assert!(descriptors() <= before.unwrap() + 2, "{} descriptors, once {}", descriptors(), before.unwrap());
 }
 
+/// Shows that attachments of a failed message are not received with the next one.
 #[test]
 fn packets_of_a_message_that_failed_are_not_taken_for_those_of_the_next() {
     use std::io::Write;
@@ -141,6 +142,7 @@ pub(crate) fn tells_descriptors(_: &str) {
     }
 }
 
+/// Shows that the receiver closes attachments of failed messages although no other attachments follow.
 #[test]
 fn packets_of_messages_that_failed_do_not_pile_up_where_no_other_handles_follow() {
     use std::io::Write;
@@ -181,6 +183,7 @@ fn packets_of_messages_that_failed_do_not_pile_up_where_no_other_handles_follow(
     finish(actor);
 }
 
+/// Shows that a message for which the socket has no room fails completely, at whichever of its packets.
 #[test]
 fn a_message_for_which_the_socket_has_no_room_is_not_sent_by_half() {
     for deadline in [Deadline::NOW, Deadline::from(Instant::now()), Deadline::after(Duration::from_millis(3))] {

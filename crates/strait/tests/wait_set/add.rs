@@ -12,6 +12,7 @@ pub(crate) fn recv_end(channel: &Channel) -> Channel {
     message.take_handles().unwrap().pop().expect("a handle").into_channel().expect("an end")
 }
 
+/// Shows that a wait set reports the one ready member of ten whose other ends are in this process.
 #[test]
 fn one_of_some_within_the_process() {
     let pairs: Vec<_> = (0..10).map(|_| Channel::pair().unwrap()).collect();
@@ -30,6 +31,7 @@ fn one_of_some_within_the_process() {
     }
 }
 
+/// Shows that a wait set reports the one ready member of ten whose other ends are in another process.
 #[test]
 fn one_of_some_to_another_process() {
     let (actor, hub) = spawn("hub");
@@ -55,6 +57,7 @@ fn one_of_some_to_another_process() {
     finish(actor);
 }
 
+/// Shows that a wait set reports one ready member of twenty thousand, and all of them at once.
 #[test]
 fn one_active_among_twenty_thousand() {
     let (actor, hub) = spawn("hub");
@@ -131,6 +134,7 @@ fn a_channel_is_in_one_set_at_a_time() {
     assert_eq!(ready(&other, DEADLINE), [3]);
 }
 
+/// Shows that a member that is sent leaves its set and is reported once as moved.
 #[test]
 fn a_member_that_is_sent_away_says_so_once() {
     let (_actor, hub) = spawn("hub");
@@ -191,6 +195,7 @@ pub(crate) fn to_the_dead() {
     }
 }
 
+/// Shows that a set reports messages of a member whose other end moves between processes, and no event for the moves.
 #[test]
 fn a_member_whose_peer_moves_notices_nothing() {
     let (_one_actor, one) = spawn("hub");
@@ -232,6 +237,7 @@ fn a_member_whose_peer_moves_notices_nothing() {
     assert_eq!(ours.try_recv().unwrap_err(), Error::PeerClosed);
 }
 
+/// Shows that a set reports no event of a member while its other end is in transit, and reports messages afterwards.
 #[test]
 fn a_member_whose_peer_is_on_its_way() {
     let (_one_actor, one) = spawn("hub");
@@ -265,6 +271,7 @@ fn a_member_whose_peer_is_on_its_way() {
     }
 }
 
+/// Shows that a set reports the close of a member if the process that moves its other end dies in the middle.
 #[test]
 fn the_mover_dies() {
     let (mut one_actor, one) = spawn("hub");
@@ -343,6 +350,7 @@ pub(crate) fn ready_with_room(set: &WaitSet, room: usize) -> Vec<u64> {
     keys
 }
 
+/// Shows that a channel can be added before its peer has opened its side.
 #[test]
 fn the_first_channel_before_the_other_side_is_there() {
     let (actor, hub) = spawn("hub");

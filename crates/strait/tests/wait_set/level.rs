@@ -12,6 +12,7 @@ pub(crate) fn is_signalled(set: &WaitSet) -> bool {
     poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
 }
 
+/// Shows that a set reports a member as writable when there is room again.
 #[test]
 fn writable_once_there_is_room_again() {
     let (_actor, hub) = spawn("hub");
@@ -39,6 +40,7 @@ fn writable_once_there_is_room_again() {
     }
 }
 
+/// Shows that one registration reports readable and writable.
 #[test]
 fn both_directions_at_once() {
     let (theirs, ours) = Channel::pair().unwrap();
@@ -58,6 +60,7 @@ fn both_directions_at_once() {
     assert!(!events[0].is_readable() && events[0].is_writable());
 }
 
+/// Shows that an event loop can poll the descriptor of a set together with another descriptor.
 #[test]
 fn the_descriptor_in_a_loop_with_another() {
     for mode in [Mode::Level, Mode::OneShot] {

@@ -6,6 +6,7 @@ use crate::common::{DEADLINE, spawn, wait_until};
 use crate::roles::{add_all, channels, ready, tell};
 use strait::{Channel, Deadline, Interest, Mode, WaitSet};
 
+/// Shows that a one-shot registration reports one event until it is rearmed.
 #[test]
 fn a_one_shot_tells_once_until_it_is_armed_again() {
     let (_actor, hub) = spawn("hub");

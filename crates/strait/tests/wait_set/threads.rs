@@ -9,6 +9,7 @@ use crate::roles::{Random, begin, channels, done, ready, tell, tell_from};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::{Channel, Deadline, Error, Handle, Interest, Mode, Options, Outgoing, WaitSet};
 
+/// Shows that every thread that waits in a set gets the event of a level registration.
 #[test]
 fn a_level_is_seen_by_every_thread() {
     let (theirs, ours) = Channel::pair().unwrap();
@@ -28,6 +29,7 @@ fn a_level_is_seen_by_every_thread() {
     });
 }
 
+/// Shows that a message goes to a thread that blocks in a receive on a member, and that the set does not report it.
 #[test]
 fn a_thread_that_blocks_on_a_member_goes_first() {
     let (_actor, hub) = spawn("hub");
