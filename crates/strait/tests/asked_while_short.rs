@@ -47,7 +47,7 @@ fn asker(_: &str) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..plenty }).unwrap();
     let is_closed = stays.is_peer_closed();
     setrlimit(Resource::Nofile, plenty).unwrap();
-    assert!(!is_closed, "the other end is there");
+    assert!(!is_closed, "an end was reported as closed although its other end is open");
     stays.send(b"hello").unwrap();
     assert_eq!(to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
 }

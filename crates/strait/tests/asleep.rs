@@ -87,7 +87,7 @@ impl Sleeper {
     fn wait(&self, set: &WaitSet) -> Vec<u64> {
         self.0.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
         let mut events = Vec::new();
-        assert_ne!(set.wait(&mut events, DEADLINE).unwrap(), 0, "it was never woken");
+        assert_ne!(set.wait(&mut events, DEADLINE).unwrap(), 0, "the set was never woken");
         self.0.store(0, Ordering::SeqCst);
         events.iter().map(Event::key).collect()
     }
@@ -101,7 +101,7 @@ impl Sleeper {
         };
         let begin = std::time::Instant::now();
         while !asleep() {
-            assert!(begin.elapsed() < DEADLINE, "it never slept");
+            assert!(begin.elapsed() < DEADLINE, "the thread never slept");
             thread::yield_now();
         }
     }
@@ -215,7 +215,7 @@ fn sets_on_one_link_sleep_and_wake_beside_each_other() {
                         match channel.try_recv() {
                             Ok(message) => break assert_eq!(message.bytes(), n.to_le_bytes()),
                             Err(Error::WouldBlock) => {
-                                assert_ne!(set.wait(&mut events, DEADLINE).unwrap(), 0, "round {n} was lost");
+                                assert_ne!(set.wait(&mut events, DEADLINE).unwrap(), 0, "message {n} was lost");
                             }
                             Err(error) => panic!("{error}"),
                         }
@@ -291,9 +291,9 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     });
     watched.wait_until_blocked();
     let before = watched.switches();
-    wait_until("it has been woken for nothing", || watched.switches() > before + 10);
+    wait_until("the thread has been woken for nothing", || watched.switches() > before + 10);
     actor.kill();
-    told.recv_timeout(SOON).expect("nobody was told that the peer is dead");
+    told.recv_timeout(SOON).expect("the death of the peer was not reported");
 }
 
 /// Shows that packets for another thread do not count as idle wake-ups of a set that they wake.
@@ -324,7 +324,7 @@ fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
         assert_eq!(waiting.join().unwrap(), [1]);
     });
     let counted = idle() - before;
-    assert!(counted < GIFTS / 100, "{counted} wake-ups for nothing");
+    assert!(counted < GIFTS / 100, "{counted} idle wake-ups were counted");
     drop((gifts, word));
     finish(actor);
 }
@@ -354,7 +354,7 @@ fn an_end_that_arrives_wakes_a_set() {
         first.try_recv().unwrap();
         assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     }
-    wait_until("all is quiet", || set.len() == 1);
+    wait_until("the set has one member left", || set.len() == 1);
     drop((first, second));
     finish(actor);
 }

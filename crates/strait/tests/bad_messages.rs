@@ -47,7 +47,7 @@ fn sender(_: &str) {
     // The parent may report the first message while this process sends the others.
     let sent = |sent: Result<(), strait::SendError>| match sent.map_err(Error::from) {
         Ok(()) | Err(Error::PeerClosed) => {}
-        Err(error) => panic!("sending nonsense: {error}"),
+        Err(error) => panic!("a message of the sender failed: {error}"),
     };
     for n in 0..3 {
         sent(first.send(format!("nonsense {n}").as_bytes()));
@@ -157,7 +157,7 @@ fn every_way(_: &str) {
     for (n, way) in ways.into_iter().enumerate() {
         let (bad, first) = spawn("sender");
         let _second = recv_end(&first);
-        assert_eq!(way(&first, &mut buffer), Reported::Closed, "by way {n}");
+        assert_eq!(way(&first, &mut buffer), Reported::Closed, "way {n} of receiving");
         common::finish(bad);
         assert_eq!(told.lock().unwrap().len(), n + 1);
     }

@@ -60,7 +60,7 @@ fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
     let before = sleeps();
     let returned = call();
     let slept = sleeps() - before;
-    assert!(slept <= FEW, "{slept} sleeps");
+    assert!(slept <= FEW, "the call slept {slept} times");
     returned
 }
 
@@ -77,7 +77,7 @@ fn until<T: Send + std::fmt::Debug>(call: impl FnOnce() -> T + Send, event: impl
         // The result of the call does not depend on whether the thread sleeps by now.
         thread::sleep(Duration::from_millis(300));
         if waiting.is_finished() {
-            panic!("the call did not wait: {:?}", waiting.join());
+            panic!("the call returned without waiting: {:?}", waiting.join());
         }
         event();
         waiting.join().unwrap()

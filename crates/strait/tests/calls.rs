@@ -152,7 +152,7 @@ fn what_was_sent_to_a_peer_that_dies_has_an_unknown_outcome_and_what_was_not_has
     assert_eq!(end.call(b"first", DEADLINE).unwrap().bytes(), b"taken");
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..3).map(|_| scope.spawn(|| end.call(b"held", DEADLINE))).collect();
-        wait_until("they are under way", || end.counters().calls == 4);
+        wait_until("the requests are sent", || end.counters().calls == 4);
         actor.kill();
         for caller in callers {
             match caller.join().unwrap() {

@@ -27,7 +27,7 @@ fn quiet(_: &str) {
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
-    result.recv_timeout(DEADLINE).expect("it ends")
+    result.recv_timeout(DEADLINE).expect("the work takes too long")
 }
 
 /// Shows that a sender whose ring is full times out although a block was returned to its pool.
@@ -63,7 +63,7 @@ fn a_limit_on_messages_holds_for_rows_of_any_length() {
             });
             let refused = a.send_many((0..40).map(|_| Outgoing::new(b"m")), Deadline::NOW).unwrap_err();
             assert_eq!(refused.failed.error, Error::WouldBlock);
-            assert!(refused.sent as u64 <= limit, "{} of {limit}", refused.sent);
+            assert!(refused.sent as u64 <= limit, "{} messages were sent, and the limit is {limit}", refused.sent);
         });
     }
 }
@@ -88,7 +88,7 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
     let mut other = Command::new("/bin/sh");
     other.args(["-c", "test -z \"$STRAIT_PARENT\""]);
     drop(other.spawn_with_channel(&Options::new()).unwrap().0.wait());
-    assert!(other.status().unwrap().success(), "an ordinary start afterwards has no trace of the channel");
+    assert!(other.status().unwrap().success(), "an ordinary start found a variable of the channel");
 }
 
 /// Shows that the limit on descriptors in flight holds for reservations.
@@ -405,7 +405,7 @@ fn sealed_memory(len: usize) -> OwnedFd {
         name.to_string_lossy().contains("strait-sealed")
             && fs::metadata(path).is_ok_and(|file| file.len() == len as u64)
     });
-    File::options().read(true).write(true).open(path.expect("it is there")).unwrap().into()
+    File::options().read(true).write(true).open(path.expect("no open sealed memory of this size")).unwrap().into()
 }
 
 /// Shows that a sealed message arrives as it was at its commit, although another holder of the memory writes to it

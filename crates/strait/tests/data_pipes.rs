@@ -219,7 +219,7 @@ fn a_reader_that_waits_is_told_of_the_death_of_its_producer() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| consumer.read_by(&mut [0; 10], DEADLINE));
-        wait_until("it waits", || consumer.available() == Err(Error::WouldBlock));
+        wait_until("the other thread waits", || consumer.available() == Err(Error::WouldBlock));
         actor.kill();
         assert_eq!(waits.join().unwrap().unwrap_err(), Error::PeerClosed);
     });
@@ -242,7 +242,7 @@ fn a_producer_whose_consumer_is_gone_is_told() {
     producer.write_whole(&[1; 1000], DEADLINE).unwrap();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| producer.write_by(b"more", DEADLINE));
-        wait_until("it waits", || producer.room() == Err(Error::WouldBlock));
+        wait_until("the other thread waits", || producer.room() == Err(Error::WouldBlock));
         actor.kill();
         assert_eq!(waits.join().unwrap().unwrap_err(), Error::PeerClosed);
     });

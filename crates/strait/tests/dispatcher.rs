@@ -105,7 +105,7 @@ fn streams_in_order(processes: usize, pumps: usize) {
         })
         .collect();
     while *over.borrow() < processes {
-        assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0, "it is stuck");
+        assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0, "the dispatcher made no progress");
     }
     actors.into_iter().for_each(finish);
     drop(dispatcher);
@@ -227,7 +227,7 @@ fn handlers_may_serve_stop_dispatch_and_panic() {
                     assert_eq!(inner.dispatch(Deadline::NOW).unwrap(), 1);
                 }
                 b"stop" => assert!(inner.stop(0)),
-                _ => panic!("as it should"),
+                _ => panic!("the panic that the test wants"),
             }
         })
         .unwrap();
@@ -372,7 +372,7 @@ fn pumps_come_and_go() {
             drop(other);
             for end in &ends {
                 end.send(b"pumped").unwrap();
-                assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 0, "there is a pump");
+                assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 0, "no pump received this");
                 assert!(pump.run_once(DEADLINE).unwrap());
                 end.send(b"left").unwrap();
                 next(b"pumped");
@@ -428,7 +428,7 @@ fn limited() {
     let received = regions.clone();
     // The channel with the limit is the more urgent one.
     let handler = move |channel: &Channel, dispatched| {
-        let Dispatched::Message(mut message) = dispatched else { panic!("it ended") };
+        let Dispatched::Message(mut message) = dispatched else { panic!("the channel ended") };
         received.borrow_mut().push(message.take_handles().unwrap().remove(0).into_region().expect("a region"));
         channel.send(b"received").unwrap();
     };

@@ -73,7 +73,7 @@ fn every_error_is_explained_by_its_text() {
         assert!(explained.contains(&row), "docs/errors.md lacks {row}");
     }
     let rows = explained.lines().filter(|line| line.starts_with("| `")).count();
-    assert_eq!(rows, texts.len(), "errors that there are not");
+    assert_eq!(rows, texts.len(), "docs/errors.md explains errors that do not exist");
 }
 
 /// Returns the errors of a call that has no reply.
@@ -129,5 +129,5 @@ fn every_system_call_is_listed() {
             count += 1;
         }
     }
-    assert!(count > 40, "the calls were found");
+    assert!(count > 40, "the search for system calls found only {count}");
 }

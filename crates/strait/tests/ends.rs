@@ -540,7 +540,7 @@ fn an_end_that_could_not_go_home_gets_what_needs_the_socket() {
     channel.send(&large).unwrap();
     let failed = channel.try_send(Outgoing::new(&large).handle(ours)).unwrap_err();
     assert_eq!(failed.error, Error::WouldBlock);
-    let ours = failed.handles.into_iter().next().and_then(Handle::into_channel).expect("it came back");
+    let ours = failed.handles.into_iter().next().and_then(Handle::into_channel).expect("the unsent end");
     drop(actor.0.stdin.take());
     assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), b"sealed");
     assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), b"before");

@@ -235,7 +235,7 @@ fn the_far_ends_are_each_others_in_every_way() {
         b.fuse(c, Deadline::NOW).unwrap();
         assert_eq!(a.try_recv().unwrap_err(), Error::WouldBlock);
         let refused = a.send(Outgoing::new(b"").handle(d)).unwrap_err();
-        assert_eq!(refused.error, Error::OwnChannel, "they know each other");
+        assert_eq!(refused.error, Error::OwnChannel, "the far ends are not ends of one channel");
         let d = refused.handles.into_iter().next().unwrap().into_channel().unwrap();
         assert_eq!(a.peer().unwrap().unwrap().pid, Some(std::process::id()));
         // The large messages make the ring grow or are stored outside the ring.

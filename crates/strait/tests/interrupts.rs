@@ -107,7 +107,7 @@ fn is_ended(
             watched.wait_until_blocked();
             // A thread changes from one kind of sleep to the next over time; the interrupt must end each kind.
             std::thread::sleep(after);
-            assert!(ended.1.try_recv().is_err(), "it waits");
+            assert!(ended.1.try_recv().is_err(), "the call did not wait");
         }
         interrupter.interrupt();
         let error = ended.1.recv_timeout(SOON);
@@ -182,7 +182,7 @@ fn waits_behind_another_thread_are_ended() {
             .collect();
         watched.iter().for_each(Watched::wait_until_blocked);
         interrupter.interrupt();
-        wait_until("all of them are back", || waiting.iter().all(|thread| thread.is_finished()));
+        wait_until("all calls have returned", || waiting.iter().all(|thread| thread.is_finished()));
         waiting.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), Error::Interrupted));
     });
 
@@ -190,7 +190,7 @@ fn waits_behind_another_thread_are_ended() {
     let (view, watched) = (b.recv_in_place(Deadline::NOW).unwrap(), Watched::new());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| b.recv().unwrap_err());
-        wait_until("it is back", || waiting.is_finished());
+        wait_until("the call has returned", || waiting.is_finished());
         assert_eq!(waiting.join().unwrap(), Error::Interrupted);
     });
     drop((view, watched));
@@ -206,7 +206,7 @@ fn waits_behind_another_thread_are_ended() {
         });
         watched.wait_until_blocked();
         interrupter.interrupt();
-        wait_until("it is back", || waiting.is_finished());
+        wait_until("the call has returned", || waiting.is_finished());
         assert_eq!(waiting.join().unwrap(), Error::Interrupted);
     });
     drop(view);
@@ -247,7 +247,7 @@ fn who_is_meant_is_woken_and_no_other() {
                     })
                     .collect();
                 interrupters[first_to_end].as_ref().unwrap().interrupt();
-                wait_until("it is back", || waiting[first_to_end].is_finished());
+                wait_until("the call has returned", || waiting[first_to_end].is_finished());
                 let other = 1 - first_to_end;
                 watched[other].wait_until_blocked();
                 assert!(!waiting[other].is_finished());
@@ -288,14 +288,14 @@ fn sleeps_on(_: &str) {
             .collect();
         watched.iter().for_each(Watched::wait_until_blocked);
         interrupters[0].interrupt();
-        wait_until("it is back", || waiting[0].is_finished());
+        wait_until("the call has returned", || waiting[0].is_finished());
         // Each kind of sleep ends once. A thread that polls would be woken far more often.
         let before = watched[1].switches();
         std::thread::sleep(Duration::from_secs(1));
         let wake_ups = watched[1].switches() - before;
         interrupters[1].interrupt();
         waiting.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), Error::Interrupted));
-        assert!(wake_ups <= 5, "{wake_ups}");
+        assert!(wake_ups <= 5, "the thread was woken {wake_ups} times");
     });
 }
 

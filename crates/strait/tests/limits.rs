@@ -127,7 +127,7 @@ fn peer(_: &str) {
                     }
                     channel.send(b"sent").unwrap();
                 }
-                other => panic!("an order that is none: {other}"),
+                other => panic!("unknown order: {other}"),
             }
         }
         channel.send(b"done").unwrap();
@@ -322,7 +322,7 @@ fn few_descriptors_for_a_while(_: &str) {
         assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Descriptors));
     }
     // The descriptors that each attempt to receive the packet made stay charged until a thread has closed them.
-    wait_until("only what was not received is held", || {
+    wait_until("only the descriptors that were not received are held", || {
         channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held == 64
     });
     drop(files);
@@ -387,8 +387,8 @@ fn without_spinning(set: &WaitSet, polled: bool, mut each: impl FnMut(u64)) {
         events.iter().for_each(|event| each(event.key()));
     }
     let (used, watched) = (cpu_time() - used, begin.elapsed());
-    assert!((3..=200).contains(&told) && turns <= 1000, "told {told} times in {turns} turns");
-    assert!(used < watched * 3 / 4, "it computed for {used:?} of {watched:?}");
+    assert!((3..=200).contains(&told) && turns <= 1000, "{told} events in {turns} turns");
+    assert!(used < watched * 3 / 4, "the thread used a processor for {used:?} of {watched:?}");
 }
 
 /// Returns the processor time that this thread has used.
@@ -752,7 +752,7 @@ fn scribbles(_: &str) {
 /// this thread not much more often than the throttle permits.
 fn assert_endures(channel: &Channel, mut wait: impl FnMut()) {
     let usage = || channel.peer_usage().unwrap();
-    wait_until("it was too much", || {
+    wait_until("the peer was throttled 50 times", || {
         wait();
         usage().is_some_and(|usage| usage.pauses() >= 50)
     });
@@ -777,7 +777,7 @@ fn assert_endures(channel: &Channel, mut wait: impl FnMut()) {
         used < elapsed / 2
     };
     // Time that the host takes away may be counted as time of this thread, but hardly in each of five attempts.
-    assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "most of the time goes for nothing");
+    assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "idle wake-ups use most of the time");
 }
 
 /// Shows that a peer which sends wake packets without end is throttled.
@@ -987,7 +987,7 @@ fn closing_for_others(_: &str) {
     assert_eq!(recv(&closed).bytes(), b"closed");
     drop(message);
     let held = || channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held;
-    assert_eq!(held(), 1, "it is charged with what waits to be closed");
+    assert_eq!(held(), 1, "the descriptor that waits to be closed is not charged");
     drop(recv(&other));
     let begin = Instant::now();
     assert_eq!(recv(&other).bytes(), b"closed");
@@ -1033,7 +1033,7 @@ fn others_do_not_read(_: &str) {
         }
     }
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 4;
-    assert!(sent as u64 <= most, "{sent} under way to one peer");
+    assert!(sent as u64 <= most, "{sent} descriptors are in flight to one peer");
     pass(64);
     pass(64);
 }
@@ -1078,7 +1078,7 @@ fn memory_of_many(_: &str) {
         }
     }
     // The number includes the memory of rings that grew.
-    assert!((3500..=4096).contains(&sent), "{sent} were sent");
+    assert!((3500..=4096).contains(&sent), "{sent} messages were sent");
     let received = pairs.iter().map(|(_, b)| std::iter::from_fn(|| b.try_recv().ok()).count());
     assert_eq!(received.sum::<usize>(), sent);
     for (a, b) in &pairs {

@@ -39,7 +39,7 @@ fn survived_with_two(_: &str) {
     let handle = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
     let second = handle.into_channel().unwrap();
     // The process receives nothing before all messages have arrived.
-    common::wait_until("all is there", || channel.status().unwrap().messages > MANY);
+    common::wait_until("all messages have arrived", || channel.status().unwrap().messages > MANY);
     for channel in [&channel, &second] {
         (0..MANY).for_each(|_| assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"many"));
     }
@@ -189,7 +189,7 @@ fn a_wait_set_learns_of_it() {
     assert_eq!(family.channel.try_recv().unwrap().bytes(), b"last words");
     events.clear();
     set.wait(&mut events, DEADLINE).unwrap();
-    assert_eq!(events.len(), 1, "the end is an event");
+    assert_eq!(events.len(), 1, "the set reported no close");
     assert_eq!(family.channel.try_recv().unwrap_err(), Error::PeerClosed);
 }
 

@@ -134,7 +134,7 @@ fn while_nobody_is_let_in<T>(
         over.store(true, Ordering::SeqCst);
         let outcome = accepting.join().unwrap();
         let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        assert_eq!(outcome, Err(Error::TimedOut), "nobody is let in");
+        assert_eq!(outcome, Err(Error::TimedOut), "a process was accepted");
         result
     })
 }
@@ -178,7 +178,7 @@ fn names_in_the_directory_of_the_user_need_no_directory() {
     client.join().unwrap();
     let path = listener.path().to_owned();
     drop(listener);
-    assert!(!path.exists(), "a name that nobody listens under any more");
+    assert!(!path.exists(), "the file of a dropped listener's name exists");
     assert_eq!(connect(&name).err(), Some(Error::NobodyThere));
 }
 
@@ -329,7 +329,7 @@ fn holds_locks(directory: &str) {
     for file in &held {
         rustix::fs::flock(file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     }
-    assert!(!held.is_empty(), "the directory can be looked into");
+    assert!(!held.is_empty(), "no file of the directory can be opened");
     parent.send(b"held").unwrap();
     let _ = parent.recv();
 }
@@ -378,7 +378,7 @@ fn a_process_that_ends_while_it_takes_a_name_leaves_it_to_others() {
             names.listener("service")
         });
         watched.wait_until_blocked();
-        assert!(!binding.is_finished(), "it waits for the process that takes the name");
+        assert!(!binding.is_finished(), "the bind did not wait for the lock of the name");
         actor.kill();
         binding.join().unwrap()
     });
@@ -539,7 +539,7 @@ fn a_server_of_another_user_is_not_talked_to() {
     std::os::unix::fs::chown(&names.0, Some(65534), None).unwrap();
     let _server = Actor(command("server as nobody", &format!("{} service", names.path())).spawn().unwrap());
     let connect = || names.connector("service").server(65533).connect_by(SOON).err();
-    wait_until("it listens", || names.0.join("service").exists());
+    wait_until("the server listens", || names.0.join("service").exists());
     assert!(matches!(connect(), Some(Error::UnsafeDirectory(_))));
     std::os::unix::fs::chown(&names.0, Some(0), None).unwrap();
     assert_eq!(connect(), Some(Error::WrongServer { uid: 65534 }));
@@ -762,14 +762,14 @@ fn waits_beside_admitted(directory: &str) {
     actor.0.kill().unwrap();
     actor.0.wait().unwrap();
     let used = used_while_waiting(time, |time| listener.accept_by(time));
-    assert!(used < time / 4, "{used:?} of {time:?} for a visitor of an invitation, which has hung up");
+    assert!(used < time / 4, "the wait used {used:?} of {time:?} for a closed connection with an invitation");
 
     // A connection without an invitation is admitted, and stays.
     let connector = Connector::new("service").directory(directory);
     let visitor = std::thread::spawn(move || connector.connect_by(DEADLINE).map(|channel| channel.recv_by(DEADLINE)));
     until_admitted(&|time| other.accept_by(time));
     let used = used_while_waiting(time, |time| other.accept_by(time));
-    assert!(used < time / 4, "{used:?} of {time:?} for a visitor that another call is to return");
+    assert!(used < time / 4, "the wait used {used:?} of {time:?} for a connection that another call is to return");
     drop(listener.accept_by(DEADLINE).unwrap());
     assert_eq!(visitor.join().unwrap().unwrap().err(), Some(Error::PeerClosed));
 }
@@ -807,7 +807,7 @@ fn activated(name: &str) {
     let activate = |name: Option<&str>| Listener::builder().activated(name);
     assert_eq!(activate(Some("other")).err(), Some(Error::NotActivated));
     let listener = activate((!name.is_empty()).then_some(name)).unwrap();
-    assert_eq!(activate(None).err(), Some(Error::NotActivated), "it was taken");
+    assert_eq!(activate(None).err(), Some(Error::NotActivated), "the listening socket was used twice");
     echo(&listener.accept_by(DEADLINE).unwrap());
 }
 
@@ -938,7 +938,7 @@ fn beside_a_crowd(_: &str) {
         client.join().unwrap();
     }
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    assert!(open < 300, "{open} descriptors for those who wait");
+    assert!(open < 300, "{open} descriptors are open for pending connections");
     drop(crowd);
 }
 

@@ -613,7 +613,7 @@ fn an_end_that_moved_often_takes_as_many_messages_as_one_that_never_did() {
         })
         .collect();
     // If the end did not move, the first message occupies room in the ring.
-    assert!(rooms[0] > 1000 && rooms.iter().all(|room| *room >= rooms[0]), "by journeys: {rooms:?}");
+    assert!(rooms[0] > 1000 && rooms.iter().all(|room| *room >= rooms[0]), "room by moves: {rooms:?}");
     drop(peer);
     finish(actor);
 }
@@ -723,10 +723,10 @@ fn a_view_and_a_reservation_that_are_held_outlast_a_move_of_the_other_end() {
         let theirs = ends_of(&mut peer.recv_by(DEADLINE).unwrap()).remove(0);
         let mut seen = vec![0; len];
         view.copy_to(0, &mut seen);
-        assert!(seen == bytes, "what is viewed stays");
+        assert!(seen == bytes, "the view changed during the move");
         room.commit().unwrap();
         drop(view);
-        assert!(theirs.recv_by(DEADLINE).unwrap().bytes() == bytes, "what was reserved before arrives after");
+        assert!(theirs.recv_by(DEADLINE).unwrap().bytes() == bytes, "a reserved message changed");
         theirs.send(b"alive").unwrap();
         expect(&mine, b"alive");
         drop(peer);

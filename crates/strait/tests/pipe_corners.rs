@@ -43,12 +43,12 @@ fn silent() {
 fn soon<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(body()));
-    told.recv_timeout(DEADLINE).expect("it waits for what it should not wait for")
+    told.recv_timeout(DEADLINE).expect("a call waits that must not wait")
 }
 
 /// Waits until another thread waits in a call on the end that `look` looks at.
 fn until_it_waits(look: impl Fn() -> Result<usize, Error>) {
-    common::wait_until("it waits", || look() == Err(Error::WouldBlock));
+    common::wait_until("the other thread waits", || look() == Err(Error::WouldBlock));
 }
 
 /// Shows that the capacity and the element size of a pipe can be read while bytes are held or another thread waits.
@@ -249,7 +249,7 @@ fn lacks_address_space() {
     let maximum = getrlimit(Resource::As).maximum;
     setrlimit(Resource::As, Rlimit { current: Some(pages * 4096 + (16 << 20)), maximum }).unwrap();
     let mut message = channel.recv_by(DEADLINE).unwrap();
-    assert!(matches!(message.take_handles(), Err(Error::HandlesLost { .. })), "they were not lost");
+    assert!(matches!(message.take_handles(), Err(Error::HandlesLost { .. })), "no handles were lost");
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 

@@ -32,7 +32,7 @@ fn receive(channel: &Channel) -> Region {
 /// Seals a region that this test has no longer mapped for writing. Waits for children of other tests, which have copies
 /// of the mapping until their `exec`.
 fn seal(region: &Region) {
-    wait_until("nobody has it mapped", || match region.seal() {
+    wait_until("no process has the region mapped for writing", || match region.seal() {
         Ok(()) => true,
         Err(error) => error != Error::StillMapped && panic!("{error}"),
     });

@@ -182,7 +182,7 @@ fn wakes(orders: &mut ChildStdin, order: &str, wait: impl FnOnce() + Send) {
             watched.enter();
             let begin = Instant::now();
             wait();
-            assert!(begin.elapsed() < SOON, "the wait was over, and nobody had ended it");
+            assert!(begin.elapsed() < SOON, "the wait timed out");
         });
         watched.wait_until_blocked();
         writeln!(orders, "{order}").unwrap();

@@ -44,7 +44,7 @@ fn lack_memory_but(few: u64) {
 /// Polls the channel until the peer has sent a message. These calls give the library occasion to close what it could
 /// not close before.
 fn poll_until_told(channel: &Channel) {
-    wait_until("the peer has seen it", || match channel.try_recv() {
+    wait_until("the peer has answered", || match channel.try_recv() {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error, Error::WouldBlock);
@@ -257,7 +257,7 @@ fn waits_for_an_end(_: &str) {
     let mut events = Vec::with_capacity(8);
     lack_memory_but(LITTLE);
     channel.send(b"waits").unwrap();
-    assert_eq!(set.wait(&mut events, SOON).unwrap(), 1, "the set was not told in time");
+    assert_eq!(set.wait(&mut events, SOON).unwrap(), 1, "the set reported no event in time");
     assert_eq!(end.try_recv().unwrap_err(), Error::PeerClosed);
     channel.send(b"was told").unwrap();
 }

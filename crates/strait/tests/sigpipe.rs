@@ -114,7 +114,7 @@ fn splices_to_nobody(_: &str) {
         let consumer = full_pipe();
         let error = consumer.splice_to(file.as_fd(), 5, Deadline::NOW).unwrap_err();
         assert_eq!(error, Error::System { call: "write", code: libc::EPIPE });
-        assert_eq!(consumer.available().unwrap(), 5, "what was not written is not read");
+        assert_eq!(consumer.available().unwrap(), 5, "bytes that were not written left the pipe");
     }
     assert!(!is_blocked() && !is_pending());
 }

@@ -127,7 +127,7 @@ fn insist(mut handles: Vec<Handle>, mut send: impl FnMut(Vec<Handle>) -> Result<
             Err(SendError { error: Error::WouldBlock | Error::TimedOut, handles: back }) => handles = back,
             Err(failed) => panic!("{failed}"),
         }
-        assert!(begin.elapsed() < DEADLINE, "there is never room");
+        assert!(begin.elapsed() < DEADLINE, "there was no room before the deadline");
         std::thread::yield_now();
     }
 }
@@ -204,9 +204,9 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
     // Views of large messages that are read again later.
     let mut views: VecDeque<(u64, InPlace<'_>)> = VecDeque::new();
     let mut take = |bytes: &[u8], handles: Vec<Handle>| {
-        assert!(!ended, "a message after the end");
+        assert!(!ended, "a message arrived after the last one");
         if bytes.len() > 1 << 20 {
-            assert!(bytes == end_after(n), "an end that is none");
+            assert!(bytes == end_after(n), "the last message is wrong");
             ended = true;
         } else {
             Content::of(seed, n).check(n, bytes, handles);
@@ -283,7 +283,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
                     let mut bytes = vec![0; view.len()];
                     view.copy_to(0, &mut bytes);
                     // The message must not have been overwritten meanwhile.
-                    assert!(bytes == Content::of(seed, number).bytes(), "message {number}, looked at later");
+                    assert!(bytes == Content::of(seed, number).bytes(), "view of message {number} changed");
                 }
                 Ok(())
             }

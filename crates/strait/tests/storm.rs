@@ -286,7 +286,7 @@ fn actor(argument: &str) {
             b"lone" => {
                 let lone: Vec<Book> = order.bytes()[4..].chunks_exact(Book::SIZE).map(Book::decode).collect();
                 for book in lone {
-                    let at = storm.pick(|held| *held == book).expect("as it was listed");
+                    let at = storm.pick(|held| *held == book).expect("a listed end is missing");
                     let mut end = storm.held.swap_remove(at);
                     let got = end.receive(&mut storm.random, PATIENCE).map(|_| ());
                     if got != Err(Error::PeerClosed) {
@@ -409,7 +409,7 @@ fn settle(mut actors: Vec<(Actor, Channel)>, ledger: &SharedLedger, random: &mut
     for books in sides.values().filter(|books| books.len() > 1) {
         let [one, other] = books[..] else { panic!("more than two ends: {books:?}") };
         assert_eq!(one.side, 1 - other.side, "{books:?}");
-        assert_eq!((one.received, other.received), (other.sent, one.sent), "all were drained: {books:?}");
+        assert_eq!((one.received, other.received), (other.sent, one.sent), "messages are lost: {books:?}");
     }
     // All other ends move to this process.
     let mut first: HashMap<u64, Traveller> = HashMap::new();
@@ -433,7 +433,7 @@ fn settle(mut actors: Vec<(Actor, Channel)>, ledger: &SharedLedger, random: &mut
             }
         }
     }
-    assert!(first.is_empty(), "ends that came alone: {first:?}");
+    assert!(first.is_empty(), "ends without their other ends: {first:?}");
     let ids = ledger.word(SharedLedger::IDS * 8).load(Ordering::Relaxed);
     eprintln!("{ids} channels so far, {moved} journeys, {killed} killed, {whole} whole and {lone} lone at the end");
     for (actor, control) in actors.drain(..) {

@@ -269,7 +269,7 @@ fn each_message_goes_to_one_of_several_receivers() {
                 receivers.into_iter().map(|receiver| receiver.join().unwrap()).collect::<Vec<_>>()
             });
             for mine in &all {
-                assert!(mine.is_sorted(), "one receiver sees them in order");
+                assert!(mine.is_sorted(), "one receiver got messages out of order");
             }
             let mut all = all.concat();
             all.sort_unstable();
@@ -308,7 +308,7 @@ fn many_send_and_receive_on_both_ends_at_once() {
                             };
                             let (thread, n) = number_of(message.bytes());
                             assert_files(message.take_handles().unwrap(), thread, n);
-                            assert_eq!(seen.lock().unwrap().insert((thread, n), ()), None, "twice");
+                            assert_eq!(seen.lock().unwrap().insert((thread, n), ()), None, "received twice");
                             received.fetch_add(1, Ordering::Relaxed);
                         }
                     });
@@ -366,7 +366,7 @@ fn while_another_blocks<T: Send>(
         release();
         let result = blocked.join().unwrap();
         looking.join().unwrap();
-        assert!(!hung, "a call that must not block did");
+        assert!(!hung, "a call blocked that must not block");
         result
     })
 }
@@ -413,7 +413,7 @@ fn a_try_while_another_thread_waits_for_room_would_block() {
             let stalled = AtomicBool::new(false);
             let error = std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    wait_until("it waits", || channel.counters().stalls > 0);
+                    wait_until("the sender waits", || channel.counters().stalls > 0);
                     stalled.store(true, Ordering::Relaxed);
                 });
                 while_another_blocks(
@@ -426,7 +426,7 @@ fn a_try_while_another_thread_waits_for_room_would_block() {
                         Ok::<(), Error>(())
                     },
                     || {
-                        wait_until("it waits", || stalled.load(Ordering::Relaxed));
+                        wait_until("the sender waits", || stalled.load(Ordering::Relaxed));
                         for _ in 0..3 {
                             let bytes = vec![0; len];
                             assert_eq!(channel.try_send(&bytes).unwrap_err().error, Error::WouldBlock);
@@ -478,7 +478,7 @@ fn a_try_while_a_view_or_a_reservation_is_held_would_block() {
             let hung = !done();
             drop((view, room));
             let outcomes = (receiving.join().unwrap(), sending.join().unwrap());
-            assert!(!hung, "a call that must not block did");
+            assert!(!hung, "a call blocked that must not block");
             assert_eq!(outcomes, (Err(Error::WouldBlock), Err(Error::WouldBlock)));
         });
         assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"next");
@@ -516,7 +516,7 @@ fn a_sender_and_a_receiver_that_wait_on_one_end_both_get_on() {
                     // The sender sends nothing for a while.
                     let mut before = u64::MAX;
                     let mut same = 0;
-                    wait_until("it waits for room", || {
+                    wait_until("the sender waits for room", || {
                         let now = sent.load(Ordering::Relaxed);
                         same = if now == before && now > 0 { same + 1 } else { 0 };
                         before = now;
@@ -614,13 +614,13 @@ fn threads_that_try_to_send_do_not_keep_each_other_from_it() {
                 scope.spawn(move || {
                     begin.wait();
                     for n in 0..10 {
-                        a.try_send(&numbered(thread, n, 100)).expect("there is room");
+                        a.try_send(&numbered(thread, n, 100)).expect("there was no room");
                     }
                 });
             }
         });
         for _ in 0..80 {
-            b.try_recv().expect("all were sent");
+            b.try_recv().expect("a message is missing");
         }
     }
 }

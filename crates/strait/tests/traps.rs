@@ -97,7 +97,7 @@ fn springs_after(channel: &Channel, conditions: Conditions, act: impl FnOnce()) 
     assert!(conditions.are_met(&status), "{status:?}");
     assert!(traps.is_empty());
     // Arming the trap now fails at once, with the same status.
-    let failed = traps.arm(channel, conditions, |_| panic!("it is not armed")).unwrap_err();
+    let failed = traps.arm(channel, conditions, |_| panic!("called unarmed")).unwrap_err();
     assert_eq!(failed.reason, Reason::Met(status));
     status
 }
@@ -215,9 +215,9 @@ fn on_more_than_will_ever_come() {
     }
     // The trap cannot be armed now. It can be armed for the messages that are there, and for conditions that can still
     // be met.
-    let failed = traps.arm(&ours, Conditions::new().messages(3), |_| panic!("it is not armed")).unwrap_err();
+    let failed = traps.arm(&ours, Conditions::new().messages(3), |_| panic!("called unarmed")).unwrap_err();
     assert!(matches!(failed.reason, Reason::Never(status) if status.messages == 2));
-    let failed = traps.arm(&ours, Conditions::new().messages(2), |_| panic!("it is not armed")).unwrap_err();
+    let failed = traps.arm(&ours, Conditions::new().messages(2), |_| panic!("called unarmed")).unwrap_err();
     assert!(matches!(failed.reason, Reason::Met(status) if status.messages == 2));
     let (handler, told) = note();
     traps.arm(&ours, Conditions::new().messages(3).all_read(), handler).unwrap();
@@ -319,14 +319,14 @@ fn a_cancelled_trap_is_not_called() {
     assert!(traps.cancel(trap));
     assert!(!traps.cancel(trap));
     assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
-    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected), "it is dropped");
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected), "the handler was not dropped");
     // Another trap can be armed on the channel.
     let (handler, told) = note();
     let trap = traps.arm(&ours, Conditions::new().messages(2), handler).unwrap();
     theirs.send(b"now").unwrap();
     assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 1);
     assert_eq!(met(told.try_recv().unwrap()).messages, 2);
-    assert!(!traps.cancel(trap), "it was called");
+    assert!(!traps.cancel(trap), "a trap was cancelled whose handler had been called");
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn one_that_panics_leaves_the_others_alone() {
         traps
             .arm(ours, Conditions::new().messages(1), move |_| {
                 called.fetch_add(1, Ordering::Relaxed);
-                assert!(n % 2 == 0, "as it should");
+                assert!(n % 2 == 0, "the panic that the test wants");
             })
             .unwrap();
         theirs.send(b"go").unwrap();
@@ -423,7 +423,7 @@ fn of_several_threads_one_calls_each_handler() {
             let (traps, ours, seen) = parts;
             // No two handlers of the channel run at once: from the call of one until it arms the next, no trap is
             // armed.
-            let mut seen_now = seen.try_lock().expect("one handler of the channel at a time");
+            let mut seen_now = seen.try_lock().expect("two handlers of one channel ran at once");
             while let Ok(message) = ours.try_recv() {
                 seen_now.push(u64::from_le_bytes(message.bytes().try_into().unwrap()));
             }

@@ -334,7 +334,7 @@ fn what_could_not_be_sent_comes_back() {
     assert_eq!(a.forward(&mut message, Duration::from_millis(5)), Err(Error::TimedOut));
     assert!(message.is_value::<Thing>());
     drop(b);
-    assert_eq!(book.counts(), (1, 2), "of too large a size, and never received");
+    assert_eq!(book.counts(), (1, 2), "(converted, dropped) after a value was too large and another was not received");
     assert_eq!(a.forward(&mut message, DEADLINE), Err(Error::PeerClosed));
     assert_eq!(message.take_value::<Thing>().unwrap().bytes, b"y");
 }

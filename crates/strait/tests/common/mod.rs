@@ -141,7 +141,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < DEADLINE, "it never came about that {what}");
+        assert!(begin.elapsed() < DEADLINE, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -214,7 +214,7 @@ impl Watched {
 
     /// Waits until the thread sleeps, or has spun for longer than a call that does not block takes.
     pub(crate) fn wait_until_blocked(&self) {
-        wait_until("the thread came to its call", || self.0.load(std::sync::atomic::Ordering::SeqCst) != 0);
+        wait_until("the thread reached its call", || self.0.load(std::sync::atomic::Ordering::SeqCst) != 0);
         let begin = self.state().1;
         let mut asleep = 0;
         wait_until("the thread blocked", || {
@@ -365,5 +365,5 @@ pub(crate) fn assert_handles_no_signals(pid: u32, name: &str) {
     let status = read(&task, "status");
     let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:")).expect("a thread that is there");
     let pending = u64::from_str_radix(pending.trim(), 16).unwrap();
-    assert_eq!(pending, 1 << (libc::SIGUSR1 - 1), "{name} has handled it");
+    assert_eq!(pending, 1 << (libc::SIGUSR1 - 1), "the signal is not pending: {name} has handled it");
 }

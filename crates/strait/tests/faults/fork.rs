@@ -69,7 +69,7 @@ pub(crate) fn forks(_: &str) {
     channel.send(b"before").unwrap();
     channel.send(&pattern(8, 200_000)).unwrap();
     // A message is there that the child could receive as well.
-    wait_until("the echo came", || channel.is_readable());
+    wait_until("the echo has arrived", || channel.is_readable());
     let channels = ManuallyDrop::new([channel, a, b]);
     in_forked_child(|| {
         channels.iter().for_each(assert_forked);

@@ -110,7 +110,7 @@ fn a_peer_killed_while_a_sender_waits_for_the_socket_ends_the_wait() {
                 while_blocked(|| send_until_it_fails(&channel, len, handles), || true, |_| actor.kill());
             assert_eq!(error, Error::PeerClosed, "{len} bytes");
             assert!(took < SOON, "{took:?}");
-            assert!(channel.counters().messages_sent < 20, "it waited for something else");
+            assert!(channel.counters().messages_sent < 20, "the sender did not wait for the socket");
             assert_eq!(failed(channel.send(b"nobody")), Error::PeerClosed);
         }
     }
@@ -155,7 +155,7 @@ pub(crate) fn dies_after_sending(argument: &str) {
     if argument == "leaves unread" {
         // With unreceived packets in its socket, the kernel resets the connection at the death of the process instead
         // of closing it.
-        wait_until("something is here to be left", || channel.is_readable());
+        wait_until("a message is here to be left unread", || channel.is_readable());
     }
     send_a_row(&channel);
     rustix::process::kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
@@ -259,7 +259,7 @@ fn what_was_sent_before_a_close_is_received_and_then_the_peer_is_closed() {
     assert_row(&channel);
     assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
     // The peer closes one direction after the other, and may be suspended between the two.
-    wait_until("it receives no more either", || channel.try_send(b"nobody").is_err());
+    wait_until("the peer has closed the other direction", || channel.try_send(b"nobody").is_err());
     for len in [5, 200_000] {
         assert_eq!(failed(channel.try_send(&vec![0; len])), Error::PeerClosed);
         assert_eq!(failed(channel.send(&vec![0; len])), Error::PeerClosed);
@@ -330,11 +330,11 @@ pub(crate) fn unread(_: &str) {
         }
         writers.push(writer);
     }
-    assert!(!writers.iter().any(has_no_reader), "nobody closed them before");
+    assert!(!writers.iter().any(has_no_reader), "a handle was closed before the channel");
     actor.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-    wait_until("all are closed", || writers.iter().all(has_no_reader));
+    wait_until("all handles are closed", || writers.iter().all(has_no_reader));
     // The channel's socket is closed too, and no other descriptor was added.
-    wait_until("the peer has what it had", || descriptors_of(&actor) == theirs - 1);
+    wait_until("the peer has only its earlier descriptors", || descriptors_of(&actor) == theirs - 1);
     assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
     drop((channel, writers));
     finish(actor);
@@ -347,7 +347,7 @@ pub(crate) fn unread(_: &str) {
     drop(a);
     assert!(!has_no_reader(&writer));
     drop(b);
-    wait_until("the one that was sent within the process is closed", || has_no_reader(&writer));
+    wait_until("the handle that was sent within the process is closed", || has_no_reader(&writer));
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub(crate) fn closed_descriptor(_: &str) {
             assert_eq!(handles.len(), 2);
             drop(handles.remove(0));
             assert_eq!(forget(handles), 1);
-            wait_until("nobody else has the other descriptor", || has_no_reader(&writer));
+            wait_until("no other process has the open descriptor", || has_no_reader(&writer));
 
             let mut room = channel.reserve(len, DEADLINE).unwrap();
             room.add_handle(closed());
@@ -311,7 +311,7 @@ pub(crate) fn futex_refused(argument: &str) {
             let error = loop {
                 match channel.recv_by(DEADLINE).unwrap_err() {
                     Error::System { call: "futex", .. } => {
-                        assert!(channel.is_peer_closed(), "its death is seen without futexes");
+                        assert!(channel.is_peer_closed(), "the death of the peer was not noticed without futexes");
                     }
                     other => break other,
                 }

@@ -175,7 +175,7 @@ fn packets_of_messages_that_failed_do_not_pile_up_where_no_other_handles_follow(
         }
         told(filled);
     }
-    wait_until("nothing is left of what was sent for nothing", || {
+    wait_until("no attachment of a failed message is left", || {
         channel.send(b"").unwrap();
         told(0) <= at_first + 1
     });
@@ -322,7 +322,7 @@ pub(crate) fn sees_the_end(_: &str) {
     channel.send(b"has it").unwrap();
     assert_eq!(end.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
     // The peer closes one direction after the other.
-    wait_until("nobody is sent to", || {
+    wait_until("sending fails too", || {
         end.send_by(b"", DEADLINE).is_err_and(|failed| failed.error == Error::PeerClosed)
     });
     channel.send(b"saw it").unwrap();
@@ -425,13 +425,13 @@ pub(crate) fn memory_without_descriptors(_: &str) {
         ask(&channel, 1, 20, 0, false);
         // A thread that sleeps until the first message arrives may report the second message's memory first.
         let mut first = Err(Error::NoDescriptors);
-        wait_until("the first is there", || {
+        wait_until("the first message has arrived", || {
             first = channel.recv_by(DEADLINE);
             !matches!(first, Err(Error::NoDescriptors))
         });
         assert_eq!(first.unwrap().bytes(), pattern(0, 10));
         assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::NoDescriptors);
-        wait_until("it is there to be received", || channel.is_readable());
+        wait_until("the second message is readable", || channel.is_readable());
         for _ in 0..3 {
             assert_eq!(channel.recv().unwrap_err(), Error::NoDescriptors);
             assert_eq!(channel.try_recv().unwrap_err(), Error::NoDescriptors);
@@ -446,7 +446,7 @@ pub(crate) fn memory_without_descriptors(_: &str) {
         let received = recv(&channel);
         assert!(received.bytes() == pattern(0, len), "{len} bytes, sealed: {sealed}");
         assert_eq!(recv(&channel).bytes(), pattern(0, 20));
-        assert_eq!(all.count_free(), 1, "none is kept");
+        assert_eq!(all.count_free(), 1, "the number of free descriptors changed");
         all.0.push(File::open("/dev/null").unwrap());
     }
     // Memory that is mapped already needs no descriptor.

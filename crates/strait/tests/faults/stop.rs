@@ -31,7 +31,7 @@ fn a_deadline_in_the_past_lets_through_what_needs_no_waiting() {
             assert_eq!(channel.recv_by(deadline).unwrap_err(), Error::TimedOut);
             for len in [5, 200_000] {
                 channel.send_by(&vec![7; len], deadline).unwrap();
-                wait_until("the echo came", || channel.is_readable());
+                wait_until("the echo has arrived", || channel.is_readable());
                 assert_eq!(channel.recv_by(deadline).unwrap().bytes(), vec![7; len]);
             }
         }
@@ -97,7 +97,7 @@ fn a_peer_that_is_stopped_for_a_while_loses_nothing() {
                 n += 1;
             }
             rustix::process::kill_process(pid_of(&actor), Signal::STOP).unwrap();
-            wait_until("it is stopped", || state_of(&actor) == 'T');
+            wait_until("the peer is stopped", || state_of(&actor) == 'T');
             // The messages that the peer sent before can be received; then receives time out, without another error.
             let error = loop {
                 match recv_in_stream(&channel, n, Duration::from_millis(100)) {

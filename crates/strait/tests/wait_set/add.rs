@@ -25,7 +25,7 @@ fn one_of_some_within_the_process() {
     for (key, (theirs, ours)) in (0..).zip(&pairs) {
         theirs.send(b"hello").unwrap();
         assert_eq!(ready(&set, DEADLINE), [key]);
-        assert_eq!(ready(&set, DEADLINE), [key], "as long as it is there");
+        assert_eq!(ready(&set, DEADLINE), [key], "a message was not reported again");
         ours.try_recv().unwrap();
         assert_eq!(ready(&set, Deadline::NOW), []);
     }
@@ -42,7 +42,7 @@ fn one_of_some_to_another_process() {
     for key in 0..10u64 {
         tell(&hub, &format!("say {key} hello"));
         assert_eq!(ready(&set, DEADLINE), [key]);
-        assert_eq!(ready(&set, DEADLINE), [key], "as long as it is there");
+        assert_eq!(ready(&set, DEADLINE), [key], "a message was not reported again");
         ours[key as usize].try_recv().unwrap();
         assert_eq!(ready(&set, Deadline::NOW), []);
     }
@@ -306,7 +306,7 @@ fn when_a_process_dies_all_its_members_are_readable() {
         set.add(channel, key, Interest::Both, Mode::OneShot).unwrap();
     }
     let mut events = Vec::with_capacity(1000);
-    assert_eq!(set.wait(&mut events, DEADLINE), Ok(10), "writable");
+    assert_eq!(set.wait(&mut events, DEADLINE), Ok(10), "the members are not writable");
     tell(&hub, "say 7 last");
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -85,7 +85,7 @@ fn the_descriptor_in_a_loop_with_another() {
             while pipe + heard < round {
                 let mut both = [PollFd::new(&descriptor, PollFlags::IN), PollFd::new(&reader, PollFlags::IN)];
                 let woken = poll(&mut both, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap();
-                assert!(woken > 0, "nothing in round {round}");
+                assert!(woken > 0, "no event in round {round}");
                 if !both[1].revents().is_empty() {
                     assert_eq!(rustix::io::read(&reader, &mut [0; 8]).unwrap(), 1);
                     pipe += 1;
@@ -115,7 +115,7 @@ fn the_descriptor_in_a_loop_with_another() {
         assert!(is_signalled(&set));
         assert_eq!(ready(&set, Deadline::NOW), [100]);
         if mode == Mode::Level {
-            assert!(is_signalled(&set), "as long as it is there");
+            assert!(is_signalled(&set), "the descriptor is not readable although a message is there");
         }
     }
 }
@@ -161,7 +161,7 @@ fn an_idle_set_makes_no_wake_ups() {
     add_all(&set, &across, Mode::Level);
     set.add(&hub, 1000, Interest::Readable, Mode::Level).unwrap();
     set.add(&within, 1001, Interest::Both, Mode::OneShot).unwrap();
-    assert_eq!(ready(&set, DEADLINE), [1001], "writable");
+    assert_eq!(ready(&set, DEADLINE), [1001], "the member is not writable");
     set.remove(&within).unwrap();
     set.add(&within, 1001, Interest::Readable, Mode::Level).unwrap();
     for polled in [false, true] {
@@ -215,5 +215,5 @@ fn ready_members_take_turns() {
         set.wait(&mut events, DEADLINE).unwrap();
         calls += 1;
     }
-    assert!(calls <= 6, "{calls} calls");
+    assert!(calls <= 6, "the member was reported only after {calls} waits");
 }

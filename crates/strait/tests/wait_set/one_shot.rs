@@ -22,7 +22,7 @@ fn a_one_shot_tells_once_until_it_is_armed_again() {
         say();
         assert_eq!(ready(&set, Deadline::NOW), []);
         set.rearm(ours).unwrap();
-        assert_eq!(ready(&set, Deadline::NOW), [1], "it is still readable");
+        assert_eq!(ready(&set, Deadline::NOW), [1], "a rearmed member with messages was not reported");
         ours.try_recv().unwrap();
         ours.try_recv().unwrap();
         set.rearm(ours).unwrap();
@@ -63,7 +63,7 @@ fn of_several_threads_one_gets_each_event() {
         }
         for round in 1..=rounds {
             tell(&hub, "all");
-            wait_until("all were heard", || total() == round * ours.len());
+            wait_until("all messages were received", || total() == round * ours.len());
         }
         over.store(true, Ordering::SeqCst);
         over_theirs.send(b"over").unwrap();

@@ -122,7 +122,7 @@ fn several_sets_and_a_receiver_on_one_link() {
                 // No earlier thread is there to pass the wake-up on.
                 let which = (which + round) % 4;
                 tell_from(&hub, which);
-                wait_until("it was heard", || heard[which].load(Ordering::SeqCst) == round);
+                wait_until("the message was received", || heard[which].load(Ordering::SeqCst) == round);
             }
         }
     });
@@ -171,7 +171,7 @@ fn members_come_and_go_while_threads_wait() {
             if round % 2 == 1 {
                 done(&hub);
             }
-            wait_until("all were heard", || heard.iter().all(|heard| heard.load(Ordering::SeqCst) > round));
+            wait_until("all messages were received", || heard.iter().all(|heard| heard.load(Ordering::SeqCst) > round));
         }
         over.store(true, Ordering::SeqCst);
     });
@@ -435,6 +435,6 @@ fn soak() {
             .filter(|key| heard[*key].lock().unwrap().iter().filter(|heard| **heard).count() as u64 != sent[*key])
             .map(|key| (key, sent[key], ours[key].try_recv().map(|message| message.into_bytes())))
             .collect();
-        assert!(missing.is_empty(), "seed {seed}: not told of {missing:?}");
+        assert!(missing.is_empty(), "seed {seed}: messages not reported: {missing:?}");
     });
 }
