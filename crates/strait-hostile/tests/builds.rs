@@ -54,7 +54,7 @@ fn the_first_build_is_understood() {
     // The older build understands the answer: all packets have sizes and kinds that it knows, or that it ignores.
     channel.send(b"to the first build").unwrap();
     let (packet, memory) = first_memory(&ours);
-    assert_eq!((packet.fields[0], packet.fields[2]), (1 | MAGIC, 128), "a open in version 1");
+    assert_eq!((packet.fields[0], packet.fields[2]), (1 | MAGIC, 128), "an open packet of version 1");
     assert_eq!(memory.read(256, 8), [18, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(memory.read(264, 18), b"to the first build");
 }

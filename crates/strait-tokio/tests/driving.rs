@@ -29,7 +29,7 @@ async fn to_and_fro(spin: Duration) {
     let ours = AsyncChannel::new(ours, &reactor).unwrap();
     for n in 0..2000u32 {
         ours.send(&n.to_le_bytes()).await.unwrap();
-        let answer = timeout(DEADLINE, ours.recv()).await.expect("no wake-up is lost").unwrap();
+        let answer = timeout(DEADLINE, ours.recv()).await.expect("a wake-up was lost").unwrap();
         assert_eq!(answer.bytes(), n.to_le_bytes());
     }
     drop(ours);
@@ -80,5 +80,5 @@ async fn a_runtime_that_waits_sleeps_and_is_not_woken() {
     assert_eq!(message.bytes(), b"the end");
     // The timer and the reading of the file account for a few sleeps; a task that polls all the time would sleep
     // hundreds of times.
-    assert!(slept <= 20, "it was woken {slept} times");
+    assert!(slept <= 20, "the thread went to sleep {slept} times");
 }

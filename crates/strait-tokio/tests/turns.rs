@@ -153,10 +153,10 @@ async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some(
         while a.get_ref().try_send(&message).is_ok() {
             sent += 1;
         }
-        assert!(a.get_ref().is_writable(), "a short one would find room");
+        assert!(a.get_ref().is_writable(), "there is no room for a short message");
         let mut sends = Box::pin(a.send(&message));
         let polls = polls_for_nothing(&mut sends).await;
-        assert!(polls <= FEW, "{polls} polls");
+        assert!(polls <= FEW, "the task polled {polls} times");
         for _ in 0..sent {
             assert_eq!(b.recv_by(DEADLINE).unwrap().bytes().len(), len);
         }
@@ -181,7 +181,7 @@ async fn start_sending(a: &Arc<AsyncChannel>, message: Outgoing<'static>) -> Joi
         });
         sent.await.unwrap();
     });
-    assert!(soon(waits).await.unwrap(), "it can be sent");
+    assert!(soon(waits).await.unwrap(), "the task did not have to wait");
     sends
 }
 
@@ -266,7 +266,7 @@ async fn a_task_is_told_of_room_that_came_before_it_waited_whatever_found_none_s
     });
     let begin = std::time::Instant::now();
     soon(sends).await.unwrap();
-    assert!(begin.elapsed() < DEADLINE / 2, "nobody woke it");
+    assert!(begin.elapsed() < DEADLINE / 2, "the task was not woken");
     assert_eq!(tries, 2);
     for first in [2, 3] {
         assert_eq!(b.recv_by(DEADLINE).unwrap().bytes()[0], first);
@@ -298,7 +298,7 @@ async fn a_task_that_sends_an_end_sleeps_until_the_peer_of_that_has_opened_its_s
     let a = AsyncChannel::new(a, &reactor).unwrap();
     let mut sends = Box::pin(a.send(Outgoing::new(b"end").handle(end)));
     let polls = polls_for_nothing(&mut sends).await;
-    assert!(polls <= FEW, "{polls} polls");
+    assert!(polls <= FEW, "the task polled {polls} times");
     let other = Channel::over(theirs, &Options::new()).unwrap();
     soon(sends).await.unwrap();
     let end = b.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -320,7 +320,7 @@ async fn a_task_that_found_the_socket_full_looks_seldom_until_there_is_room() {
     }
     let mut sends = Box::pin(a.send(file()));
     let polls = polls_for_nothing(&mut sends).await;
-    assert!(polls <= FEW, "{polls} polls");
+    assert!(polls <= FEW, "the task polled {polls} times");
     let receives = tokio::task::spawn_blocking(move || {
         (0..sent).for_each(|_| assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"file"));
     });
@@ -390,7 +390,7 @@ async fn calls_that_wait_for_a_place_or_for_room_sleep_until_there_is_one() {
         }
         let mut call = Box::pin(client.call(&request));
         let polls = polls_for_nothing(&mut call).await;
-        assert!(polls <= FEW, "{polls} polls");
+        assert!(polls <= FEW, "the task polled {polls} times");
         let server = std::thread::spawn(move || {
             while let Ok(request) = server.next_request(DEADLINE) {
                 let _ = request.reply(b"done");

@@ -76,9 +76,9 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
             }
         }
     };
-    timeout(DEADLINE, serves).await.expect("no wake-up is lost");
+    timeout(DEADLINE, serves).await.expect("a wake-up was lost");
     assert_eq!((messages, bytes), (MESSAGES, MESSAGES));
-    assert!(from_socket > 0, "the socket had its turn");
+    assert!(from_socket > 0, "no byte arrived over the socket");
     senders.join().unwrap();
     // The wait set is usable again without tokio.
     assert!(set.into_inner().is_empty());

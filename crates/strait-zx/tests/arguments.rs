@@ -171,7 +171,7 @@ fn handles() {
             }
         }
     }
-    assert_eq!(x, 0, "nothing was given");
+    assert_eq!(x, 0, "a failed call returned a result");
     assert_eq!(close(event), ZX_OK);
 }
 
@@ -261,7 +261,7 @@ fn ports() {
             ]);
         }
     }
-    assert_eq!(x, 0, "nothing was given");
+    assert_eq!(x, 0, "a failed call returned a result");
     close_all(&[port, event]);
 }
 
@@ -305,7 +305,7 @@ fn events_and_memory() {
             ]);
         }
     }
-    assert_eq!((x, y, size), (0, 0, 0), "nothing was given");
+    assert_eq!((x, y, size), (0, 0, 0), "a failed call returned a result");
     close_all(&[vmo, event]);
 }
 
@@ -328,7 +328,7 @@ fn bridges() {
             ("from a parent: null", &|| strait_zx_channel_from_parent(null_mut()), ZX_ERR_INVALID_ARGS),
         ]);
     }
-    assert_eq!(x, 0, "nothing was given");
+    assert_eq!(x, 0, "a failed call returned a result");
 }
 
 #[test]

@@ -35,13 +35,13 @@ both_sides! {
         let koid = info(sent).1.koid;
         let answer = called(side, b, || call_with(a, deadline(), b"....payload", &[sent], (11, 1)), |request| {
             assert_eq!(&request.bytes[4..], b"payload");
-            assert!(request.bytes[3] >= 0x80, "its number has the highest bit");
+            assert!(request.bytes[3] >= 0x80, "the call number lacks its highest bit");
             assert_eq!(side.write(b, &request.bytes, &[request.handles[0].handle]), ZX_OK);
         });
         assert_eq!((answer.status, &answer.bytes[4..]), (ZX_OK, b"payload".as_slice()));
         assert!(!is_valid(sent));
         assert_eq!(info(answer.handles[0]).1.koid, koid);
-        assert_eq!(signals(a), ZX_CHANNEL_WRITABLE, "an answer is nothing to read");
+        assert_eq!(signals(a), ZX_CHANNEL_WRITABLE, "an answer made the end readable");
         assert_eq!((close(answer.handles[0]), close(a), side.close(b)), (ZX_OK, ZX_OK, ZX_OK));
     }
 

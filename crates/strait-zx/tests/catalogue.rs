@@ -18,7 +18,7 @@ fn every_case_is_a_test_or_has_a_reason() {
         for test in ours.split(", ") {
             let (file, name) = test.split_once("::").expect("a file and a function");
             let source = std::fs::read_to_string(directory.join(file)).unwrap();
-            let at = source.find(&format!("fn {name}(")).unwrap_or_else(|| panic!("{test} is not there"));
+            let at = source.find(&format!("fn {name}(")).unwrap_or_else(|| panic!("the test {test} does not exist"));
             // The comment above the test begins after the end of the function before.
             let begin = source[..at].rfind("}\n").unwrap_or(0);
             assert!(source[begin..at].contains(case), "{test} does not name {case}");

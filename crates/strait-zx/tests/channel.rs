@@ -323,7 +323,7 @@ both_sides! {
             let count = if operation == ZX_HANDLE_OP_DUPLICATE { 2 } else { 1 };
             let mut dispositions = vec![disposition; count];
             assert_eq!(write_etc(a, b"x", &mut dispositions), ZX_OK);
-            assert!(dispositions.iter().all(|disposition| disposition.result == 77), "nothing is written on success");
+            assert!(dispositions.iter().all(|disposition| disposition.result == 77), "a successful call changed a result");
             assert_eq!(is_valid(handle), operation == ZX_HANDLE_OP_DUPLICATE);
             let read = side.await_read(b);
             assert_eq!(read.handles.len(), count);
@@ -401,7 +401,7 @@ both_sides! {
         assert_eq!(write(other, b"y", &[]), ZX_OK);
         assert_eq!(side.await_read(received).bytes, b"y");
         assert_eq!(side.write(b, b"", &[received]), ZX_ERR_ACCESS_DENIED);
-        assert_eq!(side.info(received).0, ZX_ERR_BAD_HANDLE, "it is gone all the same");
+        assert_eq!(side.info(received).0, ZX_ERR_BAD_HANDLE, "the handle was not consumed");
         assert_eq!(wait(other, ZX_CHANNEL_PEER_CLOSED, deadline()).0, ZX_OK);
         assert_eq!(close(other), ZX_OK);
         close_both(side, a, b);
@@ -435,7 +435,7 @@ both_sides! {
             assert!(written < 10_000);
         };
         assert_eq!(last, ZX_ERR_SHOULD_WAIT);
-        assert!(ours.iter().all(|handle| is_valid(*handle)), "they are the caller's as before");
+        assert!(ours.iter().all(|handle| is_valid(*handle)), "the caller lost a handle");
         for _ in 0..written {
             for received in side.await_read(b).handles {
                 assert_eq!(side.close(received.handle), ZX_OK);
@@ -478,7 +478,7 @@ fn a_read_that_cannot_be_leaves_the_message() {
     }
     let event = event();
     assert_eq!(read_with(event, 0, 10, 0).status, ZX_ERR_WRONG_TYPE);
-    assert_eq!(read_with(event, 2, 10, 0).status, ZX_ERR_WRONG_TYPE, "the handle is looked at first");
+    assert_eq!(read_with(event, 2, 10, 0).status, ZX_ERR_WRONG_TYPE, "the handle is not checked first");
     for bad in [0, 1, 2, 3, u32::MAX, b ^ 0x100] {
         assert_eq!(read_with(bad, 2, 10, 0).status, ZX_ERR_BAD_HANDLE);
     }

@@ -124,7 +124,7 @@ fn a_child_makes_what_it_needs_by_itself() {
     });
     let mut koid = [0; 8];
     std::io::Read::read_exact(&mut &reader, &mut koid).unwrap();
-    assert_ne!(koid_of(event()), u64::from_ne_bytes(koid), "no two objects have the same number");
+    assert_ne!(koid_of(event()), u64::from_ne_bytes(koid), "two objects have the same number");
     assert_eq!(write(a, b"still here", &[]), ZX_OK);
     assert_eq!(read(b).bytes, b"still here");
     use_everything();

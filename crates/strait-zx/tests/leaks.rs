@@ -137,5 +137,5 @@ fn nothing_is_left_behind() {
             return;
         }
     }
-    panic!("memory is left behind: {seen:#?}");
+    panic!("memory is left over: {seen:#?}");
 }

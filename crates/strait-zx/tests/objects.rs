@@ -171,7 +171,7 @@ both_sides! {
             let (status, packet) = port_wait(port, deadline());
             assert_eq!((status, packet.key, packet.signal.observed), (ZX_OK, key, USER | ZX_CHANNEL_WRITABLE));
             assert_eq!(wait(a, ZX_CHANNEL_READABLE, 0), (ZX_ERR_TIMED_OUT, USER | ZX_CHANNEL_WRITABLE));
-            assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT, "it is no message");
+            assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT, "the port reported a message");
             assert_eq!(zx_object_signal(a, USER, 0), ZX_OK);
             // A wait that began before the change reports it.
             assert_eq!(side.write(b, b"x", &[]), ZX_OK);
@@ -256,7 +256,7 @@ fn a_signal_for_which_there_is_no_room_does_not_wait() {
     for _ in 0..1000 {
         assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_SHOULD_WAIT);
     }
-    assert!(begin.elapsed() < std::time::Duration::from_secs(60), "with a wait each it would be longer");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(60), "each call waited");
     // One descriptor for each try would be a thousand; other tests of this process have a few at times.
     assert!(descriptors() < before + 500, "{} descriptors, and {before} before", descriptors());
     assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
@@ -299,7 +299,7 @@ fn a_wait_ends_with_the_signal_or_the_deadline() {
     assert_eq!(wait(event, ZX_EVENT_SIGNALED, zx_deadline_after(1_000_000)), (ZX_ERR_TIMED_OUT, 0));
     assert_eq!(zx_object_signal(event, 0, ZX_EVENT_SIGNALED | USER), ZX_OK);
     let both = ZX_EVENT_SIGNALED | USER;
-    assert_eq!(wait(event, ZX_EVENT_SIGNALED, 0), (ZX_OK, both), "also with a deadline that has passed");
+    assert_eq!(wait(event, ZX_EVENT_SIGNALED, 0), (ZX_OK, both), "a deadline in the past hid the signals");
     assert_eq!(wait(event, ZX_EVENT_SIGNALED, ZX_TIME_INFINITE), (ZX_OK, both));
     assert_eq!(zx_object_signal(event, ZX_EVENT_SIGNALED, 0), ZX_OK);
     assert_eq!(wait(event, ZX_EVENT_SIGNALED, zx_deadline_after(1_000_000)), (ZX_ERR_TIMED_OUT, USER));
@@ -377,7 +377,7 @@ fn closing_many() {
     assert!(!is_valid(a) && !is_valid(b));
     let (a, b) = eventpair();
     assert_eq!(close_many(&[a, a, b]), ZX_ERR_BAD_HANDLE);
-    assert!(!is_valid(a) && !is_valid(b), "the others are closed all the same");
+    assert!(!is_valid(a) && !is_valid(b), "a valid handle was not closed");
     assert_eq!(close(0), ZX_OK);
     assert_eq!(close(a), ZX_ERR_BAD_HANDLE);
 }
@@ -401,9 +401,9 @@ fn duplicating_and_replacing() {
     assert!(!is_valid(copy));
     assert_eq!(info(new).1.rights, all & !ZX_RIGHT_DUPLICATE);
     assert_eq!(replace(new, all), Err(ZX_ERR_INVALID_ARGS));
-    assert!(!is_valid(new), "the source is gone whatever comes of it");
+    assert!(!is_valid(new), "the source was not closed");
     let (a, b) = channel();
-    assert_eq!(duplicate(a, ZX_RIGHT_SAME_RIGHTS), Err(ZX_ERR_ACCESS_DENIED), "an end has one handle");
+    assert_eq!(duplicate(a, ZX_RIGHT_SAME_RIGHTS), Err(ZX_ERR_ACCESS_DENIED), "an end got a second handle");
     let a = replace(a, ZX_RIGHT_SAME_RIGHTS).unwrap();
     assert_eq!(write(b, b"x", &[]), ZX_OK);
     assert_eq!(read(a).bytes, b"x");

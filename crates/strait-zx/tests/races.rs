@@ -72,7 +72,7 @@ fn readers_get_each_message_once() {
         let mut all = Vec::new();
         for reader in readers {
             let seen = reader.join().unwrap();
-            assert!(seen.is_sorted(), "in the order in which they were written");
+            assert!(seen.is_sorted(), "a reader got messages out of order");
             all.extend(seen);
         }
         all.sort_unstable();
@@ -127,7 +127,7 @@ fn a_reader_in_a_row_and_who_looks_behind() {
             let other = reads();
             (reader.join().unwrap(), other)
         });
-        assert!(one.is_sorted() && other.is_sorted(), "in the order in which they were written");
+        assert!(one.is_sorted() && other.is_sorted(), "a reader got messages out of order");
         let mut all = [one, other].concat();
         all.sort_unstable();
         assert_eq!(all, (0..count).collect::<Vec<_>>());

@@ -108,7 +108,7 @@ fn each_wrong_handle_says_why_in_every_position() {
             assert_eq!(list[place].result, result, "{name}");
             assert_eq!(list[3].result, ZX_ERR_BAD_HANDLE, "{name}");
             list.remove(place);
-            assert_eq!([list[0].result, list[1].result], [33, 33], "those that are good are not written: {name}");
+            assert_eq!([list[0].result, list[1].result], [33, 33], "the result of a correct handle changed: {name}");
             assert_eq!((is_valid(sent), is_valid(kept)), (false, true), "{name}");
             assert_eq!(is_valid(disposition.handle), is_kept, "{name}");
             if is_kept {
@@ -125,7 +125,7 @@ fn each_wrong_handle_says_why_in_every_position() {
     assert!(!is_valid(stay));
     let last = read(b);
     assert_eq!(last.handles[0].rights, ALL & !ZX_RIGHT_DUPLICATE);
-    assert_eq!(read(b).status, ZX_ERR_SHOULD_WAIT, "nothing else was queued");
+    assert_eq!(read(b).status, ZX_ERR_SHOULD_WAIT, "another message was queued");
     assert_eq!((close(a), close(b), close(last.handles[0].handle)), (ZX_OK, ZX_OK, ZX_OK));
 }
 
@@ -258,7 +258,7 @@ fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
         assert_eq!(zx_channel_write(a, 0, bytes.cast(), 65537, null(), 1), ZX_ERR_OUT_OF_RANGE);
         assert_eq!(zx_channel_write(a, 0, bytes.cast(), 1, null(), u32::MAX), ZX_ERR_OUT_OF_RANGE);
     }
-    assert_eq!(read(b).status, ZX_ERR_SHOULD_WAIT, "nothing was queued");
+    assert_eq!(read(b).status, ZX_ERR_SHOULD_WAIT, "a message was queued");
     for handle in [a, b, reader, other, not_a_channel] {
         assert_eq!(close(handle), ZX_OK);
     }
@@ -325,7 +325,7 @@ fn null_pointers_are_found_out() {
         assert_eq!(zx_port_queue(port, null()), ZX_ERR_INVALID_ARGS);
         assert_eq!(queue(port, 1), ZX_OK);
         assert_eq!(zx_port_wait(port, 0, null_mut()), ZX_ERR_INVALID_ARGS);
-        assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT, "its packet is lost");
+        assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT, "the packet is still queued");
         assert_eq!(zx_vmo_read(vmo, null_mut(), 0, 1), ZX_ERR_INVALID_ARGS);
         assert_eq!(zx_vmo_write(vmo, null(), 0, 1), ZX_ERR_INVALID_ARGS);
         assert_eq!(zx_vmo_read(vmo, null_mut(), 4096, 0), ZX_OK);

@@ -155,7 +155,7 @@ impl Watcher {
             unsafe { libc::epoll_wait(set.as_raw_fd(), events, 1, -1) };
         });
         let mut event = [0; 32];
-        assert_eq!(rustix::io::read(&self.userfaultfd, &mut event).unwrap(), 32, "the page is waited for");
+        assert_eq!(rustix::io::read(&self.userfaultfd, &mut event).unwrap(), 32, "no thread waits for the page");
         Page { watcher: self, at, thread: Some(thread) }
     }
 }
@@ -197,7 +197,7 @@ attack! {
                 peer.pump().unwrap();
                 // All open descriptors are charged to an account.
                 let (open, held) = (descriptors() - before, held(&channel));
-                assert!(held + 2 >= open, "{open} are open, {held} of them the peer's");
+                assert!(held + 2 >= open, "{open} are open, {held} of them charged to the peer");
             };
             assert_eq!(reason, "descriptors that take longer to close than to send");
             assert!(descriptors() < MOST as usize * 7 / 8, "{} of {MOST} are taken", descriptors());

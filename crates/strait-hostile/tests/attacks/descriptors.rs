@@ -34,7 +34,7 @@ attack! {
             drop(slow);
             let begin = Instant::now();
             assert!(verdict(&mut peer, &channel).is_some());
-            assert!(begin.elapsed() < SOON, "it took {:?}", begin.elapsed());
+            assert!(begin.elapsed() < SOON, "the call took {:?}", begin.elapsed());
         });
         on_a_victim(|mut peer, channel| {
             let (slow, _server) = slow_to_close();
@@ -43,7 +43,7 @@ attack! {
             drop(slow);
             let begin = Instant::now();
             drop(channel);
-            assert!(begin.elapsed() < SOON, "it took {:?}", begin.elapsed());
+            assert!(begin.elapsed() < SOON, "the call took {:?}", begin.elapsed());
         });
     }
 }

@@ -433,7 +433,7 @@ attack! {
                                 Ok(_) => received += 1,
                                 Err(error) => break error,
                             }
-                            assert!(received < 1000, "it goes on and on");
+                            assert!(received < 1000, "the marks never end");
                         };
                         assert!(matches!(error, Error::BadPeer(_)), "{error:?}");
                     }
@@ -481,7 +481,7 @@ fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Resul
             Err(Error::WouldBlock) => times += 1,
             done => return (times, done),
         }
-        assert!(times < 100_000, "it would block for ever");
+        assert!(times < 100_000, "the call never ends");
     }
 }
 

@@ -437,7 +437,7 @@ attack! {
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let line = status.lines().find(|line| line.starts_with("RssShmem")).unwrap();
             let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-            assert!(kilobytes < 64 << 10, "{kilobytes} kB of what was claimed are there");
+            assert!(kilobytes < 64 << 10, "{kilobytes} kB of the claimed memory have pages");
         });
     }
 }

@@ -283,7 +283,7 @@ attack! {
         let mut child = start("knocks", &socket, || Ok(()));
         let begin = Instant::now();
         while seen.lock().unwrap().is_empty() {
-            assert!(begin.elapsed() < SOON, "nobody is asked about it");
+            assert!(begin.elapsed() < SOON, "the policy is not asked");
             let _ = listener.accept_by(Duration::from_millis(20));
         }
         assert_eq!(seen.lock().unwrap().iter().map(|peer| peer.pid).collect::<Vec<_>>(), [Some(child.id())]);

@@ -358,7 +358,7 @@ attack! {
                     peer.try_recv().unwrap().unwrap();
                     let ring = peer.reader.as_ref().unwrap().ring.clone();
                     if taken { ring.taken().store(claim, SeqCst) } else { ring.credit().store(claim, SeqCst) }
-                    let error = (0..100).find_map(|_| channel.try_send(&[2; 100]).err()).expect("no room for so many").error;
+                    let error = (0..100).find_map(|_| channel.try_send(&[2; 100]).err()).expect("the victim sent beyond its ring").error;
                     assert!(matches!(error, Error::BadPeer(_)), "{claim}: {error:?}");
                 }
             }
@@ -523,7 +523,7 @@ fn flood(peer: &RawPeer, channel: Channel, most: usize, send: impl Fn(u64) -> st
             }
         }
         assert!(descriptors() < before + most, "{} after {sent} packets", descriptors());
-        assert!(sent < 200_000, "it takes in whatever comes");
+        assert!(sent < 200_000, "the victim received every packet");
     }
     drop(channel);
     // Some descriptors are closed in the background.

@@ -226,7 +226,7 @@ attack! {
                     std::thread::sleep(Duration::from_millis(50));
                     let begin = Instant::now();
                     assert_eq!(channel.recv_by(Deadline::NOW).unwrap_err(), Error::WouldBlock);
-                    assert!(begin.elapsed() < SOON, "it took {:?}", begin.elapsed());
+                    assert!(begin.elapsed() < SOON, "the receive took {:?}", begin.elapsed());
                 }
             });
         });
@@ -297,7 +297,7 @@ attack! {
                 let usage = || channel.peer_usage().unwrap().unwrap();
                 let begin = Instant::now();
                 while usage().pauses() < 50 {
-                    assert!(begin.elapsed() < SOON, "its patience does not end");
+                    assert!(begin.elapsed() < SOON, "the peer is not throttled");
                     assert_eq!(set.wait(&mut events, Duration::from_millis(20)).unwrap(), 0);
                 }
                 let is_little = || {
@@ -305,7 +305,7 @@ attack! {
                     assert_eq!(set.wait(&mut events, Duration::from_millis(500)).unwrap(), 0);
                     thread_time() - before < begin.elapsed() / 4
                 };
-                assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "most of the time goes for nothing");
+                assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "idle wake-ups use most of the time");
                 for n in 0..20 {
                     honest.send(&[n]).unwrap();
                     in_time("telling", || assert_eq!(set.wait(&mut events, SOON).unwrap(), 1));

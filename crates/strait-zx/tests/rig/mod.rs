@@ -653,7 +653,7 @@ fn obey(words: &[u64], bytes: &[u8], told: &[zx_handle_info_t]) -> (Vec<u64>, Ve
             vec![word(status)]
         }
         QUEUE => vec![word(queue(handle, words[2]))],
-        other => panic!("told to do {other}"),
+        other => panic!("unknown request {other}"),
     };
     (answer, back, handles)
 }
