@@ -46,16 +46,25 @@ const AT_ONCE: u64 = 256 << 10;
 /// Size in bytes of the unit in which the kernel's `stx_blocks` counts a file's blocks.
 const BLOCK: u64 = 512;
 
+/// `STATX_MNT_ID_UNIQUE`: asks for the number of a mount that no other mount ever gets. Linux 6.8 and later know it;
+/// earlier kernels ignore it. The other number of a mount, `STATX_MNT_ID`, is used again once the mount is gone.
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
 /// Returns whether closing `fd` is known to take little time and to wait for nothing; returns `false` if that is not
 /// known. Asks no file system, because such a question could wait as well.
+///
+/// # Cost
+/// A system call or two. In addition `/proc/self/mountinfo` is read: before Linux 6.8 for each file that is not a
+/// memfd, and since then for the first file of each mount.
 pub(crate) fn is_harmless(fd: BorrowedFd<'_>) -> bool {
     // The kernel knows these properties without asking the file system.
-    let Some(known) = ask(fd, StatxFlags::TYPE | StatxFlags::MNT_ID) else { return false };
-    let Some(mount) = mount_of(&known) else { return false };
+    let Some(known) = ask(fd, StatxFlags::TYPE | MNT_ID_UNIQUE) else { return false };
     match FileType::from_raw_mode(known.stx_mode.into()) {
-        FileType::RegularFile => (is_mount_of_memory(mount) || is_in_memory(mount)) && has_little(fd),
+        FileType::RegularFile => is_in_memory(fd, &known) && has_little(fd),
         FileType::CharacterDevice => {
-            known.stx_rdev_major == MEMORY_DEVICES && ENDLESS.contains(&known.stx_rdev_minor) && is_in_memory(mount)
+            known.stx_rdev_major == MEMORY_DEVICES
+                && ENDLESS.contains(&known.stx_rdev_minor)
+                && is_in_memory(fd, &known)
         }
         _ => false,
     }
@@ -65,9 +74,9 @@ fn ask(fd: BorrowedFd<'_>, what: StatxFlags) -> Option<Statx> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, what).ok()
 }
 
-/// Returns the kernel's number of the mount that a file is on; `None` if the kernel did not report it.
-fn mount_of(known: &Statx) -> Option<u64> {
-    (known.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(known.stx_mnt_id)
+/// Returns the number `which` of the mount that a file is on; `None` if the kernel did not report it.
+fn mount_of(known: &Statx, which: StatxFlags) -> Option<u64> {
+    (known.stx_mask & which.bits() != 0).then_some(known.stx_mnt_id)
 }
 
 /// Returns whether the file `fd`, which is in memory, uses at most [`AT_ONCE`] bytes; returns `false` also if the
@@ -76,9 +85,29 @@ fn has_little(fd: BorrowedFd<'_>) -> bool {
     ask(fd, StatxFlags::BLOCKS).is_some_and(|known| known.stx_blocks <= AT_ONCE / BLOCK)
 }
 
-/// Returns whether the mount with number `mount` is the kernel's internal mount that contains all memfds.
-fn is_mount_of_memory(mount: u64) -> bool {
-    mount == mount_of_memory()
+/// The most mounts of memory that this process remembers.
+const REMEMBERED: usize = 8;
+
+/// The unique numbers of mounts of memory that files of peers were on; 0 where none is remembered yet. A mount that was
+/// in this process's mount namespace once is taken to stay there: a peer cannot unmount it.
+static REMEMBERED_MOUNTS: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
+
+/// Returns whether the file `fd` is on the kernel's internal mount for memfds, or on a mount of this process's mount
+/// namespace that has a file system in memory. `known` has the mount's unique number, if the kernel reports it.
+fn is_in_memory(fd: BorrowedFd<'_>, known: &Statx) -> bool {
+    let unique = mount_of(known, MNT_ID_UNIQUE);
+    let remembered = |unique| REMEMBERED_MOUNTS.iter().any(|mount| mount.load(Ordering::Relaxed) == unique);
+    if unique.is_some_and(remembered) {
+        return true;
+    }
+    let mount = ask(fd, StatxFlags::MNT_ID).and_then(|known| mount_of(&known, StatxFlags::MNT_ID));
+    let found = mount.is_some_and(|mount| mount == mount_of_memory() || is_mounted_memory(mount));
+    if found && let Some(unique) = unique {
+        let keep = |mount: &&AtomicU64| mount.compare_exchange(0, unique, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        // If there is no room, the next file of this mount is looked up again.
+        let _ = REMEMBERED_MOUNTS.iter().find(keep);
+    }
+    found
 }
 
 /// Asks the kernel for the number of the mount that contains all memfds, and stores it; does nothing if this process
@@ -93,15 +122,17 @@ fn mount_of_memory() -> u64 {
     static KNOWN: AtomicU64 = AtomicU64::new(UNKNOWN);
     if KNOWN.load(Ordering::Relaxed) == UNKNOWN {
         let memory = fs::memfd_create(c"strait-close", MemfdFlags::CLOEXEC).ok();
-        let known = memory.and_then(|memory| mount_of(&ask(memory.as_fd(), StatxFlags::MNT_ID)?));
+        let known = memory.and_then(|memory| mount_of(&ask(memory.as_fd(), StatxFlags::MNT_ID)?, StatxFlags::MNT_ID));
         KNOWN.store(known.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
     KNOWN.load(Ordering::Relaxed)
 }
 
 /// Returns whether the mount with number `mount` is in this process's mount namespace, so that it stays mounted, and
-/// has a file system in memory.
-fn is_in_memory(mount: u64) -> bool {
+/// has a file system in memory. Reads `/proc/self/mountinfo`.
+fn is_mounted_memory(mount: u64) -> bool {
+    #[cfg(test)]
+    tests::LOOKED.set(tests::LOOKED.get() + 1);
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
     let number = mount.to_string();
     let line = mounts.lines().find(|line| line.split(' ').next() == Some(&number));
@@ -113,6 +144,11 @@ fn is_in_memory(mount: u64) -> bool {
 mod tests {
     use super::*;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    thread_local! {
+        /// The number of times that this thread has read the list of mounts.
+        pub(super) static LOOKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
 
     fn memory(bytes: u64) -> OwnedFd {
         let memory = fs::memfd_create(c"test", MemfdFlags::ALLOW_SEALING).unwrap();
@@ -130,6 +166,21 @@ mod tests {
         let sparse = fs::memfd_create(c"test", MemfdFlags::ALLOW_SEALING).unwrap();
         fs::ftruncate(&sparse, 1 << 40).unwrap();
         assert!(is_harmless(sparse.as_fd()));
+    }
+
+    #[test]
+    fn the_list_of_mounts_is_read_once_for_each_mount() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        if mount_of(&ask(null.as_fd(), MNT_ID_UNIQUE).unwrap(), MNT_ID_UNIQUE).is_none() {
+            eprintln!("This kernel has no unique numbers of mounts.");
+            return;
+        }
+        assert!(is_harmless(null.as_fd()));
+        let looked = LOOKED.get();
+        for _ in 0..10 {
+            assert!(is_harmless(null.as_fd()) && is_harmless(memory(1).as_fd()));
+        }
+        assert_eq!(LOOKED.get(), looked);
     }
 
     #[test]
