@@ -52,7 +52,8 @@ fn asker(_: &str) {
     assert_eq!(to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
 }
 
-/// Runs in a process of its own, because the role limits the descriptors of its process.
+/// Shows that a process without free descriptors does not report an end as closed whose other end has moved to another
+/// process. Runs in a process of its own, because the role limits the descriptors of its process.
 #[test]
 fn an_end_that_cannot_be_followed_for_want_of_descriptors_is_not_said_to_be_closed() {
     alone("asker", "");

@@ -160,7 +160,7 @@ fn everything_wakes_a_set() {
     finish(actor);
 }
 
-/// Shows that asking for the descriptor of a set while a thread sleeps in the set loses no wake-up.
+/// Shows that asking for the descriptor of a wait set while a thread sleeps in the set loses no wake-up.
 #[test]
 fn a_set_that_sleeps_is_asked_for_its_descriptor() {
     for _ in 0..20 {
@@ -186,8 +186,8 @@ fn a_set_that_sleeps_is_asked_for_its_descriptor() {
     }
 }
 
-/// Shows that no wake-up is lost between several threads that wait on one link: one thread in one set, two threads in
-/// another set, and one thread in a receive. Which threads sleep, and how, changes all the time.
+/// Shows that no wake-up is lost between several threads that wait on one link: one thread in one wait set, two threads
+/// in another, and one thread in a receive. Which threads sleep, and how, changes all the time.
 #[test]
 fn sets_on_one_link_sleep_and_wake_beside_each_other() {
     const ROUNDS: usize = 3000;
@@ -234,8 +234,8 @@ fn sets_on_one_link_sleep_and_wake_beside_each_other() {
     finish(actor);
 }
 
-/// Shows that the death of a peer wakes a sleeping set although the peer sends nothing as it dies, and that what the
-/// peer sent before can still be received.
+/// Shows that the death of a peer wakes a sleeping wait set although the peer sends nothing when it dies, and that
+/// messages which the peer sent before can be received.
 #[test]
 fn a_peer_that_is_killed_wakes_a_set() {
     for _ in 0..10 {
@@ -255,8 +255,8 @@ fn a_peer_that_is_killed_wakes_a_set() {
     }
 }
 
-/// Shows that the death of a peer wakes a sleeping set although another peer keeps waking the set, at short intervals,
-/// with messages that meet no condition.
+/// Shows that the death of a peer wakes a sleeping wait set although another peer keeps waking the wait set, at short
+/// intervals, with messages that meet no condition.
 #[test]
 fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     let (_talker, talker) = spawn("talker");
@@ -296,7 +296,7 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     told.recv_timeout(SOON).expect("the death of the peer was not reported");
 }
 
-/// Shows that packets for another thread do not count as idle wake-ups of a set that they wake.
+/// Shows that packets for another thread do not count as idle wake-ups of a wait set that they wake.
 #[test]
 fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
     let (actor, gifts) = spawn("giver");
@@ -329,7 +329,8 @@ fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
     finish(actor);
 }
 
-/// Shows that a set is woken by an event that only a packet reports: an end in transit has arrived and sends a message.
+/// Shows that a wait set is woken by an event that only a packet reports: an end in transit has arrived and sends a
+/// message.
 #[test]
 fn an_end_that_arrives_wakes_a_set() {
     let (actor, [first, second]) = two_channels();

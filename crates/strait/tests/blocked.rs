@@ -116,8 +116,8 @@ fn so_does_whoever_moves_or_joins_such_an_end() {
     assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
 }
 
-/// Runs in a process of its own. Another test of this process that looks for a lane would receive packets from the full
-/// socket.
+/// Shows that a send of a descriptor sleeps while the socket is full. Runs in a process of its own, because another
+/// test of this process that looks for a lane would receive packets from the full socket.
 #[test]
 fn a_send_of_a_descriptor_sleeps_until_the_socket_has_room() {
     alone("full socket", "");

@@ -257,7 +257,8 @@ fn mapped() -> usize {
     maps.lines().filter(|line| line.contains("/memfd:strait")).count()
 }
 
-/// Runs in a process of its own, where no other test maps memory.
+/// Sends an end away and then a sealed message to it, again and again, and asserts that no mapping is left over. Runs
+/// in a process of its own, where no other test maps memory.
 fn sends_after(_: &str) {
     let parent = common::parent();
     let (carrier, receiver) = over_a_socket();
@@ -370,7 +371,8 @@ fn open() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Runs in a process of its own, where no other test opens descriptors.
+/// Sends ends whose other ends are closed, and asserts that no descriptor is left open. Runs in a process of its own,
+/// where no other test opens descriptors.
 fn sends_what_is_over(_: &str) {
     let parent = common::parent();
     let round = || {

@@ -60,7 +60,7 @@ fn writer() {
     }
 }
 
-/// Sends the handles that it receives on over the channel that is the first of them, and exits.
+/// Receives a channel and other handles, sends the others over the channel, and exits.
 fn middle() {
     let channel = parent();
     let mut message = channel.recv_by(DEADLINE).unwrap();

@@ -417,8 +417,8 @@ fn a_peer_that_is_killed_ends_its_channel_without_a_pump() {
     }
 }
 
-/// Serves two channels. The peer of one may have one megabyte of regions in this process and sends more; the other
-/// channel has no limit to wait for.
+/// Serves two channels. The peer of one sends more regions than the megabyte that its limit permits; the other channel
+/// reaches no limit.
 fn limited() {
     let channel = parent();
     set_limits(Limits::new().peer(Resource::Regions, 1 << 20));

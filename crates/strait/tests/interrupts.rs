@@ -264,7 +264,8 @@ fn who_is_meant_is_woken_and_no_other() {
     }
 }
 
-/// Runs in a process of its own, because an interrupt in another test of this process wakes all threads for a moment.
+/// Shows that a thread which waits on another end of the same link stays asleep when one end is interrupted. Runs in a
+/// process of its own, because an interrupt in another test of this process wakes all threads for a moment.
 #[test]
 fn who_sleeps_on_has_no_wake_ups() {
     common::alone("sleeps on", "");

@@ -370,8 +370,8 @@ fn stuck_hub(_: &str) {
 /// How long a wait set is watched.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// Calls `each` with the key of each event of a set for [`WATCHED`], and asserts that this thread uses little processor
-/// time and gets few events. With `polled` set, the thread waits in `poll` on the descriptor of the set.
+/// Calls `each` with the key of each event of a wait set for [`WATCHED`], and asserts that this thread uses little
+/// processor time and gets few events. With `polled` set, the thread waits in `poll` on the descriptor of the set.
 fn without_spinning(set: &WaitSet, polled: bool, mut each: impl FnMut(u64)) {
     let (begin, used) = (Instant::now(), cpu_time());
     let (mut told, mut turns) = (0, 0);
@@ -665,7 +665,7 @@ fn bad_peer_is_told_once(_: &str) {
     }
 }
 
-/// Shows that a wait in a set detects and reports a bad peer, although no thread receives from the peer.
+/// Shows that a wait in a wait set detects and reports a bad peer, although no thread receives from the peer.
 #[test]
 fn a_wait_set_tells_of_a_bad_peer_that_nobody_receives_from() {
     alone("bad peer in a wait set", "");

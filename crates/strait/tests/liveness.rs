@@ -27,7 +27,8 @@ fn survived(_: &str) {
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// More messages than a sender sends before it probes whether the peer is alive.
+/// The number of messages on each channel; larger than the number after which a sender probes whether the peer is
+/// alive.
 const MANY: u64 = 1000;
 
 /// Receives many messages on two channels, sends a last message and is killed, while its child keeps copies of all its

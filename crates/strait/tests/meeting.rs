@@ -229,7 +229,8 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
     assert!(bind().is_ok());
 }
 
-/// Runs in a process of its own, because the test counts descriptors.
+/// Shows that a process without enough descriptors gets `NoDescriptors`, and not a wrong answer about the name of a
+/// dead process. Runs in a process of its own, because the test counts descriptors.
 #[test]
 fn who_lacks_descriptors_is_told_so_and_not_that_a_dead_name_is_taken() {
     alone("short of descriptors", "");
@@ -853,8 +854,9 @@ fn a_server_that_was_not_activated_is_told_so() {
     assert_eq!(Listener::builder().activated(None).err(), Some(Error::NotActivated));
 }
 
-/// Runs in a process of its own. A pending connection that gave up ends only when all copies of its socket are closed,
-/// and a child that another test starts holds copies of all sockets of its process until its `exec`.
+/// Shows that connecting and accepting end at their deadlines. Runs in a process of its own: a pending connection that
+/// gave up ends only when all copies of its socket are closed, and a child that another test starts holds copies of all
+/// sockets of its process until its `exec`.
 #[test]
 fn deadlines_hold() {
     alone("deadlines", "");
@@ -912,7 +914,8 @@ fn crowd(argument: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Runs in a process of its own, where no other test opens descriptors.
+/// Shows that many connections which send nothing do not keep other processes out. Runs in a process of its own, where
+/// no other test opens descriptors.
 #[test]
 fn those_who_never_knock_keep_nobody_out() {
     if is_root() {

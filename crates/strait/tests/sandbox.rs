@@ -253,8 +253,8 @@ fn processes_in_other_namespaces_are_peers_like_any() {
     }
 }
 
-/// Sets whether memfds may be executable, in each of three ways. The setting belongs to the process namespace, so the
-/// machine's own setting does not change.
+/// Uses channels with each of the three settings of whether memfds may be executable. The setting belongs to the
+/// process namespace, so the machine's own setting does not change.
 fn without_memfds_that_run(_: &str) {
     let channel = from_stdin();
     let setting = "/proc/sys/vm/memfd_noexec";

@@ -190,7 +190,7 @@ fn wakes(orders: &mut ChildStdin, order: &str, wait: impl FnOnce() + Send) {
     });
 }
 
-/// Waits until the set reports events, and returns their keys.
+/// Waits until the wait set reports events, and returns their keys.
 fn told(set: &WaitSet) -> Vec<u64> {
     let mut events = Vec::new();
     set.wait(&mut events, SOON).unwrap();
@@ -255,7 +255,8 @@ fn a_member_is_told_of_what_a_moments_shortage_came_before() {
     receiver.end();
 }
 
-/// Shows that the one ready member of many is reported. There are more members than a wait looks at in one step.
+/// Shows that a wait set reports the one ready member of many, although the sender has no descriptors. There are more
+/// members than a wait looks at in one step.
 #[test]
 fn one_of_many_members_is_told_of_though_its_sender_has_no_descriptors() {
     const MORE: usize = 2500;

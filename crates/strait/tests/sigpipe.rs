@@ -29,7 +29,7 @@ fn let_sigpipe_kill() {
     assert_ne!(unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) }, libc::SIG_ERR);
 }
 
-/// Returns a set with SIGPIPE alone.
+/// Returns a signal set with SIGPIPE alone.
 fn sigpipe() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::uninit();
     // SAFETY: the first call fills the set before the second changes it and before it is read.
@@ -40,7 +40,7 @@ fn sigpipe() -> libc::sigset_t {
     }
 }
 
-/// Whether SIGPIPE is in the set that `ask` fills.
+/// Whether SIGPIPE is in the signal set that `ask` fills.
 fn has_sigpipe(ask: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> bool {
     let mut set = std::mem::MaybeUninit::uninit();
     assert_eq!(ask(set.as_mut_ptr()), 0);

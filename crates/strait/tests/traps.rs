@@ -198,7 +198,7 @@ fn on_the_end_with_something_left_and_with_nothing_left() {
     finish(actor);
 }
 
-/// Shows that a trap springs as never met if the peer closes before its condition is met.
+/// Shows that the handler of a trap is told that the condition can never be met, if the peer closes before it is met.
 #[test]
 fn on_more_than_will_ever_come() {
     let (mut actor, hub, ours) = start();

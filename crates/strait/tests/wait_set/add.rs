@@ -134,7 +134,7 @@ fn a_channel_is_in_one_set_at_a_time() {
     assert_eq!(ready(&other, DEADLINE), [3]);
 }
 
-/// Shows that a member that is sent leaves its set and is reported once as moved.
+/// Shows that a member that is sent leaves its wait set and is reported once as moved.
 #[test]
 fn a_member_that_is_sent_away_says_so_once() {
     let (_actor, hub) = spawn("hub");
@@ -195,7 +195,8 @@ pub(crate) fn to_the_dead() {
     }
 }
 
-/// Shows that a set reports messages of a member whose other end moves between processes, and no event for the moves.
+/// Shows that a wait set reports messages of a member whose other end moves between processes, and no event for the
+/// moves.
 #[test]
 fn a_member_whose_peer_moves_notices_nothing() {
     let (_one_actor, one) = spawn("hub");
@@ -237,7 +238,8 @@ fn a_member_whose_peer_moves_notices_nothing() {
     assert_eq!(ours.try_recv().unwrap_err(), Error::PeerClosed);
 }
 
-/// Shows that a set reports no event of a member while its other end is in transit, and reports messages afterwards.
+/// Shows that a wait set reports no event of a member while its other end is in transit, and reports messages
+/// afterwards.
 #[test]
 fn a_member_whose_peer_is_on_its_way() {
     let (_one_actor, one) = spawn("hub");
@@ -271,7 +273,7 @@ fn a_member_whose_peer_is_on_its_way() {
     }
 }
 
-/// Shows that a set reports the close of a member if the process that moves its other end dies in the middle.
+/// Shows that a wait set reports the close of a member if the process that moves its other end dies in the middle.
 #[test]
 fn the_mover_dies() {
     let (mut one_actor, one) = spawn("hub");

@@ -1,4 +1,4 @@
-//! Tests of level registrations, and of the descriptor of a set.
+//! Tests of level registrations, and of the descriptor of a wait set.
 
 use std::os::fd::AsFd;
 
@@ -7,12 +7,12 @@ use crate::roles::{Random, add_all, begin, channels, done, fill, ready, tell, te
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::{Channel, Deadline, Interest, Mode, WaitSet};
 
-/// Whether the descriptor of the set is readable now.
+/// Whether the descriptor of the wait set is readable now.
 pub(crate) fn is_signalled(set: &WaitSet) -> bool {
     poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
 }
 
-/// Shows that a set reports a member as writable when there is room again.
+/// Shows that a wait set reports a member as writable when there is room again.
 #[test]
 fn writable_once_there_is_room_again() {
     let (_actor, hub) = spawn("hub");
@@ -60,7 +60,7 @@ fn both_directions_at_once() {
     assert!(!events[0].is_readable() && events[0].is_writable());
 }
 
-/// Shows that an event loop can poll the descriptor of a set together with another descriptor.
+/// Shows that an event loop can poll the descriptor of a wait set together with another descriptor.
 #[test]
 fn the_descriptor_in_a_loop_with_another() {
     for mode in [Mode::Level, Mode::OneShot] {
@@ -130,8 +130,8 @@ fn the_descriptor_of_a_set_that_has_something_already() {
     assert_eq!(ready(&set, Deadline::NOW), [1]);
 }
 
-/// Shows that a message which another process sends just when the set arms is not lost. `threads.rs` has the same test
-/// within a process.
+/// Shows that a message which another process sends just when the wait set arms is not lost. `threads.rs` has the same
+/// test within a process.
 #[test]
 fn what_another_process_sends_just_then_is_not_lost() {
     let (_actor, hub) = spawn("hub");

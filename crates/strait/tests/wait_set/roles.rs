@@ -85,7 +85,7 @@ pub(crate) fn channels(hub: &Channel, count: usize) -> Vec<Channel> {
         .collect()
 }
 
-/// Waits in the set, and returns the keys of the ready members, sorted.
+/// Waits in the wait set, and returns the keys of the ready members, sorted.
 pub(crate) fn ready(set: &WaitSet, deadline: impl Into<Deadline>) -> Vec<u64> {
     let mut events = Vec::new();
     set.wait(&mut events, deadline).unwrap();

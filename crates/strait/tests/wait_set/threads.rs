@@ -1,4 +1,4 @@
-//! Tests of several threads in one set, and of several sets.
+//! Tests of several threads in one wait set, and of several wait sets.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use crate::roles::{Random, begin, channels, done, ready, tell, tell_from};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::{Channel, Deadline, Error, Handle, Interest, Mode, Options, Outgoing, WaitSet};
 
-/// Shows that every thread that waits in a set gets the event of a level registration.
+/// Shows that every thread that waits in a wait set gets the event of a level registration.
 #[test]
 fn a_level_is_seen_by_every_thread() {
     let (theirs, ours) = Channel::pair().unwrap();
@@ -29,7 +29,8 @@ fn a_level_is_seen_by_every_thread() {
     });
 }
 
-/// Shows that a message goes to a thread that blocks in a receive on a member, and that the set does not report it.
+/// Shows that a message goes to a thread that blocks in a receive on a member, and that the wait set does not report
+/// it.
 #[test]
 fn a_thread_that_blocks_on_a_member_goes_first() {
     let (_actor, hub) = spawn("hub");
@@ -77,7 +78,7 @@ fn a_thread_that_blocks_on_a_member_goes_first() {
     }
 }
 
-/// Shows that sets and a receiver that share a socket all get their events: a thread that receives a wake-up for
+/// Shows that wait sets and a receiver that share a socket all get their events: a thread that receives a wake-up for
 /// another passes it on.
 #[test]
 fn several_sets_and_a_receiver_on_one_link() {
@@ -178,7 +179,7 @@ fn members_come_and_go_while_threads_wait() {
     assert!(heard.iter().all(|heard| heard.load(Ordering::SeqCst) == rounds));
 }
 
-/// Shows that an event which happens just when the set arms is not lost. The other side varies its delay by a few
+/// Shows that an event which happens just when the wait set arms is not lost. The other side varies its delay by a few
 /// nanoseconds each time.
 ///
 /// Both sides spin. If they share a processor, or other processes use it, each round takes a whole time slice, so the
