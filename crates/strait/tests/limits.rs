@@ -44,7 +44,7 @@ fn child() {
         ("users", users_do_not_disturb_each_other),
         ("lanes", lanes_are_limited),
         ("queued", queued_messages_are_limited),
-        ("grown rings", grown_rings_are_given_back),
+        ("grown rings are given back", grown_rings_are_given_back),
         ("bad peer", bad_peer_is_told_once),
         ("bad peer in a wait set", bad_peer_is_told_by_a_wait_set),
         ("bad peer may drop", bad_peer_may_do_anything),
@@ -565,7 +565,7 @@ fn queued_messages_are_limited(_: &str) {
 
 #[test]
 fn memory_of_rings_that_grew_is_given_back_with_them() {
-    alone("grown rings", "");
+    alone("grown rings are given back", "");
 }
 
 fn grown_rings_are_given_back(_: &str) {

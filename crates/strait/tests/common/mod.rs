@@ -72,7 +72,9 @@ pub(crate) type Role = fn(&str);
 pub(crate) fn play(roles: &[(&str, Role)]) {
     if let Ok(role) = std::env::var(ROLE) {
         let argument = std::env::var(ARGUMENT).unwrap();
-        let (_, play) = roles.iter().find(|(name, _)| *name == role).expect("a known role");
+        let mut plays = roles.iter().filter(|(name, _)| *name == role).map(|(_, play)| play);
+        let play = plays.next().expect("a known role");
+        assert!(plays.next().is_none(), "two roles have the name {role:?}");
         play(&argument);
     }
 }
