@@ -6,7 +6,7 @@
 //! plot, but not out of the tables.
 //!
 //! * `cases` finds what figures have in common, `losses` where Strait is behind, and `documents` compares the figures
-//! with the published ones (in `data/`).
+//!   with the published ones (in `data/`).
 //! * `sections` and `plot` draw the figures with the library plotters; `looks` gives each mechanism a colour.
 //! * `page` is what the template, `templates/report.html`, shows.
 
