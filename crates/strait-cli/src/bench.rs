@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use strait_lab::CATALOGUE;
 use strait_lab::bars::{self, ends, floors, scale, toolbox};
-use strait_lab::mechanism::CATALOGUE;
 use strait_lab::results::{self, Figure, Results, State, tables};
 use strait_lab::runner::{self, Plan};
 use strait_lab::shape::names as shapes;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use strait::{Channel, CommandExt, Deadline, Handle, Message, Options, Outgoing};
-use strait_lab::pair::clock;
+use strait_lab::process::clock;
 use strait_lab::results::{Figure, State};
 use strait_lab::runner::{self, Plan};
 use strait_lab::stats::{bytes, rate, time};

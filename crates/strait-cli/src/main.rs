@@ -14,7 +14,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use strait_lab::bars::{ends, scale};
-use strait_lab::pair::{self, allocations};
+use strait_lab::pair;
+use strait_lab::process::allocations;
 use strait_lab::trouble::Result;
 
 use crate::cli::{Cli, Command};

@@ -96,10 +96,9 @@ pub fn print(before: &Results, after: &Results) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Change, change};
-    use crate::mechanism::Mechanism;
-    use crate::pair::placement::Placement;
+    use crate::placement::Placement;
     use crate::results::Figure;
-    use crate::work::{Report, Wait, Work};
+    use crate::work::{Mechanism, Report, Wait, Work};
 
     fn figure(times: &[f64]) -> Figure {
         let reports = times.iter().map(|&p50| {

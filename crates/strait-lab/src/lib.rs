@@ -6,10 +6,11 @@
 //! [waiting](Wait) and a [`Placement`] on the processors. Waiting and placement are axes: figures that differ in them
 //! are figures of different products, and never stand in one column.
 //!
-//! * [`mechanism`] has a small module for each mechanism, behind one trait. A new mechanism takes about a page of
-//!   code.
-//! * [`shape`] has the measuring loops, written once for all mechanisms. They check every message.
-//! * [`pair`] starts the processes, binds them to processors, and reads what they used.
+//! * `mechanism` has a small module for each mechanism, behind one trait. A new mechanism takes about a page of code.
+//!   The [`CATALOGUE`] lists them.
+//! * [`shape`] describes which process sends what, and when. `loops` has the measuring loops, written once for all
+//!   mechanisms. They check every message.
+//! * [`process`] starts and observes a process, and [`pair`] runs the processes of a measurement.
 //! * [`suite`] lists the works of each named suite, [`runner`] measures them in random order and in repetitions,
 //!   [`results`] stores the figures, and [`compare`] compares two stored results.
 //! * [`bars`] judges Strait: each of its targets, with a floor that was measured in the same seconds.
@@ -18,10 +19,14 @@
 //! laboratory calls [`pair::main`] for the subcommand `peer`, and [`bars::ends::main`] for `ends`.
 
 pub mod bars;
+mod catalogue;
 pub mod compare;
+mod loops;
 pub mod machine;
-pub mod mechanism;
+mod mechanism;
 pub mod pair;
+mod placement;
+pub mod process;
 pub mod progress;
 pub mod results;
 pub mod runner;
@@ -34,14 +39,14 @@ pub mod table;
 pub mod trouble;
 pub mod work;
 
-pub use mechanism::Mechanism;
-pub use pair::placement::{Cpus, Placement};
+pub use catalogue::CATALOGUE;
+pub use placement::{Cpus, Placement};
 pub use results::Results;
 pub use samples::{Percentiles, QUANTILES};
 pub use shape::Shape;
-pub use work::{Calls, Counted, Extent, Report, Spent, Wait, Work};
+pub use work::{Calls, Counted, Extent, Mechanism, Report, Spent, Wait, Work};
 
 /// The unit tests count allocations, as the program that embeds this crate does.
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: pair::allocations::Counting = pair::allocations::Counting;
+static ALLOCATOR: process::allocations::Counting = process::allocations::Counting;

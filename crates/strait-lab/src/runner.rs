@@ -10,16 +10,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::loops;
 use crate::machine::{Machine, Watch};
-use crate::mechanism::calibrate;
-use crate::pair::{self, Outcome, events, traced};
+use crate::mechanism::Empty;
+use crate::pair::{self, Outcome, traced};
+use crate::placement::Placement;
+use crate::process::{clock, events};
 use crate::progress::Progress;
 use crate::results::figure::STEADY;
-use crate::results::{FORMAT, Figure, Results};
+use crate::results::{FORMAT, Figure, Harness, Results};
 use crate::samples::QUANTILES;
 use crate::stats::spread;
 use crate::trouble::{Result, Trouble, While};
-use crate::work::{Calls, Report, Work};
+use crate::work::{Calls, Extent, Mechanism, Report, Wait, Work};
 
 /// The greatest number of times that a run is measured if the probe (the bare cache-line round trip) changes within
 /// it by more than [`STEADY`].
@@ -155,6 +158,23 @@ pub fn run(plan: &Plan) -> Results {
     }
 }
 
+/// Measures on this machine what a clock reading costs, and a round trip through the measuring loops without a
+/// mechanism.
+fn calibrate() -> Harness {
+    let readings = 100_000;
+    let begin = clock::now();
+    for _ in 0..readings {
+        std::hint::black_box(clock::now());
+    }
+    let clock = (clock::now() - begin) as f64 / f64::from(readings);
+    let work = Work {
+        extent: Extent::Time { warm: 5, steady: 20 },
+        ..Work::round_trip(Mechanism::EMPTY, 64, Wait::Spin, Placement::Free)
+    };
+    let empty = loops::first(&mut Empty::default(), &work, 0).map_or(f64::NAN, |report| report.times.p50);
+    Harness { clock, empty }
+}
+
 /// Counts the system calls of every measured work, in separate runs. Returns `false` if the suite was stopped before
 /// the end. If system calls cannot be counted for a work, the reason is added to `missing`.
 fn count_calls(
@@ -225,9 +245,8 @@ fn once(work: &Work) -> Result<Report> {
 #[cfg(test)]
 mod tests {
     use super::groups;
-    use crate::mechanism::Mechanism;
-    use crate::pair::placement::Placement;
-    use crate::work::{Wait, Work};
+    use crate::placement::Placement;
+    use crate::work::{Mechanism, Wait, Work};
 
     #[test]
     fn what_is_compared_stands_together() {

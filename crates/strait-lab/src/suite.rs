@@ -1,5 +1,6 @@
 //! Suites: named lists of works, and tables that the user composes from [`Axes`].
 
+mod axes;
 mod documents;
 mod full;
 
@@ -7,12 +8,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use self::axes::placements;
+pub use self::axes::{Axes, Place};
 pub use self::documents::{MACH, MOJO, ZIRCON};
 
-use crate::mechanism::Mechanism;
-use crate::pair::placement::{Cpus, Placement};
+use crate::placement::Cpus;
 use crate::shape::Shape;
-use crate::work::{Extent, Wait, Work};
+use crate::work::{Extent, Mechanism, Wait, Work};
 
 /// A named suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -87,49 +89,6 @@ impl Suite {
     }
 }
 
-/// The axes of a table: every combination that makes sense is measured.
-#[derive(Clone, Debug)]
-pub struct Axes {
-    /// The mechanisms to measure.
-    pub mechanisms: Vec<Mechanism>,
-    /// The shapes of work. A ping-pong with a reply of 0 bytes stands for one that replies with the whole message.
-    pub shapes: Vec<Shape>,
-    /// The message sizes in bytes.
-    pub sizes: Vec<usize>,
-    /// The ways in which each side waits.
-    pub waiting: Vec<Wait>,
-    /// The placements of the sides on processors.
-    pub placements: Vec<Placement>,
-    /// The length of each run.
-    pub extent: Extent,
-}
-
-impl Axes {
-    /// Returns a work for every combination of the axes, without the combinations that make no sense or that the
-    /// mechanism cannot do.
-    pub fn works(&self) -> Vec<Work> {
-        let mut works = Vec::new();
-        for &size in &self.sizes {
-            for &shape in &self.shapes {
-                for &wait in &self.waiting {
-                    for &placement in &self.placements {
-                        for &mechanism in &self.mechanisms {
-                            let shape = match shape {
-                                Shape::PingPong { reply: 0 } => Shape::PingPong { reply: size },
-                                other => other,
-                            };
-                            let extent = self.extent;
-                            works.push(Work { shape, extent, ..Work::round_trip(mechanism, size, wait, placement) });
-                        }
-                    }
-                }
-            }
-        }
-        works.retain(|work| work.unfit().is_none());
-        works
-    }
-}
-
 /// Estimates how long `repetitions` runs of each work take, on a machine like the one on which the estimate was made.
 /// If `calls` is set, the runs that count system calls are added.
 pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
@@ -144,34 +103,6 @@ pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
     let once: Duration = works.iter().map(run).sum();
     let traced = if calls { Duration::from_millis(200) * works.len() as u32 } else { Duration::ZERO };
     once * repetitions as u32 + traced
-}
-
-/// A placement without processor numbers, as the command line names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Place {
-    /// Not pinned: the scheduler places the processes
-    Free,
-    /// The first process on one CPU, all others on another
-    Two,
-    /// All processes on one CPU
-    Same,
-}
-
-impl Place {
-    /// Returns this placement on the processors `cpus`; `None` if the placement needs two processors and `cpus` has
-    /// one.
-    pub fn on(self, cpus: Cpus) -> Option<Placement> {
-        match self {
-            Self::Free => Some(Placement::Free),
-            Self::Two => cpus.two(),
-            Self::Same => Some(cpus.same()),
-        }
-    }
-}
-
-/// Returns all placements that `cpus` allows, unpinned first.
-pub(crate) fn placements(cpus: Cpus) -> Vec<Placement> {
-    Place::value_variants().iter().filter_map(|place| place.on(cpus)).collect()
 }
 
 fn quick(cpus: Cpus) -> Vec<Work> {
@@ -265,7 +196,7 @@ mod tests {
     use clap::ValueEnum;
 
     use super::{Suite, expected};
-    use crate::pair::placement::Cpus;
+    use crate::placement::Cpus;
     use crate::work::Extent;
 
     #[test]

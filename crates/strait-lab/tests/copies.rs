@@ -8,7 +8,7 @@ use std::ffi::c_void;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::{Channel, Deadline, Options};
-use strait_lab::pair::allocations;
+use strait_lab::process::allocations;
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;

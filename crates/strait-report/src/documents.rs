@@ -5,7 +5,7 @@
 //! says so.
 
 use serde::de::DeserializeOwned;
-use strait_lab::mechanism::CATALOGUE;
+use strait_lab::CATALOGUE;
 use strait_lab::results::State;
 use strait_lab::stats::{bytes, digits, rate, time};
 use strait_lab::{Mechanism, Wait};

@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
+use strait_lab::CATALOGUE;
 use strait_lab::Mechanism;
-use strait_lab::mechanism::CATALOGUE;
 
 /// The kind of a mechanism: what it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,8 +128,8 @@ pub(crate) fn style(mechanisms: &[Mechanism]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use strait_lab::CATALOGUE;
     use strait_lab::Mechanism;
-    use strait_lab::mechanism::CATALOGUE;
 
     use super::{Kind, class, is_floor, kind};
 

@@ -3,12 +3,11 @@
 
 use crate::bars::contest::{self, Contest, Job, Kind, Row, Run};
 use crate::bars::{Bar, Sense, Suite};
-use crate::mechanism::Mechanism;
-use crate::pair::placement::{Cpus, Placement};
 use crate::pair::{self, Outcome};
+use crate::placement::{Cpus, Placement};
 use crate::shape::Shape;
 use crate::stats::bytes;
-use crate::work::{DEFAULT_SLOTS, Extent, Wait, Work};
+use crate::work::{DEFAULT_SLOTS, Extent, Mechanism, Wait, Work};
 
 /// Time budget in seconds: no repetition begins that would end later, so the suite ends within two minutes.
 const BUDGET: f64 = 105.0;
@@ -286,7 +285,7 @@ fn counted(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
 #[cfg(test)]
 mod tests {
     use super::{Kind, contests};
-    use crate::pair::placement::Cpus;
+    use crate::placement::Cpus;
 
     #[test]
     fn every_run_can_be_done() {

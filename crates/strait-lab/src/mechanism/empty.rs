@@ -4,15 +4,11 @@
 use std::os::fd::OwnedFd;
 
 use super::{End, Opened, Side};
-use crate::pair::clock;
-use crate::pair::placement::Placement;
-use crate::results::Harness;
-use crate::shape;
 use crate::trouble::Result;
-use crate::work::{Extent, Wait, Work};
+use crate::work::{Wait, Work};
 
 /// An end in whose place nothing carries messages: each message that it sends, it receives itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Empty {
     number: u64,
 }
@@ -50,23 +46,4 @@ impl End for Empty {
         }
         Ok(())
     }
-}
-
-/// Measures on this machine what a clock reading costs, and a round trip through the measuring loops without a
-/// mechanism.
-pub(crate) fn calibrate() -> Harness {
-    let readings = 100_000;
-    let begin = clock::now();
-    for _ in 0..readings {
-        std::hint::black_box(clock::now());
-    }
-    let clock = (clock::now() - begin) as f64 / f64::from(readings);
-    let work = Work {
-        extent: Extent::Time { warm: 5, steady: 20 },
-        ..Work::round_trip(super::Mechanism::EMPTY, 64, Wait::Spin, Placement::Free)
-    };
-    let empty = Empty { number: 0 };
-    let mut end = empty;
-    let empty = shape::first(&mut end, &work, 0).map_or(f64::NAN, |report| report.times.p50);
-    Harness { clock, empty }
 }

@@ -10,19 +10,19 @@ use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
 /// The fault that a message is not sent.
-pub(super) const LOSES: u8 = 0;
+pub(crate) const LOSES: u8 = 0;
 /// The fault that a message is sent twice.
-pub(super) const DOUBLES: u8 = 1;
+pub(crate) const DOUBLES: u8 = 1;
 /// The fault that the last byte of a message is wrong.
-pub(super) const TEARS: u8 = 2;
+pub(crate) const TEARS: u8 = 2;
 /// The fault that a message is sent after the next one.
-pub(super) const REORDERS: u8 = 3;
+pub(crate) const REORDERS: u8 = 3;
 /// The fault that the receiving process is killed.
-pub(super) const DIES: u8 = 4;
+pub(crate) const DIES: u8 = 4;
 /// Not a fault of a message, but a mechanism that no machine supports.
-pub(super) const LACKING: u8 = 5;
+pub(crate) const LACKING: u8 = 5;
 /// Not a fault of a message, but a mechanism that meets a known limit.
-pub(super) const LIMITED: u8 = 6;
+pub(crate) const LIMITED: u8 = 6;
 
 /// The fault occurs once in so many messages.
 const ONCE_IN: u64 = 500;

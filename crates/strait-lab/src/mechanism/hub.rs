@@ -7,19 +7,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use super::End;
+use super::{End, Hub};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
-
-/// The ends to several processes, used as one: a hub sends to any of them and waits for all.
-pub(crate) trait Hub {
-    /// Sends `message` through the end with the index `to`.
-    fn send(&mut self, to: usize, message: &[u8]) -> Result<()>;
-
-    /// Waits for a message of the length of `buffer` from any process. Returns the index of the end that it came
-    /// through, or `None` if all processes share one end.
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>>;
-}
 
 /// An end that can be polled without waiting.
 pub(super) trait Look: End {

@@ -21,8 +21,9 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::Side;
-use crate::pair::control::{self, Heard};
-use crate::pair::{self, shared::Shared};
+use crate::process::control::{self, Heard};
+use crate::process::start::start;
+use crate::sys::shared::Shared;
 use crate::sys::signal::Blocked;
 use crate::sys::{posix, sysv};
 use crate::trouble::{Result, Trouble, While};
@@ -65,7 +66,7 @@ impl Keeper {
     pub(super) fn start() -> Result<Self> {
         let (socket, theirs) = control::pair()?;
         // The keeper ends when its socket is closed. Until then no process waits for it.
-        drop(pair::start("peer", KEEPER, &(), theirs)?);
+        drop(start("peer", KEEPER, &(), theirs)?);
         Ok(Self(Some(socket)))
     }
 

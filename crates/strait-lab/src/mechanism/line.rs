@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::{Ability, End, Hub, Opened, Side, exactly, hub};
-use crate::pair::clock;
-use crate::pair::shared::{APART, Shared};
+use crate::process::clock;
 use crate::samples::Samples;
+use crate::sys::shared::{APART, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 

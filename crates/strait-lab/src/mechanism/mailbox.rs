@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use super::{Opened, Side, exactly};
-use crate::pair::shared::{APART, Shared};
+use crate::sys::shared::{APART, Shared};
 use crate::trouble::{Result, While};
 use crate::work::Work;
 

@@ -11,8 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::keeper::Keeper;
 use super::meeting::{Meeting, Pair};
-use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, hub, rights};
-use crate::stats::bytes;
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, hub, socket};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -90,14 +89,14 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     }
 
     fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
-        while rights::send_parts(self.socket.as_fd(), parts, &[], self.polled)?.is_none() {
+        while socket::send_parts(self.socket.as_fd(), parts, &[], self.polled)?.is_none() {
             std::hint::spin_loop();
         }
         Ok(())
     }
 
     fn send_with(&mut self, message: &[u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
-        while rights::send_parts(self.socket.as_fd(), &[IoSlice::new(message)], descriptors, self.polled)?.is_none() {
+        while socket::send_parts(self.socket.as_fd(), &[IoSlice::new(message)], descriptors, self.polled)?.is_none() {
             std::hint::spin_loop();
         }
         descriptors.clear();
@@ -105,7 +104,7 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     }
 
     fn recv_with(&mut self, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
-        match rights::recv_with(self.socket.as_fd(), buffer, descriptors, self.polled)? {
+        match socket::recv_with(self.socket.as_fd(), buffer, descriptors, self.polled)? {
             got if got == buffer.len() => Ok(()),
             0 => Err(Trouble::new("the other end of the socket is closed")),
             got => Err(Trouble::new(format!("a message of {got} bytes arrived"))),
@@ -132,7 +131,7 @@ fn put(socket: &OwnedFd, message: &[u8], polled: bool) -> Result<()> {
             Ok(_) => return Ok(()),
             Err(Errno::AGAIN) => std::hint::spin_loop(),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(refused(error, message.len(), "sending to the socket")),
+            Err(error) => return Err(socket::refused(error, message.len(), "sending to the socket")),
         }
     }
 }
@@ -151,23 +150,6 @@ fn get(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
             Err(Errno::INTR) => {}
             Err(error) => return Err(error).doing("receiving from the socket"),
         }
-    }
-}
-
-/// Explains why the kernel did not take a message of `len` bytes. The message has to fit whole into the socket's
-/// buffer, and for a large message the kernel needs contiguous memory, which it may not have. Both count as known
-/// limits.
-#[cold]
-pub(super) fn refused(error: Errno, len: usize, doing: &str) -> Trouble {
-    match error {
-        Errno::MSGSIZE => Trouble::limit(format!(
-            "a message of {} is too large for the socket's send buffer (net.core.wmem_max)",
-            bytes(len)
-        )),
-        Errno::NOBUFS | Errno::NOMEM => {
-            Trouble::limit(format!("the kernel has no contiguous memory for a message of {} now", bytes(len)))
-        }
-        error => Trouble::new(format!("{doing}: {error}")),
     }
 }
 

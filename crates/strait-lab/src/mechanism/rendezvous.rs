@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::shm::bell::{Bell, Futex, look};
 use super::{Opened, Side, exactly};
-use crate::pair::shared::{APART, PAGE, Shared};
+use crate::sys::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Ability, End, Hub, Opened, Side, exactly, hub};
-use crate::pair::shared::{APART, Shared};
+use crate::sys::shared::{APART, Shared};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{DEFAULT_SLOTS, Wait, Work};
 

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::SocketType;
 use strait::{Channel, Deadline, Event, Handle, Interest, Mode, Options, Outgoing, WaitSet};
 
-use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, meeting, rights};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, meeting, socket};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -210,7 +210,7 @@ impl End for StraitRights {
 
     fn open(work: &Work) -> Result<Opened> {
         let mut opened = Strait::open(work)?;
-        opened.first.push(rights::traveller()?);
+        opened.first.push(socket::traveller()?);
         Ok(opened)
     }
 

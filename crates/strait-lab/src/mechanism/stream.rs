@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::keeper::Keeper;
 use super::meeting::{Meeting, Pair};
-use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, hub, rights};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, hub, socket};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -55,13 +55,13 @@ impl<M: Meeting> End for Stream<M> {
     }
 
     fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
-        hub::gathered(parts, |parts| rights::send_parts(self.socket.as_fd(), parts, &[], self.polled))
+        hub::gathered(parts, |parts| socket::send_parts(self.socket.as_fd(), parts, &[], self.polled))
     }
 
     fn send_with(&mut self, message: &[u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
         // The descriptors go with the first byte. Bytes that did not fit follow in further calls.
         let sent = loop {
-            match rights::send_parts(self.socket.as_fd(), &[IoSlice::new(message)], descriptors, self.polled)? {
+            match socket::send_parts(self.socket.as_fd(), &[IoSlice::new(message)], descriptors, self.polled)? {
                 Some(sent) => break sent,
                 None => std::hint::spin_loop(),
             }
@@ -71,7 +71,7 @@ impl<M: Meeting> End for Stream<M> {
     }
 
     fn recv_with(&mut self, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
-        let got = rights::recv_with(self.socket.as_fd(), buffer, descriptors, self.polled)?;
+        let got = socket::recv_with(self.socket.as_fd(), buffer, descriptors, self.polled)?;
         if got == 0 && !buffer.is_empty() {
             return Err(Trouble::new("the other end of the socket is closed"));
         }

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, note, rights, stream};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, note, socket, stream};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
@@ -59,7 +59,7 @@ impl End for Tcp {
     }
 
     fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
-        hub::gathered(parts, |parts| rights::send_parts(self.socket.as_fd(), parts, &[], self.polled))
+        hub::gathered(parts, |parts| socket::send_parts(self.socket.as_fd(), parts, &[], self.polled))
     }
 
     fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {

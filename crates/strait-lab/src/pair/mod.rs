@@ -3,32 +3,23 @@
 //! `strait` starts a fresh first process for each run, and the first process starts the others. Each is this program,
 //! executed again with a hidden subcommand. Its standard input is its control socket, and it dies with its parent.
 
-pub mod allocations;
-pub mod clock;
-pub(crate) mod control;
-pub(crate) mod events;
-pub(crate) mod fresh;
-pub(crate) mod gauge;
-pub mod placement;
-pub(crate) mod shared;
-pub(crate) mod silence;
 pub(crate) mod traced;
 
-use std::env;
 use std::io::stdin;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use serde::Serialize;
 
-use self::control::Heard;
-use self::shared::Shared;
+use crate::loops::{self, Share};
 use crate::machine::Watch;
 use crate::mechanism::{self, End, Side};
-use crate::shape::{self, Crowd, Shape, Share};
+use crate::process::control::{self, Heard};
+use crate::process::start::Started;
+use crate::process::{clock, events, silence};
+use crate::shape::{Crowd, Shape};
+use crate::sys::shared::Shared;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Wait, Work};
 
@@ -88,55 +79,6 @@ fn hear(socket: BorrowedFd<'_>, work: &Work) -> Result<Heard<Result<Report>>> {
         }
     }
     control::recv(socket, limit(work))
-}
-
-/// A process of a measurement. Dropping it kills the process.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pub(crate) child: Child,
-}
-
-impl Started {
-    /// Starts this program with a hidden subcommand, and `socket` as its standard input.
-    pub(crate) fn new(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Self> {
-        start(subcommand, side, work, socket).map(|child| Self { child })
-    }
-
-    /// Whether the process was killed for a system call. Waits up to about 100 ms for its end.
-    fn was_silenced(&mut self) -> bool {
-        (0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            matches!(self.child.try_wait(), Ok(Some(status)) if status.signal() == Some(silence::BROKEN))
-        })
-    }
-}
-
-/// Starts this program with a hidden subcommand, and `socket` as its standard input. The process is not killed when
-/// the returned [`Child`] is dropped.
-pub(crate) fn start(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Child> {
-    command(subcommand, side, work, socket)?.spawn().doing("starting a process")
-}
-
-/// Returns the command that executes this program with a hidden subcommand, and `socket` as its standard input.
-pub(crate) fn command(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Command> {
-    let program = env::current_exe().doing("finding this program's file")?;
-    let told = serde_json::to_string(work).doing("describing the work")?;
-    let mut command = Command::new(program);
-    command
-        .args([subcommand, side, &told])
-        .stdin(Stdio::from(socket))
-        .stdout(Stdio::null())
-        // An interrupt at the terminal goes to the process that runs the suite, which completes the current run.
-        .process_group(0);
-    Ok(command)
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // Both calls fail only for a process that has been waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// The main function of a process that was started with the hidden subcommand. `side` says which process of the
@@ -220,12 +162,12 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     };
     probe()?;
     let result = match (work.shape, &others[..]) {
-        (Shape::Connect, [other]) => shape::connect::first::<E>(work, other.socket.as_fd()),
+        (Shape::Connect, [other]) => loops::connect::first::<E>(work, other.socket.as_fd()),
         (shape, [other]) if shape.crowd().is_none() => match ends.first_mut() {
-            Some(end) => shape::first(end, work, other.started.child.id()),
+            Some(end) => loops::first(end, work, other.started.child.id()),
             None => Err(Trouble::new("the mechanism has no end")),
         },
-        _ => shape::first_of_many(std::mem::take(&mut ends), work),
+        _ => loops::first_of_many(std::mem::take(&mut ends), work),
     };
     if let (true, true, [other]) = (result.is_err(), work.silent, &mut others[..])
         && other.started.was_silenced()
@@ -325,8 +267,8 @@ fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
     };
     probe()?;
     let result = match work.shape {
-        Shape::Connect => shape::connect::second::<E>(work, control.as_fd()),
-        _ => shape::second(&mut end, work, index),
+        Shape::Connect => loops::connect::second::<E>(work, control.as_fd()),
+        _ => loops::second(&mut end, work, index),
     };
     if let Ok(share) = &result {
         // The share is sent before the last probe, so that the first process knows that the second will take part.

@@ -20,7 +20,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::control::{self, Heard};
+use crate::process::control::{self, Heard};
+use crate::process::start;
 use crate::shape::Shape;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Calls, Counted, Extent, Report, Work};
@@ -65,7 +66,7 @@ fn run(work: &Work, steady: u64) -> Result<Run> {
     let warm = WARM.min(steady);
     let work = Work { extent: Extent::Count { warm, steady }, stride: 1, silent: false, ..work.clone() };
     let (socket, theirs) = control::pair()?;
-    let command = super::command("peer", "first", &work, theirs)?;
+    let command = start::command("peer", "first", &work, theirs)?;
     let calls = count(command, 4 * work.longest() + Duration::from_secs(20))?;
     match control::recv::<Result<Report>>(socket.as_fd(), Duration::ZERO)? {
         Heard::Packet(Ok(report), _) => Ok(Run { messages: report.count, calls }),

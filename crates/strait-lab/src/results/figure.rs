@@ -242,10 +242,9 @@ fn outside(count: usize, out: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{Figure, State, interval};
-    use crate::mechanism::Mechanism;
-    use crate::pair::placement::Placement;
+    use crate::placement::Placement;
     use crate::trouble::Trouble;
-    use crate::work::{Report, Wait, Work};
+    use crate::work::{Mechanism, Report, Wait, Work};
 
     fn report(p50: f64) -> Report {
         let mut report = Report { count: 10, elapsed: 10 * p50 as u64, ..Report::default() };

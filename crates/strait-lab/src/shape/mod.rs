@@ -1,43 +1,14 @@
-//! Shapes: the measuring loops of the first and the second process, written once for all mechanisms.
-//!
-//! A run has a warm-up, which is excluded from every figure, and a measured part. The first process announces the
-//! measured part and the end by messages with special numbers, so that both sides count the same messages. Every
-//! message carries its number. The receiver copies a message out whole before it checks the number. A message that is
-//! lost, doubled, torn or out of order ends the run: see `payload`.
-//!
-//! To add a shape, add it to [`Shape`], write its two loops in a module, and call them in `first` and `second`.
+//! Shapes: which process sends what, and when. Their measuring loops are in the module `loops`.
 
-pub(crate) mod connect;
-mod descriptors;
-mod fan_out;
-pub(crate) mod hop;
-mod idle;
-mod in_place;
-mod mix;
+pub(crate) mod chrome;
 pub mod names;
-mod open_loop;
-mod out_of_line;
 pub(crate) mod payload;
-mod ping_pong;
-mod producers;
-mod stream;
-mod vectored;
-mod wake;
-
-use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::mix::CHROME;
+pub use self::chrome::CHROME;
 pub use self::payload::{SMALLEST, stamp, sum};
-
-use crate::mechanism::{Ability, End};
-use crate::pair::gauge::Gauge;
-use crate::pair::silence;
-use crate::samples::{Percentiles, Samples};
-use crate::trouble::{Result, Trouble};
-use crate::work::{Report, Spent, Work};
 
 /// The shape of the work: which process sends what, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -174,7 +145,7 @@ impl Shape {
             // The bytes that are written without `touched`: the first 8 and the last 8.
             Self::OutOfLine { .. } => 32,
             Self::Vectored { parts, .. } => usize::from(parts).max(12),
-            Self::Mix { .. } => mix::LARGEST,
+            Self::Mix { .. } => chrome::LARGEST,
             _ => SMALLEST,
         }
     }
@@ -208,152 +179,39 @@ impl Shape {
     }
 }
 
-/// The report of a process other than the first.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Share {
-    pub(crate) spent: Spent,
-    pub(crate) count: u64,
-    pub(crate) times: Percentiles,
-    pub(crate) curve: Vec<f64>,
-    pub(crate) found: BTreeMap<String, f64>,
+/// An ability that a mechanism may have, besides sending a message and waiting for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    /// More than one message may be in flight.
+    Stream,
+    /// A message can be filled and read in the memory that both processes share.
+    InPlace,
+    /// A message can be filled in new memory, and sent and read without a copy.
+    Fresh,
+    /// A message can be sent from several pieces by one call.
+    Gather,
+    /// A message can carry descriptors.
+    Descriptors,
+    /// Several processes can send through one end, and messages stay whole.
+    Shared,
+    /// One process can wait for several ends at once.
+    Hub,
+    /// One thread can send while another receives.
+    Threads,
 }
 
-/// Runs the loop of the first process. `peer` is the process id of the second process.
-pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Report> {
-    match work.shape {
-        Shape::PingPong { reply } => ping_pong::first(end, work, reply),
-        Shape::Stream { batch } => stream::first(end, work, batch),
-        Shape::OpenLoop { load } => open_loop::first(end, work, open_loop::Load::Share(load)),
-        Shape::Paced { rate } => open_loop::first(end, work, open_loop::Load::Rate(rate)),
-        Shape::Mix { stream } => mix::first(end, work, stream),
-        Shape::Hop { direct } => hop::first(end, work, direct),
-        Shape::Descriptors { count } => descriptors::first(end, work, count.into()),
-        Shape::OutOfLine { cold, touched } => out_of_line::first(end, work, cold, touched),
-        Shape::InPlace => in_place::first(end, work),
-        Shape::Vectored { parts, linear } => vectored::first(end, work, parts.into(), linear),
-        Shape::Wake { after } => wake::first(end, work, after),
-        Shape::Idle => idle::first(end, work, peer),
-        Shape::Producers { .. } | Shape::FanOut { .. } | Shape::Connect => {
-            Err(Trouble::new("this shape does not run between two ends"))
+impl Ability {
+    /// Returns the explanation why a mechanism without this ability cannot be used.
+    pub(crate) fn lacking(self) -> &'static str {
+        match self {
+            Self::Stream => "carries one message at a time",
+            Self::InPlace => "has no memory to fill in place",
+            Self::Fresh => "cannot send new memory",
+            Self::Gather => "cannot send several pieces in one call",
+            Self::Descriptors => "carries no descriptors",
+            Self::Shared => "has one sender for each end",
+            Self::Hub => "cannot wait for several ends",
+            Self::Threads => "is used by one thread at a time",
         }
     }
-}
-
-/// Runs the loop of the first process in a shape with several other processes. `ends` has an end for each of them, or
-/// one end that all of them use.
-pub(crate) fn first_of_many<E: End>(mut ends: Vec<E>, work: &Work) -> Result<Report> {
-    match work.shape {
-        Shape::Producers { count, shared: true } => match ends.pop() {
-            Some(end) => producers::first(&mut producers::One(end), work, count.into()),
-            None => Err(Trouble::new("the mechanism has no end")),
-        },
-        Shape::Producers { count, .. } => producers::first(&mut *E::hub(ends, work)?, work, count.into()),
-        Shape::FanOut { count } => fan_out::first(&mut *E::hub(ends, work)?, work, count.into()),
-        _ => Err(Trouble::new("this shape does not run between several ends")),
-    }
-}
-
-/// Runs the loop of the second process, or of another process with the number `index` from 0.
-pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<Share> {
-    match work.shape {
-        Shape::PingPong { reply } => ping_pong::second(end, work, reply),
-        Shape::Stream { .. } => stream::second(end, work),
-        Shape::OpenLoop { .. } | Shape::Paced { .. } => open_loop::second(end, work),
-        Shape::Producers { .. } => producers::second(end, work, index),
-        Shape::FanOut { .. } => ping_pong::second(end, work, SMALLEST),
-        Shape::Mix { stream } => mix::second(end, work, stream),
-        Shape::Hop { direct } => hop::second(end, work, direct),
-        Shape::Descriptors { .. } => descriptors::second(end, work),
-        Shape::OutOfLine { cold, touched } => out_of_line::second(end, work, cold, touched),
-        Shape::InPlace => in_place::second(end, work),
-        Shape::Vectored { .. } => ping_pong::second(end, work, SMALLEST),
-        Shape::Wake { .. } => wake::second(end, work),
-        Shape::Idle => idle::second(end),
-        Shape::Connect => Err(Trouble::new("this shape does not run with one end")),
-    }
-}
-
-/// Sends messages and waits for messages: an end, or a handler in front of an end.
-trait Messages {
-    fn send(&mut self, message: &[u8]) -> Result<()>;
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<()>;
-}
-
-impl<E: End> Messages for E {
-    #[inline(always)]
-    fn send(&mut self, message: &[u8]) -> Result<()> {
-        End::send(self, message)
-    }
-
-    #[inline(always)]
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        End::recv(self, buffer)
-    }
-}
-
-/// Sends the message with this number, waits for its answer and checks it.
-#[inline(always)]
-fn exchange(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], number: u64) -> Result<()> {
-    payload::stamp(message, number);
-    end.send(message)?;
-    end.recv(answer)?;
-    if answer.len() == message.len() { payload::check(answer, number) } else { acknowledged(answer, number) }
-}
-
-/// Checks that `answer` acknowledges the message with this number.
-#[inline(always)]
-fn acknowledged(answer: &[u8], number: u64) -> Result<()> {
-    if payload::number(answer) == number {
-        Ok(())
-    } else {
-        Err(Trouble::new("the acknowledgement of another message arrived"))
-    }
-}
-
-/// Reads the counters of this process, and then acknowledges the end of the run. In a silent run it ends the process
-/// instead of returning.
-fn finish(
-    end: &mut impl Messages,
-    work: &Work,
-    answer: &[u8],
-    gauge: &Gauge,
-    count: u64,
-    samples: &Samples,
-) -> Result<Share> {
-    if work.silent {
-        end.send(answer)?;
-        silence::farewell(&[]);
-    }
-    let share = Share::of(gauge.spent()?, count, samples);
-    end.send(answer)?;
-    Ok(share)
-}
-
-impl Share {
-    fn of(spent: Spent, count: u64, samples: &Samples) -> Self {
-        Self { spent, count, times: samples.percentiles(), curve: samples.curve(), ..Self::default() }
-    }
-}
-
-/// Builds the first process's report of a measured part that took `elapsed` nanoseconds.
-fn report(spent: Spent, count: u64, elapsed: u64, samples: &Samples) -> Report {
-    Report {
-        count,
-        elapsed,
-        times: samples.percentiles(),
-        curve: samples.curve(),
-        spent: [spent, Spent::default()],
-        ..Report::default()
-    }
-}
-
-/// In a silent run, forbids system calls from now on. Returns the packet that reports success, which is encoded
-/// before, since allocating memory may need a system call. Returns `None` if the run is not silent.
-fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
-    if !work.silent {
-        return Ok(None);
-    }
-    let packet = crate::pair::control::encode(&Ok::<_, Trouble>(Report::default()))?;
-    silence::begin()?;
-    Ok(Some(packet))
 }

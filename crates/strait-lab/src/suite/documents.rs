@@ -1,11 +1,10 @@
 //! The suites that repeat published benchmarks: Mach messages against FIFOs, Mojo's ping-pongs, Zircon's vectored
 //! writes, and the sizes of Chrome's messages.
 
-use super::{Axes, placements};
-use crate::mechanism::Mechanism;
-use crate::pair::placement::{Cpus, Placement};
+use super::axes::{Axes, placements};
+use crate::placement::{Cpus, Placement};
 use crate::shape::{CHROME, Shape};
-use crate::work::{Extent, Wait, Work};
+use crate::work::{Extent, Mechanism, Wait, Work};
 
 /// Message sizes in bytes, from the table in Chromium's "Mach based OS X Interprocess Communication".
 pub const MACH: [usize; 15] =
@@ -128,7 +127,7 @@ pub(super) fn zircon(cpus: Cpus) -> Vec<Work> {
 pub(super) fn chrome_mix(cpus: Cpus) -> Vec<Work> {
     let largest = CHROME.last().map_or(0, |&(bytes, _)| bytes - 1);
     let axes = Axes {
-        mechanisms: crate::mechanism::CATALOGUE.to_vec(),
+        mechanisms: crate::catalogue::CATALOGUE.to_vec(),
         shapes: vec![Shape::Mix { stream: false }, Shape::Mix { stream: true }],
         sizes: vec![largest],
         waiting: vec![Wait::Spin, Wait::Adaptive, Wait::Block],

@@ -9,11 +9,11 @@
 //! * asleep on one processor, where only system calls and process switches cost something;
 //! * adaptive and unpinned: the default.
 
-use super::{Axes, placements};
-use crate::mechanism::{CATALOGUE, Mechanism};
-use crate::pair::placement::{Cpus, Placement};
+use super::axes::{Axes, placements};
+use crate::catalogue::CATALOGUE;
+use crate::placement::{Cpus, Placement};
 use crate::shape::{CHROME, Shape};
-use crate::work::{Extent, Wait, Work};
+use crate::work::{Extent, Mechanism, Wait, Work};
 
 /// The message size of the base in bytes: such a message fits into one cache line with its length.
 const BASE: usize = 56;
@@ -168,8 +168,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::full;
-    use crate::mechanism::CATALOGUE;
-    use crate::pair::placement::Cpus;
+    use crate::catalogue::CATALOGUE;
+    use crate::placement::Cpus;
     use crate::suite::expected;
     use crate::work::Work;
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod memory;
 pub(crate) mod posix;
+pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod sysv;
 

@@ -8,7 +8,7 @@ use std::ptr;
 use rustix::io::Errno;
 
 use super::outcome;
-use crate::pair::shared::Shared;
+use super::shared::Shared;
 
 /// The size in bytes of the largest message in a queue, with the default of `fs.mqueue.msgsize_max`.
 pub(crate) const QUEUE_MOST: usize = 8192;
@@ -117,7 +117,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::Semaphore;
-    use crate::pair::shared::Shared;
+    use crate::sys::shared::Shared;
 
     #[test]
     fn a_semaphore_counts_across_mappings() {

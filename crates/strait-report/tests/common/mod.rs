@@ -2,8 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
 
+use strait_lab::CATALOGUE;
 use strait_lab::machine::Machine;
-use strait_lab::mechanism::CATALOGUE;
 use strait_lab::results::{FORMAT, Figure, Harness, Results, State};
 use strait_lab::work::Report;
 use strait_lab::{Mechanism, Placement, Wait, Work};

@@ -7,13 +7,12 @@ use strait::{Channel, Options};
 use super::order::Order;
 use super::sending::new_channel;
 use super::talk::{self, SIZE, Words, words};
-use crate::mechanism::Mechanism;
+use crate::loops;
 use crate::mechanism::Strait;
-use crate::pair::allocations;
-use crate::shape;
+use crate::process::allocations;
 use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, Trouble, While};
-use crate::work::{Extent, Report, Work};
+use crate::work::{Extent, Mechanism, Report, Work};
 
 /// The number of channel ends in a message.
 const BATCH: usize = 64;
@@ -42,7 +41,7 @@ pub(super) fn ping(peer: &Channel, options: &Options, order: &Order, idle: usize
     let active = mine.remove(0);
     fill(peer, options, &mut mine, idle)?;
     talk::say(peer, STOP)?;
-    let report = shape::first(&mut Strait(active), &work(order), 0)?;
+    let report = loops::first(&mut Strait(active), &work(order), 0)?;
     talk::hear_number(peer, STOP)?;
     Ok(report)
 }
@@ -56,7 +55,7 @@ pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report>
         ends.extend(talk::ends(talk::hear(peer, &mut heard)?)?);
     }
     talk::hear_number(peer, STOP)?;
-    shape::second(&mut Strait(active), &work(order), 0)?;
+    loops::second(&mut Strait(active), &work(order), 0)?;
     talk::say(peer, STOP)?;
     Ok(Report::default())
 }

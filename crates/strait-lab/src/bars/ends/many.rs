@@ -4,8 +4,8 @@ use strait::{Channel, Options};
 
 use super::sending::new_channel;
 use super::talk::{self, SIZE, Words, words};
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
 use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, Trouble, While};

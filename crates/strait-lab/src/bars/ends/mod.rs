@@ -12,7 +12,7 @@ mod within;
 
 use crate::bars::contest::{self, Contest, Kind, Row};
 use crate::bars::{Bar, Sense, Suite};
-use crate::pair::placement::{Cpus, Placement};
+use crate::placement::{Cpus, Placement};
 use crate::work::Wait;
 
 use self::order::{Order, Task};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bars::toolbox::dispatched::By;
 use crate::bars::toolbox::objects::Relay;
-use crate::pair::placement::Placement;
+use crate::placement::Placement;
 use crate::work::Wait;
 
 /// The order for one run: its task, the way of waiting and the placement.
@@ -80,7 +80,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::{Order, Task};
-    use crate::pair::placement::Placement;
+    use crate::placement::Placement;
     use crate::work::Wait;
 
     #[test]

@@ -16,9 +16,10 @@ use super::{holding, many, sending, stream, waking, within};
 use crate::bars::contest::{Job, Run};
 use crate::bars::toolbox::{bulk, calls, dispatched, objects, tasks};
 use crate::mechanism::{self, Side};
-use crate::pair::control::{self, Heard};
-use crate::pair::shared::Shared;
-use crate::pair::{PROBE_AREA, Started};
+use crate::pair::PROBE_AREA;
+use crate::process::control::{self, Heard};
+use crate::process::start::Started;
+use crate::sys::shared::Shared;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Wait};
 

@@ -10,11 +10,11 @@ use strait::{Channel, Options};
 use super::order::Order;
 use super::talk::{self, SIZE, Words, words};
 use crate::mechanism::{End, Rights, Side, StraitRights, traveller};
-use crate::pair::clock;
+use crate::process::clock;
 use crate::samples::Samples;
 use crate::shape::payload;
 use crate::trouble::{Result, While};
-use crate::work::{Report, Work};
+use crate::work::{Mechanism, Report, Work};
 
 /// Returns the number of messages in the warm-up: `count`, but at most 500.
 fn warm_up(count: u64) -> u64 {
@@ -29,7 +29,7 @@ fn report(count: u64, samples: &Samples) -> Report {
 /// receives.
 pub(super) fn descriptor(order: &Order, first: bool, bare: bool, count: u64, socket: OwnedFd) -> Result<Report> {
     // The mechanisms take a description of a work.
-    let mechanism = if bare { crate::mechanism::Mechanism::RIGHTS } else { crate::mechanism::Mechanism::STRAIT_RIGHTS };
+    let mechanism = if bare { Mechanism::RIGHTS } else { Mechanism::STRAIT_RIGHTS };
     let work = Work::round_trip(mechanism, SIZE, order.wait, order.placement);
     let mut descriptors = vec![socket];
     let side = if first { Side::First } else { Side::Second };

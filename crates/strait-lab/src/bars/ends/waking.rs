@@ -6,7 +6,7 @@ use strait::{Channel, Deadline, Interest, Mode, Options, WaitSet};
 
 use super::holding::fill;
 use super::talk::{self, SIZE, Words, words};
-use crate::pair::clock;
+use crate::process::clock;
 use crate::samples::Samples;
 use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, Trouble, While};

@@ -4,7 +4,7 @@ use strait::{Channel, Options};
 
 use super::sending::new_channel;
 use super::talk::{self, SIZE, Words, words};
-use crate::pair::clock;
+use crate::process::clock;
 use crate::trouble::Result;
 use crate::work::Report;
 

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::bars::{Bar, Sense, Suite};
 use crate::machine;
-use crate::pair::{control, traced};
+use crate::pair::traced;
+use crate::process::control;
 use crate::progress::Progress;
 use crate::trouble::{Result, Trouble, While};
 

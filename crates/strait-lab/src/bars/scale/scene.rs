@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use strait::{Channel, Connector, Deadline, Handle, Interest, Listener, Mode, Options, Outgoing, Wait, WaitSet};
 
-use crate::pair::clock;
+use crate::process::clock;
 use crate::trouble::{Result, Trouble, While};
 
 /// The number of units before the measured ones, since the first units create memory and tables for all.

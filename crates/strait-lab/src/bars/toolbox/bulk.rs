@@ -6,8 +6,8 @@ use std::time::Duration;
 use strait::{Channel, DataConsumer, DataProducer, Deadline, Handle, Outgoing, PipeOptions, Region, RegionMap};
 
 use super::super::ends::talk;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Report;
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Message};
 
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::loops::hop;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::{hop, payload};
+use crate::shape::payload;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Spent};
 

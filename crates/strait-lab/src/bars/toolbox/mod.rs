@@ -9,12 +9,11 @@ pub(super) mod tasks;
 use crate::bars::contest::{self, Contest, Job, Kind, Row, Run};
 use crate::bars::ends::order::{Order, Task};
 use crate::bars::{Bar, Sense, Suite};
-use crate::mechanism::Mechanism;
-use crate::pair::placement::{Cpus, Placement};
+use crate::placement::{Cpus, Placement};
 use crate::shape::Shape;
 use crate::stats::bytes;
 use crate::suite::MOJO;
-use crate::work::{Extent, Wait, Work};
+use crate::work::{Extent, Mechanism, Wait, Work};
 use dispatched::By;
 use objects::Relay;
 
@@ -358,7 +357,7 @@ fn values(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
 #[cfg(test)]
 mod tests {
     use super::{Either, Scale, contests};
-    use crate::pair::placement::Cpus;
+    use crate::placement::Cpus;
 
     #[test]
     fn every_run_can_be_done() {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, Value};
 
 use super::super::ends::talk;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
 use crate::shape::payload;
 use crate::trouble::{Result, Trouble, While};

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::super::ends::talk;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Report;
 

@@ -11,7 +11,7 @@ use heapless::spsc::{Consumer, Producer, Queue};
 
 use crate::mechanism::hub::{self, Look};
 use crate::mechanism::{Ability, End, Hub, Opened, Side, exactly};
-use crate::pair::shared::{PAGE, Shared};
+use crate::sys::shared::{PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 

@@ -14,12 +14,12 @@
 //! its own mechanisms.
 
 #[cfg(feature = "peers-heapless")]
-pub(super) mod heapless;
+pub(crate) mod heapless;
 #[cfg(feature = "peers-iceoryx2")]
-pub(super) mod iceoryx2;
+pub(crate) mod iceoryx2;
 #[cfg(feature = "peers-ipc-channel")]
-pub(super) mod ipc_channel;
+pub(crate) mod ipc_channel;
 #[cfg(any(feature = "peers-iceoryx2", feature = "peers-ipc-channel", feature = "peers-zeromq"))]
 mod terms;
 #[cfg(feature = "peers-zeromq")]
-pub(super) mod zeromq;
+pub(crate) mod zeromq;

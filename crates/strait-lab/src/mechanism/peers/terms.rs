@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::mechanism::{Opened, exactly};
-use crate::pair::control::{self, Heard};
+use crate::process::control::{self, Heard};
 use crate::trouble::{Result, Trouble};
 
 /// The time limit for a packet: longer than any of the libraries needs to set up its channels.

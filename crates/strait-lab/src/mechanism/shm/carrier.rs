@@ -12,7 +12,7 @@ use rustix::shm;
 use super::bell;
 use crate::mechanism::keeper::Keeper;
 use crate::mechanism::{Opened, Side, exactly, note};
-use crate::pair::shared::{PAGE, Shared};
+use crate::sys::shared::{PAGE, Shared};
 use crate::sys::sysv;
 use crate::trouble::{Result, While};
 

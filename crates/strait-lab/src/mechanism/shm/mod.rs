@@ -21,7 +21,7 @@ use self::bell::Bell;
 use self::carrier::Carrier;
 use super::keeper::Keeper;
 use super::{Ability, End, Hub, Opened, Side, hub};
-use crate::pair::shared::{APART, PAGE, Shared};
+use crate::sys::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Wait, Work};
 

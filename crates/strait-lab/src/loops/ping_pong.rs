@@ -1,11 +1,11 @@
 //! Ping-pong, a closed loop: the first process sends a message and waits until the second has answered it.
 
-use super::{Messages, Share, exchange, farewell, finish, payload, report};
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
-use crate::pair::silence;
+use super::parts::{Messages, Share, exchange, farewell, finish, report};
+use crate::process::clock;
+use crate::process::gauge::Gauge;
+use crate::process::silence;
 use crate::samples::Samples;
-use crate::shape::payload::{STEADY, STOP};
+use crate::shape::payload::{self, STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 

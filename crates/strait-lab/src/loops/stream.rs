@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Share, exchange, farewell, finish, payload, report};
+use super::parts::{Share, exchange, farewell, finish, report};
 use crate::mechanism::End;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
-use crate::pair::silence;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
+use crate::process::silence;
 use crate::samples::Samples;
-use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::shape::payload::{self, SMALLEST, STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 

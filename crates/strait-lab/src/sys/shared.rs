@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::sys::sysv;
+use super::sysv;
 use crate::trouble::{Result, Trouble, While};
 
 /// The distance in bytes between words of different writers: two cache lines, because processors fetch lines in

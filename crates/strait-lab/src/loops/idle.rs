@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Share, exchange};
+use super::parts::{Share, exchange};
 use crate::mechanism::End;
-use crate::pair::gauge::sleeps;
+use crate::process::gauge::sleeps;
 use crate::shape::payload::{SMALLEST, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};

@@ -5,10 +5,10 @@
 
 use std::io::IoSlice;
 
-use super::{acknowledged, report};
+use super::parts::{acknowledged, report};
 use crate::mechanism::End;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
 use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::Result;

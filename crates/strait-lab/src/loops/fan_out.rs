@@ -2,12 +2,12 @@
 //!
 //! The others answer as in a [ping-pong](super::ping_pong).
 
-use super::{acknowledged, payload, report};
+use super::parts::{acknowledged, report};
 use crate::mechanism::Hub;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::shape::payload::{self, SMALLEST, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 

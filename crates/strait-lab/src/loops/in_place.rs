@@ -1,11 +1,11 @@
 //! Messages that are filled and read in the memory that both processes share, and never copied whole.
 
-use super::{Share, payload};
+use super::parts::Share;
 use crate::mechanism::End;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload::SMALLEST;
+use crate::shape::payload::{self, SMALLEST};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};
 

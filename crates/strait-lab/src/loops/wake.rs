@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use super::{Share, exchange, finish, open_loop, payload, report};
+use super::open_loop;
+use super::parts::{Share, exchange, finish, report};
 use crate::mechanism::End;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload::{STEADY, STOP};
+use crate::shape::payload::{self, STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 

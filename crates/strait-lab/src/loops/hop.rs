@@ -12,11 +12,12 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::{Messages, Share, payload, ping_pong};
+use super::parts::{Messages, Share};
+use super::ping_pong;
 use crate::mechanism::{End, Receiving, Sending};
-use crate::pair::clock;
+use crate::process::clock;
 use crate::samples::Samples;
-use crate::shape::payload::STOP;
+use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 

@@ -6,12 +6,12 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 
-use super::{Share, payload, report};
+use super::parts::{Share, report};
 use crate::mechanism::{End, traveller};
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload::{STEADY, STOP};
+use crate::shape::payload::{self, STEADY, STOP};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Work};
 

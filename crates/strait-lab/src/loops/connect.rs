@@ -7,11 +7,11 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::{Share, exchange, report};
+use super::parts::{Share, exchange, report};
 use crate::mechanism::{End, Side, traveller};
-use crate::pair::clock;
-use crate::pair::control::{self, Heard};
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::control::{self, Heard};
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
 use crate::shape::payload;
 use crate::trouble::{Result, Trouble};

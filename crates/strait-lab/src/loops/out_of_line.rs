@@ -10,13 +10,14 @@
 //! without a copy sends it if the memory is to be cold. All other mechanisms copy from a buffer of the sender into a
 //! buffer of the receiver.
 
-use super::{Share, acknowledged, finish, payload, report};
-use crate::mechanism::{Ability, End};
-use crate::pair::clock;
-use crate::pair::fresh::Fresh;
-use crate::pair::gauge::Gauge;
+use super::parts::{Share, acknowledged, finish, report};
+use crate::mechanism::End;
+use crate::process::clock;
+use crate::process::fresh::Fresh;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::shape::Ability;
+use crate::shape::payload::{self, SMALLEST, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
@@ -165,9 +166,8 @@ pub(super) fn second<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool
 #[cfg(test)]
 mod tests {
     use super::Touch;
-    use crate::mechanism::Mechanism;
-    use crate::pair::placement::Placement;
-    use crate::work::{Wait, Work};
+    use crate::placement::Placement;
+    use crate::work::{Mechanism, Wait, Work};
 
     #[test]
     fn a_piece_of_another_message_is_found() {

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Share, payload, report};
+use super::parts::{Share, report};
 use crate::mechanism::{End, Hub};
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
+use crate::shape::payload;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 

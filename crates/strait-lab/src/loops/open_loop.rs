@@ -8,13 +8,13 @@
 //! Between two messages the sender reads the clock and yields if it shares its processor. It never sleeps, since
 //! timers are coarser than the measured times. So its processor time means nothing; the receiver's does.
 
-use super::{Share, exchange, finish, payload, report};
+use super::parts::{Share, exchange, finish, report};
 use crate::mechanism::End;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
-use crate::pair::placement::Placement;
+use crate::placement::Placement;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::shape::payload::{self, SMALLEST, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};
 
@@ -204,10 +204,9 @@ pub(super) fn time(message: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Pace, put_time, time};
-    use crate::mechanism::Mechanism;
-    use crate::pair::clock;
-    use crate::pair::placement::Placement;
-    use crate::work::{Wait, Work};
+    use crate::placement::Placement;
+    use crate::process::clock;
+    use crate::work::{Mechanism, Wait, Work};
 
     fn work() -> Work {
         Work::round_trip(Mechanism::PIPE, 64, Wait::Block, Placement::Free)

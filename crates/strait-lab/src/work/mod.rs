@@ -1,7 +1,8 @@
 //! Work: the description of one measurement, which can be sent to another process.
 
-use std::collections::BTreeMap;
-use std::ops::AddAssign;
+mod report;
+
+use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -9,11 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::mechanism::Mechanism;
-use crate::pair::placement::Placement;
-use crate::samples::Percentiles;
-use crate::shape::Shape;
+use crate::placement::Placement;
+use crate::shape::{Ability, Shape};
 use crate::stats::bytes;
+use crate::trouble::Result;
+
+pub use self::report::{Calls, Counted, Report, Spent};
 
 /// The way in which a side of a measurement waits for the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize, JsonSchema)]
@@ -81,6 +83,149 @@ impl Extent {
             Self::Time { steady, .. } => elapsed >= steady * 1_000_000,
             Self::Count { steady, .. } => done >= steady,
         }
+    }
+}
+
+/// A side of a measurement: the first process, or the other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The process that sends first, and measures.
+    First,
+    /// A process that answers.
+    Second,
+}
+
+impl Side {
+    /// Returns `(mine, theirs)` of two values: `first` belongs to the first side and `second` to the second.
+    pub(crate) fn of<T>(self, first: T, second: T) -> (T, T) {
+        match self {
+            Self::First => (first, second),
+            Self::Second => (second, first),
+        }
+    }
+}
+
+/// The properties of a mechanism, and the functions that run it.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) waits: &'static [Wait],
+    pub(crate) abilities: &'static [Ability],
+    pub(crate) hub_waits: &'static [Wait],
+    pub(crate) most: usize,
+    pub(crate) most_shared: usize,
+    pub(crate) most_descriptors: usize,
+    pub(crate) missing: fn() -> Option<String>,
+    pub(crate) run: fn(&Work, Side) -> Result<Report>,
+}
+
+/// A way to send a message to another process: an entry of the [`CATALOGUE`](crate::CATALOGUE).
+#[derive(Clone, Copy)]
+pub struct Mechanism(&'static Listing);
+
+impl Mechanism {
+    /// Returns the mechanism with these properties.
+    pub(crate) const fn listed(listing: &'static Listing) -> Self {
+        Self(listing)
+    }
+
+    /// Returns the mechanism's name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Returns the mechanism's name in a table.
+    pub fn title(self) -> &'static str {
+        self.0.title
+    }
+
+    /// Returns why the mechanism cannot do this work on any machine, if it cannot: because of the size, the way of
+    /// waiting or the shape.
+    pub fn unfit(self, work: &Work) -> Option<String> {
+        if work.size > self.0.most {
+            return Some(format!("carries {} bytes at most", self.0.most));
+        }
+        if !self.0.waits.contains(&work.wait) {
+            return Some(format!("does not support {} waits", work.wait.name()));
+        }
+        let able = |ability: &Ability| self.0.abilities.contains(ability);
+        if let Some(lacking) = work.shape.needs().iter().find(|ability| !able(ability)) {
+            return Some(lacking.lacking().to_owned());
+        }
+        let hub = work.shape.needs().contains(&Ability::Hub);
+        if hub && !self.0.hub_waits.contains(&work.wait) {
+            return Some(format!("does not support {} waits for several ends", work.wait.name()));
+        }
+        match work.shape {
+            Shape::Producers { shared: true, .. } if work.size > self.0.most_shared => Some(format!(
+                "keeps only messages of up to {} bytes whole if several processes send",
+                self.0.most_shared
+            )),
+            Shape::Descriptors { count } if usize::from(count) > self.0.most_descriptors => {
+                Some(format!("carries {} descriptors in a message at most", self.0.most_descriptors))
+            }
+            Shape::OutOfLine { cold: true, .. } if able(&Ability::InPlace) && !able(&Ability::Fresh) => {
+                Some("uses memory that is always warm".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns why this machine does not support the mechanism, if it does not.
+    pub fn missing(self) -> Option<String> {
+        (self.0.missing)()
+    }
+
+    /// Returns the ways of waiting that the mechanism supports.
+    pub fn waits(self) -> &'static [Wait] {
+        self.0.waits
+    }
+
+    /// Whether more than one message may be in flight.
+    pub fn streams(self) -> bool {
+        self.0.abilities.contains(&Ability::Stream)
+    }
+
+    /// Runs one process of the measurement `work`, on the given side, until the end.
+    pub(crate) fn run(self, work: &Work, side: Side) -> Result<Report> {
+        (self.0.run)(work, side)
+    }
+}
+
+impl fmt::Debug for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl PartialEq for Mechanism {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Mechanism {}
+
+impl std::hash::Hash for Mechanism {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl Serialize for Mechanism {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name)
+    }
+}
+
+impl schemars::JsonSchema for Mechanism {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Mechanism".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        String::json_schema(generator)
     }
 }
 
@@ -214,146 +359,10 @@ impl Work {
     }
 }
 
-/// The resources that one side used in the measured part, summed over its processes and threads.
-///
-/// A counter that the machine does not allow is absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Spent {
-    /// Processor time of this side in nanoseconds.
-    pub cpu: u64,
-    /// How often the side went to sleep and was woken: voluntary context switches.
-    pub sleeps: u64,
-    /// How often the side was taken off its processor: involuntary context switches.
-    pub preempted: u64,
-    /// Page faults without reading from a device.
-    pub minor_faults: u64,
-    /// Page faults that waited for a device.
-    pub major_faults: u64,
-    /// Memory allocations of this side.
-    pub allocations: u64,
-    /// System calls, counted by the kernel's tracepoint.
-    pub calls: Option<u64>,
-    /// Instructions in user space.
-    pub instructions: Option<u64>,
-    /// Branches in user space.
-    pub branches: Option<u64>,
-    /// Mispredicted branches in user space.
-    pub mispredictions: Option<u64>,
-    /// Misses of the first-level instruction cache.
-    pub instruction_misses: Option<u64>,
-}
-
-impl AddAssign for Spent {
-    fn add_assign(&mut self, other: Self) {
-        let both = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-        *self = Self {
-            cpu: self.cpu + other.cpu,
-            sleeps: self.sleeps + other.sleeps,
-            preempted: self.preempted + other.preempted,
-            minor_faults: self.minor_faults + other.minor_faults,
-            major_faults: self.major_faults + other.major_faults,
-            allocations: self.allocations + other.allocations,
-            calls: both(self.calls, other.calls),
-            instructions: both(self.instructions, other.instructions),
-            branches: both(self.branches, other.branches),
-            mispredictions: both(self.mispredictions, other.mispredictions),
-            instruction_misses: both(self.instruction_misses, other.instruction_misses),
-        };
-    }
-}
-
-/// The number of system calls for each message or round trip.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Calls {
-    /// The system calls of each side, for each message or round trip.
-    pub sides: [f64; 2],
-    /// How the system calls were counted.
-    pub how: Counted,
-}
-
-/// A method that counts system calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Counted {
-    /// The kernel's tracepoint counts in the measured part itself.
-    Tracepoint,
-    /// Two separate runs under `ptrace`, one longer than the other, give the count as their difference. System calls
-    /// are slower there: a process that polls by system calls makes fewer, and a process that spins before it sleeps
-    /// may sleep more often.
-    Ptrace,
-}
-
-/// The results of one run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Report {
-    /// The number of messages (one way) or round trips in the measured part.
-    pub count: u64,
-    /// The duration of the measured part in nanoseconds.
-    #[serde(default)]
-    pub elapsed: u64,
-    /// The distribution of the measured quantity in nanoseconds. The shape decides the quantity: a round trip; the
-    /// time per message of a stream, in stretches of 5 milliseconds; or the time from commit to the reader's first
-    /// byte.
-    pub times: Percentiles,
-    /// The resources that each side used: the first process, and all others together.
-    pub spent: [Spent; 2],
-    /// The duration of making and connecting the ends, in nanoseconds.
-    pub connect: u64,
-    /// The duration of the very first round trip, in nanoseconds.
-    pub first: u64,
-    /// The bare cache-line round trip in nanoseconds, measured in the same processes on the same processors just
-    /// before and just after the run.
-    pub probes: Vec<f64>,
-    /// The share of all processors' time that other processes used during the run, from 0 to 1.
-    #[serde(default)]
-    pub foreign: Option<f64>,
-    /// How often the idle receiver woke; only in the shape `idle`.
-    pub wake_ups: Option<u64>,
-    /// Whether the second process was killed for a system call when none was allowed.
-    pub silence_broken: bool,
-    /// The distribution of `times` for drawing: the time at each fraction in the results' `quantiles`. It is stored
-    /// for the repetition with the median time only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub curve: Vec<f64>,
-    /// Additional results of the shape, by their name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub found: BTreeMap<String, f64>,
-}
-
-impl Report {
-    /// Returns the processor time of both sides for each message or round trip, in nanoseconds.
-    pub fn cpu_per_message(&self) -> f64 {
-        (self.spent[0].cpu + self.spent[1].cpu) as f64 / self.count.max(1) as f64
-    }
-
-    /// Returns the number of messages or round trips per second.
-    pub fn per_second(&self) -> f64 {
-        if self.elapsed == 0 { 1e9 / self.times.p50 } else { self.count as f64 * 1e9 / self.elapsed as f64 }
-    }
-
-    /// Returns how often a side slept for each message or round trip, both sides together.
-    pub fn sleeps_per_message(&self) -> f64 {
-        (self.spent[0].sleeps + self.spent[1].sleeps) as f64 / self.count.max(1) as f64
-    }
-
-    /// Returns the counter `what` of both sides for each message or round trip; `None` if it cannot be counted here.
-    pub fn per_message(&self, what: fn(&Spent) -> Option<u64>) -> Option<f64> {
-        let sum = what(&self.spent[0])? + what(&self.spent[1])?;
-        Some(sum as f64 / self.count.max(1) as f64)
-    }
-
-    /// Returns the number of memory allocations of both sides.
-    pub fn allocations(&self) -> u64 {
-        self.spent[0].allocations + self.spent[1].allocations
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Extent, Wait, Work};
-    use crate::mechanism::Mechanism;
-    use crate::pair::placement::Placement;
+    use super::{Extent, Mechanism, Wait, Work};
+    use crate::placement::Placement;
     use crate::shape::Shape;
 
     #[test]

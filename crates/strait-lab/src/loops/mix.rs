@@ -3,49 +3,15 @@
 //! Both sides shuffle the same deck, in which every size of the published histogram occurs as often as it was
 //! counted. They go through the deck again and again. So the receiver knows the size of the next message.
 
-use super::{Share, exchange, finish, payload, report};
+use super::parts::{Share, exchange, finish, report};
 use crate::mechanism::End;
-use crate::pair::clock;
-use crate::pair::gauge::Gauge;
+use crate::process::clock;
+use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::shape::chrome::{CHROME, LARGEST};
+use crate::shape::payload::{self, SMALLEST, STEADY, STOP};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
-
-/// The histogram `IPC.MessageSize` in Chromium's design document "Mach based OS X Interprocess Communication": the
-/// least number of bytes of a bucket, and how many of 37,573 messages of an hour of browsing fell into the bucket. A
-/// bucket ends below the least size of the next one. Within a bucket the sizes are drawn evenly.
-///
-/// The smallest message has 12 bytes, so every message has room for its number.
-pub const CHROME: [(usize, usize); 24] = [
-    (0, 0),
-    (12, 4387),
-    (16, 990),
-    (21, 9307),
-    (28, 10),
-    (37, 8),
-    (49, 19123),
-    (65, 614),
-    (86, 38),
-    (113, 113),
-    (149, 34),
-    (196, 110),
-    (258, 663),
-    (340, 783),
-    (448, 653),
-    (590, 443),
-    (777, 198),
-    (1023, 72),
-    (1347, 6),
-    (1774, 5),
-    (2336, 1),
-    (3077, 0),
-    (12196, 15),
-    (16063, 0),
-];
-
-/// The size of the largest message in bytes.
-pub(super) const LARGEST: usize = 16_062;
 
 /// The random seed of the deck. It is fixed, so every run sends the same sizes.
 const SEED: u64 = 37_573;

@@ -1,0 +1,200 @@
+//! The catalogue: every mechanism by its name, and the processes that measure it.
+
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::mechanism::{
+    Datagrams, Empty, End, Eventfds, Faulty, Fifo, Flag, Futex, FutexBell, InPlace, InSet, Line, Named, Packets, Pipe,
+    PosixQueue, PosixSemaphores, ProcessVm, Read, Rights, Ring, Sealed, Second, Sequenced, Shm, Signal, Spin, Strait,
+    StraitEnds, StraitRights, StraitUsed, Stream, SysvQueue, SysvSemaphores, Tcp, Uring, Vmsplice, Waited, Whole,
+    carrier, faulty,
+};
+use crate::pair;
+use crate::trouble::{Result, Trouble};
+use crate::work::{Listing, Mechanism};
+
+/// Defines a constant for each mechanism, and the list of them all.
+macro_rules! catalogue {
+    ($($(#[doc = $doc:literal])* $(#[cfg($cfg:meta)])? $name:ident: $end:ty;)*) => {
+        impl Mechanism {
+            $($(#[doc = $doc])* $(#[cfg($cfg)])? pub const $name: Self = Self::of::<$end>();)*
+        }
+
+        /// Every mechanism, Strait's first and other libraries last.
+        pub static CATALOGUE: &[Mechanism] = &[$($(#[cfg($cfg)])? Mechanism::$name),*];
+    };
+}
+
+catalogue! {
+    /// Strait: `send`, and `recv_into` a buffer of the caller.
+    STRAIT: Strait;
+    /// Strait, receiving each message into a [`strait::Message`].
+    STRAIT_MESSAGE: StraitUsed<Whole>;
+    /// Strait, filling and reading messages in place.
+    STRAIT_IN_PLACE: StraitUsed<InPlace>;
+    /// Strait, with messages in sealed memory.
+    STRAIT_SEALED: StraitUsed<Sealed>;
+    /// Strait, waiting by a wait set.
+    STRAIT_WAIT_SET: StraitUsed<InSet>;
+    /// Strait, over a channel that shares its link with another channel.
+    STRAIT_SECOND: StraitUsed<Second>;
+    /// Strait, with one descriptor in each message.
+    STRAIT_RIGHTS: StraitRights;
+    /// Strait, with an end of another channel in each message.
+    STRAIT_ENDS: StraitEnds;
+    /// Two cache lines, one for each direction, with flag and payload in the same line.
+    LINE: Line;
+    /// A flag, with copies into and out of a shared buffer.
+    FLAG: Flag;
+    /// A futex, with copies into and out of a shared buffer.
+    FUTEX: Futex;
+    /// A bare single-producer ring of 64-byte slots.
+    RING: Ring;
+    /// Two pipes.
+    PIPE: Pipe;
+    /// Two named pipes.
+    FIFO: Fifo;
+    /// A pair of Unix stream sockets.
+    STREAM: Stream;
+    /// Unix stream sockets that were connected by a name.
+    STREAM_NAMED: Stream<Named>;
+    /// A pair of Unix datagram sockets.
+    DATAGRAM: Packets<Datagrams>;
+    /// Unix datagram sockets that were connected by names.
+    DATAGRAM_NAMED: Packets<Datagrams, Named>;
+    /// A pair of Unix seqpacket sockets.
+    SEQPACKET: Packets<Sequenced>;
+    /// Unix seqpacket sockets that were connected by a name.
+    SEQPACKET_NAMED: Packets<Sequenced, Named>;
+    /// Two System V message queues.
+    SYSV_QUEUE: SysvQueue;
+    /// Two POSIX message queues.
+    POSIX_QUEUE: PosixQueue;
+    /// Rings in System V shared memory, polled.
+    SYSV_SHM_SPIN: Shm<carrier::Sysv, Spin>;
+    /// Rings in System V shared memory, with futexes.
+    SYSV_SHM_FUTEX: Shm<carrier::Sysv, FutexBell>;
+    /// Rings in System V shared memory, with System V semaphores.
+    SYSV_SHM_SEM: Shm<carrier::Sysv, SysvSemaphores>;
+    /// Rings in POSIX shared memory, polled.
+    POSIX_SHM_SPIN: Shm<carrier::Posix, Spin>;
+    /// Rings in POSIX shared memory, with futexes.
+    POSIX_SHM_FUTEX: Shm<carrier::Posix, FutexBell>;
+    /// Rings in POSIX shared memory, with POSIX semaphores.
+    POSIX_SHM_SEM: Shm<carrier::Posix, PosixSemaphores>;
+    /// Rings in a memfd, polled.
+    MEMFD_SPIN: Shm<carrier::Memfd, Spin>;
+    /// Rings in a memfd, with futexes.
+    MEMFD_FUTEX: Shm<carrier::Memfd, FutexBell>;
+    /// Rings in a memfd, with eventfds.
+    EVENTFD: Shm<carrier::Memfd, Eventfds>;
+    /// Signals that carry a value, received by `sigwaitinfo`.
+    SIGNAL: Signal<Waited>;
+    /// Signals that carry a value, read from a signalfd.
+    SIGNALFD: Signal<Read>;
+    /// A TCP connection over the loopback device.
+    TCP: Tcp;
+    /// `process_vm_readv`: the receiver reads the sender's memory.
+    PROCESS_VM: ProcessVm;
+    /// Two pipes into which `vmsplice` puts the sender's pages.
+    VMSPLICE: Vmsplice;
+    /// A Unix seqpacket socket, used through io_uring.
+    IO_URING: Uring;
+    /// A bare `sendmsg` and `recvmsg` with one descriptor.
+    RIGHTS: Rights;
+    /// iceoryx2, publish and subscribe over shared memory.
+    #[cfg(feature = "peers-iceoryx2")]
+    ICEORYX2: crate::mechanism::peers::iceoryx2::Iceoryx2;
+    /// Servo's ipc-channel.
+    #[cfg(feature = "peers-ipc-channel")]
+    IPC_CHANNEL: crate::mechanism::peers::ipc_channel::IpcChannel;
+    /// ZeroMQ over its `ipc` transport.
+    #[cfg(feature = "peers-zeromq")]
+    ZEROMQ: crate::mechanism::peers::zeromq::Zeromq;
+    /// The queue of heapless, in shared memory.
+    #[cfg(feature = "peers-heapless")]
+    HEAPLESS: crate::mechanism::peers::heapless::Heapless;
+}
+
+/// Mechanisms that lose or damage messages on purpose, or fail. Tests use them to check that such a mechanism gets no
+/// figure.
+static FAULTY: &[Mechanism] = &[
+    Mechanism::of::<Faulty<{ faulty::LOSES }>>(),
+    Mechanism::of::<Faulty<{ faulty::DOUBLES }>>(),
+    Mechanism::of::<Faulty<{ faulty::TEARS }>>(),
+    Mechanism::of::<Faulty<{ faulty::REORDERS }>>(),
+    Mechanism::of::<Faulty<{ faulty::DIES }>>(),
+    Mechanism::of::<Faulty<{ faulty::LACKING }>>(),
+    Mechanism::of::<Faulty<{ faulty::LIMITED }>>(),
+];
+
+impl Mechanism {
+    /// The mechanisms of other libraries, as far as they were built in.
+    pub const PEERS: &'static [Self] = &[
+        #[cfg(feature = "peers-iceoryx2")]
+        Self::ICEORYX2,
+        #[cfg(feature = "peers-ipc-channel")]
+        Self::IPC_CHANNEL,
+        #[cfg(feature = "peers-zeromq")]
+        Self::ZEROMQ,
+        #[cfg(feature = "peers-heapless")]
+        Self::HEAPLESS,
+    ];
+    /// No mechanism: the cost of the measuring itself. It is not in the catalogue.
+    pub const EMPTY: Self = Self::of::<Empty>();
+
+    const fn of<E: End>() -> Self {
+        Self::listed(<E as Listed>::LISTING)
+    }
+}
+
+/// An end with its entry in the catalogue.
+trait Listed: End {
+    const LISTING: &'static Listing = &Listing {
+        name: Self::NAME,
+        title: Self::TITLE,
+        waits: Self::WAITS,
+        abilities: Self::ABILITIES,
+        hub_waits: Self::HUB_WAITS,
+        most: Self::MOST,
+        most_shared: Self::MOST_SHARED,
+        most_descriptors: Self::MOST_DESCRIPTORS,
+        missing: Self::missing,
+        run: pair::run_side::<Self>,
+    };
+}
+
+impl<E: End> Listed for E {}
+
+impl FromStr for Mechanism {
+    type Err = Trouble;
+
+    fn from_str(name: &str) -> Result<Self> {
+        CATALOGUE.iter().chain(FAULTY).copied().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
+            let names: Vec<_> = CATALOGUE.iter().map(|mechanism| mechanism.name()).collect();
+            Trouble::new(format!("there is no mechanism {name:?}; choose one of {}", names.join(", ")))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Mechanism {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CATALOGUE;
+    use crate::work::Mechanism;
+
+    #[test]
+    fn every_name_finds_its_mechanism() {
+        for mechanism in CATALOGUE {
+            assert_eq!(mechanism.name().parse::<Mechanism>().unwrap(), *mechanism);
+        }
+        assert!("carrier-pigeon".parse::<Mechanism>().unwrap_err().to_string().contains("strait, "));
+    }
+}

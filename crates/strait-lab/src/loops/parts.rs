@@ -1,0 +1,110 @@
+//! What the measuring loops share: exchanging one message, and the reports of both sides.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::mechanism::End;
+use crate::process::control;
+use crate::process::gauge::Gauge;
+use crate::process::silence;
+use crate::samples::{Percentiles, Samples};
+use crate::shape::payload;
+use crate::trouble::{Result, Trouble};
+use crate::work::{Report, Spent, Work};
+
+/// The report of a process other than the first.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Share {
+    pub(crate) spent: Spent,
+    pub(crate) count: u64,
+    pub(crate) times: Percentiles,
+    pub(crate) curve: Vec<f64>,
+    pub(crate) found: BTreeMap<String, f64>,
+}
+
+/// Sends messages and waits for messages: an end, or a handler in front of an end.
+pub(super) trait Messages {
+    fn send(&mut self, message: &[u8]) -> Result<()>;
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()>;
+}
+
+impl<E: End> Messages for E {
+    #[inline(always)]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        End::send(self, message)
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        End::recv(self, buffer)
+    }
+}
+
+/// Sends the message with this number, waits for its answer and checks it.
+#[inline(always)]
+pub(super) fn exchange(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], number: u64) -> Result<()> {
+    payload::stamp(message, number);
+    end.send(message)?;
+    end.recv(answer)?;
+    if answer.len() == message.len() { payload::check(answer, number) } else { acknowledged(answer, number) }
+}
+
+/// Checks that `answer` acknowledges the message with this number.
+#[inline(always)]
+pub(super) fn acknowledged(answer: &[u8], number: u64) -> Result<()> {
+    if payload::number(answer) == number {
+        Ok(())
+    } else {
+        Err(Trouble::new("the acknowledgement of another message arrived"))
+    }
+}
+
+/// Reads the counters of this process, and then acknowledges the end of the run. In a silent run it ends the process
+/// instead of returning.
+pub(super) fn finish(
+    end: &mut impl Messages,
+    work: &Work,
+    answer: &[u8],
+    gauge: &Gauge,
+    count: u64,
+    samples: &Samples,
+) -> Result<Share> {
+    if work.silent {
+        end.send(answer)?;
+        silence::farewell(&[]);
+    }
+    let share = Share::of(gauge.spent()?, count, samples);
+    end.send(answer)?;
+    Ok(share)
+}
+
+impl Share {
+    pub(super) fn of(spent: Spent, count: u64, samples: &Samples) -> Self {
+        Self { spent, count, times: samples.percentiles(), curve: samples.curve(), ..Self::default() }
+    }
+}
+
+/// Builds the first process's report of a measured part that took `elapsed` nanoseconds.
+pub(super) fn report(spent: Spent, count: u64, elapsed: u64, samples: &Samples) -> Report {
+    Report {
+        count,
+        elapsed,
+        times: samples.percentiles(),
+        curve: samples.curve(),
+        spent: [spent, Spent::default()],
+        ..Report::default()
+    }
+}
+
+/// In a silent run, forbids system calls from now on. Returns the packet that reports success, which is encoded
+/// before, since allocating memory may need a system call. Returns `None` if the run is not silent.
+pub(super) fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
+    if !work.silent {
+        return Ok(None);
+    }
+    let packet = control::encode(&Ok::<_, Trouble>(Report::default()))?;
+    silence::begin()?;
+    Ok(Some(packet))
+}
