@@ -624,3 +624,34 @@ fn threads_that_try_to_send_do_not_keep_each_other_from_it() {
         }
     }
 }
+
+/// Returns how often the scheduler has given this thread a processor; 0 if the kernel does not count that.
+fn times_run() -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    counts.split_whitespace().nth(2).and_then(|count| count.parse().ok()).unwrap_or_default()
+}
+
+/// While other threads have all processors, a thread that yields gets one back only after milliseconds. So a wait that
+/// spins by yielding must not yield often after its deadline.
+#[test]
+fn a_wait_that_spins_on_a_busy_machine_ends_soon_after_its_deadline() {
+    let over = AtomicBool::new(false);
+    let busy = 2 * std::thread::available_parallelism().map_or(2, usize::from);
+    let (_one, other) = Channel::pair_with(&Options::new().wait(Wait::Spin)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..busy {
+            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+        }
+        let waits = (0..5).map(|_| {
+            let before = times_run();
+            let received = other.recv_by(Duration::from_micros(1)).map(drop);
+            (received, times_run() - before)
+        });
+        let waits: Vec<_> = waits.collect();
+        over.store(true, Ordering::Relaxed);
+        for (received, times) in waits {
+            assert_eq!(received, Err(Error::TimedOut));
+            assert!(times < 32, "the thread ran {times} times");
+        }
+    });
+}

@@ -251,8 +251,15 @@ impl Waiter<'_> {
             return Ok(());
         }
         loop {
-            let pause = if self.peer_is_elsewhere() { std::hint::spin_loop } else { std::thread::yield_now };
-            if looks(LOOKS, pause, &mut ready) {
+            let found = if self.peer_is_elsewhere() {
+                looks(LOOKS, std::hint::spin_loop, &mut ready)
+            } else {
+                // On a busy machine a thread that yields may run again only after many milliseconds. So everything that ends
+                // the wait is checked after each time.
+                let is_over = || deadline.has_passed() || self.interruption.has_come() || self.link.is_down();
+                looks(LOOKS, std::thread::yield_now, &mut || ready() || is_over()) && ready()
+            };
+            if found {
                 return Ok(());
             }
             if begin.get_or_insert_with(Instant::now).elapsed() >= SLICE {
