@@ -586,10 +586,14 @@ impl World {
     }
 }
 
-/// Returns whether an end is closed, or its process dead, so that a thread that waits at the other end must notice.
+/// Returns whether an end is closed, or its process dead, so that a thread that waits at the other end must notice soon.
+/// An end that is closed in a shortage does not count, nor one that is lost in a shortage: to close such an end can take
+/// a descriptor, for which the library then tries again until it gets one (`docs/limits.md`, *Closing ends that have
+/// moved*).
 fn is_gone_for_good(ledger: &Ledger, end: u32) -> bool {
-    match ledger.end(end).place() {
-        Place::Closed | Place::Lost => true,
+    let end = ledger.end(end);
+    match end.place() {
+        Place::Closed => end.is_closed_in_shortage.load(SeqCst) == 0,
         Place::Held { life, .. } => ledger.lives[life].is_doomed(),
         _ => false,
     }

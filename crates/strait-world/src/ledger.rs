@@ -100,6 +100,8 @@ pub(crate) struct End {
     pub(crate) class: AtomicU64,
     /// 1 if a process that had a shortage has used the end: then handles in its messages may be lost.
     pub(crate) hardship: AtomicU64,
+    /// 1 if the end was closed in a shortage.
+    pub(crate) is_closed_in_shortage: AtomicU64,
     /// 1 if a call on the other end said that this end is gone, while this end was in a message that was not
     /// received. This end must then never arrive.
     pub(crate) is_presumed_lost: AtomicU64,

@@ -16,6 +16,11 @@ pub(crate) fn open_files() -> String {
     links.map(|link| format!("{} ", link.display())).collect()
 }
 
+/// Returns the number of open eventfds.
+pub(crate) fn eventfds() -> usize {
+    open_files().split(' ').filter(|path| *path == "anon_inode:[eventfd]").count()
+}
+
 /// Returns the mappings of memory that Strait made, as lines of `/proc/self/maps`.
 pub(crate) fn mappings() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();

@@ -41,6 +41,7 @@ calls! {
     Rehome "rehome" Look "status, counters and peer"
     Recv "recv" RecvInto "recv_into" RecvMany "recv_many" RecvBytes "try_recv_bytes" Drain "drain"
     Add "set: add" Remove "set: remove" Wait "set: wait" NewSet "set: new"
+    Interrupted "recv, interrupted" Rearm "set: rearm" NewTraps "traps: new" Arm "traps: arm" Dispatch "traps: dispatch"
     Close "close" Shortage "begins a shortage" Plenty "ends a shortage"
 }
 

@@ -1,5 +1,7 @@
 //! A thread of a world, which uses the ends that it has at random.
 
+mod waits;
+
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::PoisonError;
@@ -19,6 +21,7 @@ use crate::own;
 use crate::random::{Random, mix};
 use crate::trail::{self, Call, NO_END};
 use crate::worker::{Process, excused};
+use waits::Registration;
 
 /// Nanoseconds by which a call may return after its deadline, not counting the time for which the scheduler kept the
 /// thread from running.
@@ -37,7 +40,7 @@ const MANY: usize = 40;
 pub(crate) struct Held {
     pub(crate) end: u32,
     pub(crate) channel: Rc<Channel>,
-    is_in_set: bool,
+    registration: Registration,
 }
 
 /// The kinds of steps that a thread takes for a while.
@@ -212,10 +215,12 @@ impl Walker {
         call: impl FnOnce() -> T,
         outcome: impl Fn(&T) -> String,
     ) -> T {
-        let begin = now();
-        if begin - self.held_up.0 > 5_000_000 {
-            self.held_up = (begin, self.held_up_so_far());
+        let time = now();
+        if time - self.held_up.0 > 5_000_000 {
+            self.held_up = (time, self.held_up_so_far());
         }
+        // The call begins after that: what holds the thread up in between does not count as time of the call.
+        let begin = now();
         let walk = self.walk;
         walk.call.store(about.call as u32, SeqCst);
         walk.end.store(about.end, SeqCst);
@@ -335,6 +340,8 @@ impl Walker {
             (Mood::Mixed, 54..56) => self.look(),
             (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),
+            (Mood::Mixed, 65..67) | (Mood::Listening, 40..42) => self.receive_interrupted(),
+            (Mood::Mixed, 67..70) | (Mood::Listening, 42..46) => self.trap(),
             _ => self.receive_something(),
         }
     }
@@ -350,14 +357,18 @@ impl Walker {
 
     fn hold(&mut self, end: u32, channel: Channel) {
         self.book(end).put(self.here());
-        self.held.push(Held { end, channel: Rc::new(channel), is_in_set: false });
+        self.held.push(Held { end, channel: Rc::new(channel), registration: Registration::None });
     }
 
     fn close(&mut self, at: usize) {
         let held = self.held.swap_remove(at);
         self.book(held.end).put(Place::Closed);
         let about = About { call: Call::Close, end: held.end, number: 0 };
+        let over = self.life.shortages_over();
         self.timed(about, Duration::ZERO, || drop(held.channel), |()| String::new());
+        if self.life.is_short_since(over) {
+            self.book(held.end).is_closed_in_shortage.store(1, SeqCst);
+        }
     }
 
     fn close_one(&mut self) {
@@ -1069,7 +1080,7 @@ impl Walker {
         let set = match self.set.take().filter(|_| !self.random.one_in(8)) {
             Some(set) => set,
             None => {
-                self.held.iter_mut().for_each(|held| held.is_in_set = false);
+                self.held.iter_mut().for_each(|held| held.registration = Registration::None);
                 let about = About { call: Call::NewSet, end: NO_END, number: 0 };
                 match self.timed(about, Duration::ZERO, WaitSet::new, said) {
                     Ok(set) => set,
@@ -1079,11 +1090,12 @@ impl Walker {
             }
         };
         for at in 0..self.held.len() {
-            if self.held[at].is_in_set || set.len() >= AWAITED || self.random.one_in(4) {
+            if self.held[at].registration != Registration::None || set.len() >= AWAITED || self.random.one_in(4) {
                 continue;
             }
             self.add(&set, at);
         }
+        self.rearm_some(&set);
         Some(set)
     }
 
@@ -1091,12 +1103,20 @@ impl Walker {
         let over = self.life.shortages_over();
         let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
         let about = About { call: Call::Add, end, number: 0 };
-        let add = || set.add(&channel, end.into(), Interest::Readable, Mode::Level);
+        let (mode, registration) = match self.random.one_in(3) {
+            true => (Mode::OneShot, Registration::OneShot { armed: true }),
+            false => (Mode::Level, Registration::Level),
+        };
+        let add = || set.add(&channel, end.into(), Interest::Readable, mode);
         let added = self.timed(about, Duration::ZERO, add, said);
-        // An end that came back from a failed send is still in the set.
-        self.held[at].is_in_set = matches!(added, Ok(()) | Err(Error::InSet));
+        match added {
+            Ok(()) => self.held[at].registration = registration,
+            // An end that came back from a failed send is still in the set.
+            Err(Error::InSet) => return self.remove(set, at),
+            Err(_) => {}
+        }
         if let Err(error) = added
-            && ![Error::PeerClosed, Error::InSet].contains(&error)
+            && error != Error::PeerClosed
             && !self.passes(end, over, Duration::ZERO, error)
         {
             self.wrong(end, &format!("adding to a set: {error:?}"));
@@ -1108,7 +1128,7 @@ impl Walker {
         let patience = if self.mood.0 == Mood::Listening { self.long_patience() } else { self.patience() };
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
         let over = self.life.shortages_over();
-        self.awaits(self.held.iter().filter(|held| held.is_in_set).map(|held| held.end));
+        self.awaits(self.held.iter().filter(|held| held.registration.reports()).map(|held| held.end));
         let mut events: Vec<Event> = Vec::new();
         let about = About { call: Call::Wait, end: NO_END, number: set.len() as u64 };
         let waited = self.timed(about, patience, || set.wait(&mut events, deadline), |done| format!("{done:?}"));
@@ -1121,6 +1141,7 @@ impl Walker {
         for event in events {
             let Some(at) = self.held.iter().position(|held| u64::from(held.end) == event.key()) else { continue };
             if !event.has_moved() {
+                self.note_event(at);
                 self.receive(at, Duration::ZERO);
             }
         }

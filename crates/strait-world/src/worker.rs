@@ -34,7 +34,8 @@ pub(crate) struct Process {
     delays: Mutex<Vec<Delay>>,
 }
 
-/// The numbers of descriptors, mappings and threads of this process, which must be equal at its start and at its end.
+/// The numbers of descriptors, mappings and threads of this process, which must be equal at its start and at its end. One
+/// eventfd does not count: the library keeps it for all waits that can be interrupted (see `Channel::interrupter`).
 #[derive(Debug, PartialEq, Eq)]
 struct Possessions {
     descriptors: usize,
@@ -44,7 +45,8 @@ struct Possessions {
 
 impl Possessions {
     fn now() -> Self {
-        Self { descriptors: own::descriptors(), mappings: own::mappings().len(), threads: own::threads() }
+        let descriptors = own::descriptors() - own::eventfds().min(1);
+        Self { descriptors, mappings: own::mappings().len(), threads: own::threads() }
     }
 }
 
