@@ -262,10 +262,10 @@ impl fmt::Display for Failure {
                 }
                 Error::HandlesLost { sent, arrived } => write!(
                     f,
-                    "{arrived} of {sent} descriptors arrived, and were closed: this process had no more free ones \
-                     (RLIMIT_NOFILE), holds as many for this peer as it may (strait_set_limit), or takes none \
-                     (strait_options.refuse_descriptors); the bytes of the message are intact: raise that limit, and \
-                     have the descriptors sent again"
+                    "{arrived} of {sent} descriptors of the message arrived, and were closed; the bytes of the message \
+                     are intact: if strait_options.refuse_descriptors is on, switch it off; if strait_channel_peer_usage shows that \
+                     the limit for this peer was reached, raise it by strait_set_limit; otherwise raise RLIMIT_NOFILE; \
+                     then have the descriptors sent again"
                 ),
                 Error::LimitReached(resource) => write!(
                     f,

@@ -303,9 +303,11 @@ impl fmt::Display for Error {
                 f,
                 "the region is still mapped for writing, here or elsewhere: drop those mappings, then seal it again"
             ),
-            Self::OutOfRange { len } => {
-                write!(f, "out of range: there are only {len} bytes; give an offset and a length within them")
-            }
+            Self::OutOfRange { len } => write!(
+                f,
+                "out of range: the region, mapping, message or data pipe of this call has only {len} bytes; give an \
+                 offset and a length within them"
+            ),
             Self::Finished => {
                 write!(f, "finished: this end of the data pipe has ended its stream; make another data pipe")
             }
@@ -323,10 +325,10 @@ impl fmt::Display for Error {
             Self::NotInSet => write!(f, "the channel is not, or no longer, in this wait set: add it first"),
             Self::HandlesLost { sent, arrived } => write!(
                 f,
-                "{arrived} of {sent} descriptors arrived, and were closed: this process had no more free ones \
-                 (RLIMIT_NOFILE), holds as many for this peer as it may (Limits), or takes none \
-                 (Options::accept_descriptors); the bytes of the message are intact: raise that limit, and have the \
-                 descriptors sent again"
+                "{arrived} of {sent} descriptors of the message arrived, and were closed; the bytes of the message are \
+                 intact: if Options::accept_descriptors is off, switch it on; if Channel::peer_usage shows that the limit \
+                 for this peer was reached, raise Limits; otherwise raise RLIMIT_NOFILE; then have the descriptors \
+                 sent again"
             ),
             Self::NoDescriptors => write!(
                 f,
@@ -351,8 +353,8 @@ impl fmt::Display for Error {
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
             Self::Forked => write!(
                 f,
-                "forked: the parent process made this object, and only the parent can use it; make a new one in the \
-                 child of a fork"
+                "forked: the parent process made the object of this call (a channel, a wait set, a listener or \
+                 another), and only the parent can use it; make a new object in this process, the child of a fork"
             ),
             Self::NotASocket => write!(
                 f,
@@ -403,7 +405,12 @@ impl fmt::Display for Error {
                 "{call}: {}; a sandbox may forbid this call: run strait doctor in it",
                 std::io::Error::from_raw_os_error(code)
             ),
-            Self::System { call, code } => write!(f, "{call}: {}", std::io::Error::from_raw_os_error(code)),
+            Self::System { call, code } => write!(
+                f,
+                "{call}: {}; the kernel refused this system call: docs/system-calls.md says for which object Strait \
+                 makes it, so check that object",
+                std::io::Error::from_raw_os_error(code)
+            ),
         }
     }
 }

@@ -77,13 +77,14 @@ fn every_error_is_explained_by_its_text() {
 }
 
 /// Returns the errors of a call that has no reply.
-fn call_errors() -> [CallError; 6] {
+fn call_errors() -> [CallError; 7] {
     [
         CallError::NotSent(SendError { error: Error::Forked, handles: Vec::new() }),
         CallError::OutcomeUnknown(Error::TimedOut),
         CallError::OutcomeUnknown(Error::WouldBlock),
         CallError::OutcomeUnknown(Error::PeerClosed),
         CallError::OutcomeUnknown(Error::Forked),
+        CallError::OutcomeUnknown(Error::Interrupted),
         CallError::NotAnswered,
     ]
 }

@@ -169,10 +169,15 @@ impl fmt::Display for CallError {
                  it was carried out is unknown; close this end, and do not repeat the call over another channel \
                  unless that does no harm"
             ),
+            Self::OutcomeUnknown(Error::Forked) => write!(
+                f,
+                "the parent process sent the request before the fork, and only the parent gets its reply: wait for the \
+                 reply there; do not repeat the call in this process, the child, unless that does no harm"
+            ),
             Self::OutcomeUnknown(error) => write!(
                 f,
-                "the request was sent, and whether it was carried out is unknown; do not repeat the call unless that \
-                 does no harm: {error}"
+                "the request was sent, and the wait for its reply failed: whether it was carried out is unknown; do \
+                 not repeat the call unless that does no harm; the wait failed with: {error}"
             ),
             Self::NotAnswered => write!(
                 f,
