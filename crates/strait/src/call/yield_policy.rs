@@ -38,8 +38,8 @@ const SOON: u32 = 64;
 /// sleeps), and how many of the next yields are skipped.
 #[derive(Debug, Default)]
 pub(super) struct YieldPolicy {
-    /// Number of the processor, plus 1, on which a thread yields now (lets others run before it sleeps); 0 if no thread
-    /// yields.
+    /// Number of the processor, plus 1, on which a thread of this call end yields now (lets others run before it
+    /// sleeps); 0 if none yields. At most one thread of a call end yields at a time.
     cpu: u32,
     in_vain: u32,
     /// Number of coming yields (a thread lets others run before it sleeps) that are still to be skipped.
@@ -118,7 +118,8 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
-    /// Begins yields until the policy skips none, and returns how many yields it has skipped before that one.
+    /// Calls [`YieldPolicy::begin`] until a yield is not skipped, and returns the number of yields that were skipped
+    /// before that yield.
     fn left_out(yield_policy: &mut YieldPolicy) -> u32 {
         (0..).take_while(|_| yield_policy.begin(1).is_none()).count() as u32
     }

@@ -365,8 +365,9 @@ impl Arena {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
 
-    /// Discards everything that this process has stored in this arena for ends in transit to it: their next lanes, and
-    /// the handles that it sent to them. The caller knows that these ends will never arrive.
+    /// Discards everything that this process has stored for ends in this arena that are not in this process and may be
+    /// in transit to it: the next lanes of these ends, and the handles in messages that this process has sent to them.
+    /// The caller knows that none of these ends will arrive here.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();

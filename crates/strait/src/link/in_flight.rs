@@ -85,7 +85,8 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns what a message with `handles` descriptors as handles, and with no memory, adds to what is in flight.
+    /// Returns the amount that a message adds to what is in flight: `handles` descriptors that the program sends as
+    /// handles, no descriptor of memory (block, larger ring or payload), and no sealed memory.
     pub(crate) fn handles(handles: usize) -> Self {
         Self { handles, ..Self::default() }
     }

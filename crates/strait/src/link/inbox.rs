@@ -414,8 +414,9 @@ impl Inbox {
     }
 
     /// Marks the handles of a message of this process to itself as committed: the record of the message is in the ring
-    /// now. A [`retract`](Self::retract) before this call has left these handles in the inbox. So the sender checks
-    /// after this call whether the other end is closed.
+    /// now. `token` is the token of that ring, and `message` the attachment key of the message.
+    /// [`retract`](Self::retract) leaves uncommitted handles in the inbox. So after this call the sender checks whether
+    /// the other end has been closed meanwhile, and if so discards what the inbox holds for the ring.
     pub(crate) fn committed(&mut self, token: u128, message: AttachmentKey) {
         if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;

@@ -112,15 +112,16 @@ pub(crate) enum Incoming {
 /// The transport of a link's packets: a socket to another process, or a queue within this process. No method blocks
 /// except `wait`.
 pub(crate) trait Io: Send + Sync {
-    /// Sends a packet with all its attachments, or sends nothing at all. Does not block. The result says whether the
-    /// packet was sent or why not: the socket is full, the kernel refused, or the peer hung up.
+    /// Sends a packet with all its attachments, or sends nothing at all. Does not block. The returned [`Sent`] says
+    /// whether the packet was sent; if not, whether the socket was full, the kernel had no memory for the packet, or
+    /// the peer has hung up. Every other failure is an error.
     fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error>;
     /// Returns the next packet with its attachments. The packet stays in the socket until [`take`](Self::take). If the
     /// packet brings memory and this process has no free descriptor, fails with [`Error::NoDescriptors`], because the
     /// kernel would drop the memory. If `refusing`, leaves out the handles of messages.
     fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
-    /// Removes from the socket the packet that [`receive`](Self::receive) returned last, which the caller passes as
-    /// `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
+    /// Removes from the socket the packet that [`receive`](Self::receive) returned last; the caller passes this packet
+    /// as `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
     /// Checks that the socket really has no packet, after [`receive`](Self::receive) has returned none. A process with
     /// a copy of the socket can make it hide packets.

@@ -429,7 +429,8 @@ impl Link {
         self.peer.get().copied()
     }
 
-    /// Makes this process accept no handles of messages over this link from now on: the kernel drops them.
+    /// Makes this process accept no handles of messages over this link from now on: the kernel drops descriptors that
+    /// the peer sends as handles. Memory and sockets of the library itself (rings, blocks, links) still arrive.
     pub(crate) fn refuse_descriptors(&self) {
         self.refuses.store(true, Ordering::Relaxed);
     }

@@ -195,7 +195,8 @@ impl PacketRemoval {
     /// Waits until the packet is removed, and returns `true` even if the thread still blocks then. `shown` are the
     /// packet's bytes, as given to [`PacketRemoval::begin`]. Returns `false` if the packet could not be removed.
     pub(crate) fn wait(&self, shown: &[u8]) -> bool {
-        /// Time between two looks at the copied bytes: about as long as the removal takes if nothing blocks.
+        /// Time between two checks whether the kernel has copied the packet's bytes, which shows that the packet is
+        /// removed from the socket: 1 ms, about as long as the removal of a packet takes if nothing blocks.
         const MOMENT: Duration = Duration::from_millis(1);
         let mut over = unpoisoned(&self.over);
         loop {

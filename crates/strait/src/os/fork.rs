@@ -112,7 +112,8 @@ impl<T: Send + Sync> PerProcess<T> {
         Self { state: AtomicPtr::new(ptr::null_mut()), make }
     }
 
-    /// Returns the value of this process, and makes it at the first use in this process.
+    /// Returns this process's object of type `T`. The first call in a process makes the object; a forked child makes
+    /// one of its own and does not use its parent's.
     #[inline]
     pub fn get(&'static self) -> &'static T {
         match self.current_state() {

@@ -182,15 +182,16 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Stages the message `bytes` right behind the last record, staged or committed. Returns `false`, and stages
-    /// nothing, if the message would need padding there or the ring has no room.
+    /// nothing, if the ring has no room, or if the message does not fit before the end of the ring's memory (padding
+    /// would be needed there).
     #[inline]
     pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
         self.stage_with(bytes.len(), |memory, cell| memory.write(cell, 0, bytes))
     }
 
     /// Stages a message of `len` bytes right behind the last record. Calls `fill` with the memory and the message's
-    /// first cell, to write the payload. Returns `false`, and stages nothing, if the message would need padding there
-    /// or the ring has no room.
+    /// first cell, to write the payload. Returns `false`, and stages nothing, if the ring has no room, or if the
+    /// message does not fit before the end of the ring's memory (padding would be needed there).
     #[inline]
     fn stage_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
         let cells = cells_for(len);

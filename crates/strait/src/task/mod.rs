@@ -115,7 +115,9 @@ impl Reactor {
 
     /// Wakes ready tasks as [`turn`](Self::turn) does, for a driver that polls; returns the number of events handled.
     /// This call usually makes no system call, and neither do the peers that send meanwhile. After this call the
-    /// descriptor does not become readable until [`rest`](Self::rest) has returned 0 or `turn` was called.
+    /// reactor's descriptor does not become readable until [`rest`](Self::rest) has returned 0 or `turn` was called. A
+    /// driver that wants to sleep on the descriptor therefore calls `rest` again and again until it returns 0; any
+    /// other result is a number of events handled.
     ///
     /// A driver that polls for some microseconds before it rests can answer a quick peer without sleeping.
     ///

@@ -199,8 +199,9 @@ impl SharedSet {
         }
     }
 
-    /// Counts `member`, which was removed from the wait set, as no longer in the set. If more than half of the queue
-    /// are removed members, and more than [`EVENTS`], takes those out of the queue.
+    /// Counts `member`, which was removed from the wait set, as no longer in the set. The wait set's queue of ready
+    /// members may still hold removed members. If these are more than [`EVENTS`], and more than half of the queue,
+    /// takes them all out of the queue.
     pub(super) fn count_out(&self, member: &Member) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         if member.is_queued() {

@@ -107,9 +107,14 @@ impl End {
         Ok(())
     }
 
-    /// Returns the record at the front of the ring if it is a message, or a mark that says in which lane the other end
-    /// went on. Opens the lane if the peer's open packet has arrived, and handles records of other kinds. `None` if the
-    /// ring is empty, or if a backlog that was prepended just now comes first.
+    /// Returns the record at the front of the ring, and leaves the record there, if the record is a message or a mark.
+    /// (A mark says in which lane the other end went on.) First opens the lane if the peer's open packet has arrived,
+    /// and follows larger rings: [`follow`](Self::follow) takes each record of another kind off the ring. Returns
+    /// `None` if the ring is empty or the lane cannot be opened yet. Also returns `None` if this call has taken a
+    /// prepended backlog off the ring: the messages of that backlog are next.
+    ///
+    /// # Errors
+    /// The error with which the receiving direction has ended or ends now, or a temporary error.
     #[inline]
     pub(in crate::channel) fn next_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         loop {

@@ -115,12 +115,13 @@ impl End {
     }
 
     /// Handles a ring that its consumer, the other end, has ended (`ended` says how). If the consumer has moved, this
-    /// end follows it to the next lane, and stages there the records that were staged here.
+    /// end follows it to the next lane, and stages there the records that were staged here. Records whose attachments
+    /// were sent to the old peer are not staged again: this call then sets `tx.moved`, and the caller must build the
+    /// message anew.
     ///
     /// # Errors
     /// [`Error::PeerClosed`] if the consumer has closed the ring. [`Error::BadPeer`] if the consumer has written
-    /// anything else. [`Error::WouldBlock`] if the next ring has no room, or, with `tx.moved` set, if the staged
-    /// records were for the old peer only.
+    /// anything else. [`Error::WouldBlock`] if the next ring has no room, or if this call has set `tx.moved`.
     #[cold]
     pub(in crate::channel) fn after_end(
         &self,

@@ -92,9 +92,10 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
-    /// Closes both directions of this end. Drops its unreceived messages, at most `limit` records of them, and lowers
-    /// `limit` by the number dropped. Returns the ends from these messages, for the caller to close. Also returns an
-    /// error if this process lacked descriptors, memory or threads, so that the close has to be tried again.
+    /// Closes both directions of this end. Drops its unreceived messages, until none is left or `limit` is used up, and
+    /// lowers `limit` as [`close_rx`](Self::close_rx) does. Returns the ends from these messages, for the caller to
+    /// close. Also returns an error if this process lacked descriptors, memory or threads, so that the close has to be
+    /// tried again.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a wait set, which
         // do not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was
@@ -110,9 +111,10 @@ impl End {
         (ends, failure)
     }
 
-    /// Closes the receiving direction of this end: drops its unreceived messages, at most `limit` records of them, and
-    /// ends the ring, so that the peer's sends fail from here on. Lowers `limit` by the records dropped; a handle or a
-    /// piece of memory counts as [`CLOSE_THING`] further records, and a mark as [`CLOSE_MARK`] records. Returns the
+    /// Closes the receiving direction of this end: drops its unreceived messages, and then ends the ring, so that the
+    /// peer's sends fail from here on. Lowers `limit` by the records dropped, but not below 0; a handle or a piece of
+    /// memory counts as [`CLOSE_THING`] further records, and a mark as [`CLOSE_MARK`] records. If `limit` reaches 0,
+    /// stops without an error: further messages stay in the ring, and the ring is not ended by this call. Returns the
     /// channel ends and data-pipe ends from the dropped messages, for the caller to close. Also returns an error if a
     /// failure left messages undropped or the ring not ended.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {

@@ -445,8 +445,9 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     ends
 }
 
-/// Takes back the messages of a prepended backlog that was staged and is not sent after all. The ends in these messages
-/// stay in this process; their transfers are cancelled.
+/// Returns the messages of a prepended backlog that was staged and is not sent after all. `flat` are the handles that
+/// [`Half::stage`] has returned; the first of them is an end that holds the messages as its backlog. The ends in these
+/// messages stay in this process; their transfers are cancelled.
 fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();

@@ -100,8 +100,9 @@ impl Drop for InUse {
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
 impl InTransit {
-    /// Returns a new retention mark, without links, if `in_transit` is `true` or this process has any other retention
-    /// mark. Otherwise returns `None`: no mark is needed.
+    /// Returns a new retention mark, to which [`with`](Self::with) adds links, if `in_transit` is `true` or this
+    /// process has any other retention mark. `in_transit` says whether the end for which something is kept may be in
+    /// transit to this process. Otherwise returns `None`: no mark is needed.
     pub(crate) fn counted(in_transit: bool) -> Option<Self> {
         (in_transit || IN_TRANSIT.load(Ordering::SeqCst) > 0).then(|| {
             IN_TRANSIT.fetch_add(1, Ordering::SeqCst);

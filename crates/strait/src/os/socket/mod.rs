@@ -329,9 +329,10 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadlin
 /// Further descriptors that end a sleep on a socket when they become readable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AlsoWatched<'a> {
-    /// A pidfd, or `None`. The end of its process counts as a hang-up of the socket.
+    /// The pidfd of a process whose end also ends the sleep, and is reported as a hang-up of the socket; `None` if no
+    /// process is watched.
     pub(crate) process: Option<BorrowedFd<'a>>,
-    /// A wake fd or another descriptor that becomes readable, or `None`.
+    /// A wake fd or another descriptor, which ends the sleep when it becomes readable; `None` if there is none.
     pub(crate) wake_fd: Option<BorrowedFd<'a>>,
 }
 
