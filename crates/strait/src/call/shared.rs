@@ -270,8 +270,9 @@ impl CallShared {
 
     /// Receives the messages that have arrived, or waits for messages until the deadline, and gives them to their calls
     /// or to the queue of requests. No other thread may be receiving. `takes` says whether the calling thread takes a
-    /// request itself, so that one thread fewer is woken. Returns the result, and the lock of the routes, which is
-    /// released while the thread receives.
+    /// request itself, so that one thread fewer is woken. Returns `Ok` if messages were received, or the error of the
+    /// receive ([`Error::TimedOut`] at the deadline). Also returns the lock of the routes, which is released while the
+    /// thread receives.
     pub(super) fn receive<'a>(
         &'a self,
         mut routes: Locked<'a>,

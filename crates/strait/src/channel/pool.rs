@@ -491,8 +491,9 @@ fn whole(id: usize, usage: u64, len: usize, once: bool) -> BlockRecord {
     BlockRecord { id: id as u64, part: 0, stride: 0, usage, len: len as u64, once }
 }
 
-/// Writes `bytes` into the lent memory, from byte `offset` of the message on. A new block is written through its
-/// descriptor, which avoids page faults; a block that was used before is written through the mapping.
+/// Writes `bytes` into the lent memory, from byte `offset` of the message on. Fails only if the kernel refuses the
+/// write to a new block. A new block is written through its descriptor, which avoids page faults; a block that was used
+/// before is written through the mapping.
 pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error> {
     match loan.fresh.as_ref().and_then(|memory| memory.fd.as_ref()) {
         Some(fd) => memory::write_at(fd.as_fd(), bytes, (loan.record.at() + offset) as u64),

@@ -118,7 +118,8 @@ pub(crate) trait Io: Send + Sync {
     fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error>;
     /// Returns the next packet with its attachments. The packet stays in the socket until [`take`](Self::take). If the
     /// packet brings memory and this process has no free descriptor, fails with [`Error::NoDescriptors`], because the
-    /// kernel would drop the memory. If `refusing`, leaves out the handles of messages.
+    /// kernel would drop the memory. If `refusing` (this process accepts no handles over the link), the kernel drops
+    /// the handles of messages, and they are not returned.
     fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
     /// Removes from the socket the packet that [`receive`](Self::receive) returned last; the caller passes this packet
     /// as `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
@@ -160,8 +161,8 @@ impl Socket {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
-    /// Returns the next packet in the socket with its attachments, and leaves the packet there. If `refusing`, leaves
-    /// out the handles of messages.
+    /// Returns the next packet in the socket with its attachments, and leaves the packet there. If `refusing` (this
+    /// process accepts no handles over the link), the handles of messages are not received.
     fn look(&self, refusing: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();

@@ -508,9 +508,9 @@ impl Link {
     /// Sends a wake packet, which wakes threads that sleep on the socket in the peer's process. If the socket is full,
     /// no packet is needed: a full socket is readable, so no thread sleeps on it.
     ///
-    /// Returns `false` if the kernel refused the packet. Then the wake-up is tried again before anything else is sent,
-    /// whenever a thread of this process is about to sleep on this link, and in later calls of the library; there may be
-    /// no other reason to wake the peer.
+    /// Returns `false` if the kernel refused the packet. The link then tries again before it sends anything else,
+    /// whenever a thread of this process is about to sleep on this link, and in later calls of the library: perhaps
+    /// nothing else would wake the peer.
     pub(crate) fn wake(&self) -> bool {
         match self.io.send(&Packet::Wake, Attachments::NOTHING) {
             Ok(Sent::Done | Sent::Full) => true,
@@ -538,8 +538,8 @@ impl Link {
         free
     }
 
-    /// Receives the packets in the socket, up to the limit of one call. The calling thread must be the leader, and no
-    /// longer is when the call returns.
+    /// Receives the packets in the socket, as many as [`drain_limit`](Self::drain_limit) allows. The calling thread
+    /// must be the leader, and no longer is when the call returns.
     fn receive_and_leave(&self) -> Result<(), Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
         let received = self.receive_all(|_| false);
@@ -547,8 +547,8 @@ impl Link {
         received.map(|_more| ())
     }
 
-    /// Receives the packets in the socket, up to the limit of one call. Does nothing if another thread is the leader.
-    /// An error is stored in the link.
+    /// Receives the packets in the socket, as many as [`drain_limit`](Self::drain_limit) allows. Does nothing if
+    /// another thread is the leader. Returns no error: a permanent error is stored in the link, which is then down.
     fn drain_once(&self) {
         if self.try_lead() {
             // An error is stored in the link.
@@ -630,9 +630,9 @@ impl Link {
         Ok(true)
     }
 
-    /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` only if the
-    /// limit of one call was reached first, so that packets may be left in the socket. After a permanent error the link
-    /// is down. Only the leader may call this.
+    /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` only if
+    /// [`drain_limit`](Self::drain_limit) was reached before that, so that packets may be left in the socket. After a
+    /// permanent error the link is down. Only the leader may call this.
     fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.stuck.store(received.is_err(), Ordering::Relaxed);
@@ -790,14 +790,14 @@ impl Link {
 
     /// Takes from the inbox an item to which no record refers and which the peer sends before everything else, such as
     /// the peer's open packet. Works like [`Link::fetch`], but if the link has used up its budget of idle wake-ups,
-    /// receives only the few packets of one call.
+    /// receives only as many packets as [`drain_limit`](Self::drain_limit) allows.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }
 
     /// Takes an attachment from the inbox: calls `find`, and receives packets until `find` returns the attachment.
-    /// Returns `None` if there are no more packets, or after about `packets` packets. With 0 receives only as many
-    /// packets as one call may.
+    /// Returns `None` if there are no more packets, or after about `packets` packets. With 0, receives only as many as
+    /// [`drain_limit`](Self::drain_limit) allows.
     fn fetch_among<T>(
         &self,
         packets: usize,

@@ -211,7 +211,8 @@ impl Link {
 
     /// Notifies the peer's member with the id `number`, after this process has published something for that member.
     /// Returns `false` if the kernel refused a packet to a peer whose notification area this process does not have. The
-    /// caller then puts the value back into the member's sleep word, so that a later call tries again.
+    /// caller then puts the value that it has taken from the sleep word of the peer's member back into that word, so
+    /// that a later call tries again.
     pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.notifications.members).slots.get(number as usize).cloned().flatten();

@@ -36,7 +36,8 @@ pub(super) struct ConnectionLimits {
     pub(super) of_all: usize,
 }
 
-/// A connection that a listener has taken from its queue and neither accepted nor refused yet.
+/// A connection that a listener has taken from the queue of its listening socket, and has neither accepted nor refused
+/// yet.
 struct PendingConnection {
     socket: Unread,
     /// The number of the user that made this pending connection, against whose limit the connection counts.

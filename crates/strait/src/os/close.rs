@@ -74,7 +74,8 @@ fn ask(fd: BorrowedFd<'_>, what: StatxFlags) -> Option<Statx> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, what).ok()
 }
 
-/// Returns the number `which` of the mount that a file is on; `None` if the kernel did not report it.
+/// Returns the number of the mount that a file is on, from the properties `known` of the file. `which` is the kind of
+/// number: `STATX_MNT_ID` or [`MNT_ID_UNIQUE`]. Returns `None` if the kernel did not report a number of that kind.
 fn mount_of(known: &Statx, which: StatxFlags) -> Option<u64> {
     (known.stx_mask & which.bits() != 0).then_some(known.stx_mnt_id)
 }

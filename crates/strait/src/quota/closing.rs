@@ -30,8 +30,8 @@ pub(crate) fn close_nobodys(fd: OwnedFd) {
 }
 
 /// Makes a thread of the library close the descriptor `fd`, also if closing cannot block. Until the descriptor is
-/// closed, it is charged to the peer that `payer` stands for. While this thread holds descriptors [back](hold_back),
-/// the other thread gets the descriptor only after that.
+/// closed, it is charged to the peer that `payer` stands for. While the calling thread [holds descriptors
+/// back](hold_back), `fd` is only stored, and passed to the closing thread once the calling thread stops holding back.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     let closing = Closing { fd, account: payer.number(), charge: payer.charge_pending_close() };
     let mut closing = Some(closing);

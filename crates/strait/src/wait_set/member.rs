@@ -203,8 +203,8 @@ impl Member {
         Err(Error::WouldBlock)
     }
 
-    /// Looks at this member, which the caller has just taken from the queue. Returns the event that the wait set has to
-    /// report, if any, and whether the set must look again.
+    /// Looks at this member, which the caller has just taken from the wait set's queue of ready members. Returns the
+    /// event that the wait set has to report, if any, and whether the set must look again.
     pub(super) fn examine(&self) -> Examined {
         self.queued.swap(false, Ordering::AcqRel);
         match self.state.load(Ordering::Acquire) {

@@ -412,7 +412,7 @@ impl AsRawFd for WaitSet {
 }
 
 impl Drop for WaitSet {
-    /// Closes the wait set and empties its queue. Its channels are in no wait set afterwards.
+    /// Closes the wait set and empties its queue of ready members. Its channels are in no wait set afterwards.
     fn drop(&mut self) {
         if self.shared.born.is_elsewhere() {
             // In a forked child nothing of the parent's may be touched, as with channels.

@@ -324,8 +324,9 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wake fd of the wait set unreadable, if the queue is empty. Returns two answers: whether the queue is
-    /// empty, and whether there are members (in [`Queue::later`]) at which the next wait looks again.
+    /// Makes the wake fd of the wait set unreadable, if the wait set's queue of ready members is empty. Returns two
+    /// answers: whether that queue is empty, and whether there are members (in [`Queue::later`]) at which the next wait
+    /// looks again.
     pub(super) fn reset_wake_fd(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
         let idle = ready.queue.is_empty();
@@ -446,8 +447,9 @@ impl SharedSet {
         }
     }
 
-    /// Sends unsent packets of all links of the wait set again. Returns whether a link still has some, for which the
-    /// peer may be waiting. Makes the epoll instance report when the full sockets among those have room.
+    /// Tries again to send the unsent packets of all links of the wait set. Returns whether a link still has unsent
+    /// packets, for which its peer may be waiting. Makes the epoll instance report when the full sockets among those
+    /// have room.
     pub(super) fn has_unsent(&self) -> bool {
         let mut links = unpoisoned(&self.links);
         let mut has_unsent = false;
@@ -496,8 +498,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wait set's descriptor readable after [`RETRY`] at the latest, so that the next wait tries again what
-    /// no event reports.
+    /// Makes the wait set's descriptor readable after [`RETRY`] at the latest, so that the next wait tries again an
+    /// action that failed and whose success no event announces, such as a send to a full socket.
     pub(super) fn look_again_later(&self) {
         let is_throttled = unpoisoned(&self.links).values().any(|used| used.throttled);
         // If a link is throttled, the timer is set already, to an earlier time.
@@ -528,8 +530,8 @@ impl SharedSet {
         unpoisoned(&self.links).values().filter(|used| !used.throttled).for_each(|used| used.link.collect());
     }
 
-    /// Puts the notified members of up to [`SOME_LINKS`] links of the wait set into the queue. The next call takes the
-    /// links after those.
+    /// Puts the members that peers have notified, on up to [`SOME_LINKS`] links of the wait set, into the wait set's
+    /// queue of ready members. The next call takes the links after those.
     pub(super) fn collect_some(&self) {
         let links = unpoisoned(&self.links);
         let had_events = self.had_events.load(Ordering::Relaxed);

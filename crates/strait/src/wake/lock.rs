@@ -43,8 +43,8 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), blocking: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock. Waits for a thread that holds it for one copy; if the holder has marked the lock as blocking,
-    /// takes the lock away from the holder at once.
+    /// Takes the lock. If another thread holds the lock for the short time of one copy of a message, waits for that
+    /// thread. If the holder has marked the lock as blocking, takes the lock away from the holder at once.
     ///
     /// # Safety
     /// A holder that has marked the lock as blocking must never use its guard again.
@@ -52,8 +52,9 @@ impl<T> Lock<T> {
         self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
     }
 
-    /// Takes the lock and returns its guard if no thread holds the lock now; otherwise returns `None`. Never waits. For
-    /// a thread that holds another lock: two threads that wait for each other's locks would never go on.
+    /// Takes the lock and returns its guard if no thread holds the lock now; otherwise returns `None`. Never waits. A
+    /// thread that holds another lock must use this function: two threads that wait for each other's locks would never
+    /// go on.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -62,8 +63,8 @@ impl<T> Lock<T> {
 
     /// Takes the lock. If another thread holds it, waits until the deadline.
     ///
-    /// With [`Deadline::NOW`] the call still waits for a thread that holds the lock for one copy. The call fails only
-    /// if the holder has marked the lock as blocking.
+    /// With [`Deadline::NOW`] the call still waits for a thread that holds the lock for the short time of one copy of a
+    /// message. The call fails only if the holder has marked the lock as blocking.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline; [`Error::System`].
@@ -73,8 +74,8 @@ impl<T> Lock<T> {
     }
 
     /// Takes the lock. If another thread holds it, waits until the deadline or until `interruption` comes. After an
-    /// interruption the call still waits for a thread that holds the lock for one copy. But it fails with
-    /// [`Error::Interrupted`] if the holder has marked the lock as blocking.
+    /// interruption the call still waits for a thread that holds the lock for the short time of one copy of a message.
+    /// But it fails with [`Error::Interrupted`] if the holder has marked the lock as blocking.
     #[inline]
     pub(crate) fn lock_unless<'i>(
         &self,

@@ -182,7 +182,7 @@ impl Rx {
         self.open = false;
     }
 
-    /// Puts a message before all others of this end, so that it is received next.
+    /// Puts a message at the front of the backlog, so that this end receives it next.
     pub(super) fn put_back(&mut self, unread: BacklogMessage) {
         self.cold().backlog.push_front(unread);
         // The message will be counted once more when it is received, so the survey starts anew.
@@ -312,8 +312,8 @@ impl Rx {
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
-    /// Drops what was received for this lane, because this end leaves the lane and will not use it: mapped blocks,
-    /// fetched memory and, unless the channel is local, the attachments in the inbox of the link.
+    /// Drops what was received for the present lane, because this end leaves that lane and will not use it any more:
+    /// mapped blocks, fetched memory and, unless the channel is local, the attachments in the inbox of the link.
     pub(super) fn leave(&mut self) {
         let link = self.lane.current_link().clone();
         if let Some(cold) = &mut self.cold {

@@ -38,7 +38,8 @@ const NUMBER: usize = 8;
 
 impl End {
     /// Returns the record of the next message in the ring, and leaves the message there. Follows marks into other
-    /// lanes. `None` if no message is there, or if a backlog that was prepended just now comes first.
+    /// lanes. Returns `None` if no message is there. Also returns `None` if this call has taken a prepended backlog off
+    /// the ring: the messages in the backlog of `rx` are then next.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] after the call has followed the other end through [`MOST_LANES`] lanes; any error that
@@ -64,8 +65,8 @@ impl End {
     }
 
     /// Returns the record of the next message in the ring, and leaves the message there; `None` if no message is there,
-    /// or if a backlog that was prepended just now comes first. Follows the other end through as many lanes as there
-    /// are, until the deadline.
+    /// or if this call has taken a prepended backlog off the ring, so that the messages in the backlog of `rx` are
+    /// next. Follows the other end through as many lanes as there are, until the deadline.
     #[inline]
     pub(super) fn next_record_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
         loop {
@@ -160,8 +161,9 @@ impl End {
         }
     }
 
-    /// Handles a receiving direction without a ring to read: the direction has ended, or the lane is not open. Returns
-    /// `true` if the lane could be opened just now, and `false` if the peer's open packet has not arrived.
+    /// Handles a receiving direction without a ring to read: either the direction has ended, or the lane is not open,
+    /// and then this call tries to open it. `down` says whether the lane was down before the call. Returns `true` if
+    /// the lane could be opened just now, and `false` if the peer's open packet has not arrived.
     ///
     /// # Errors
     /// The error with which the receiving direction has ended or ends now.

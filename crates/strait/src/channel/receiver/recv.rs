@@ -252,9 +252,10 @@ impl End {
         Some(Ok(needed))
     }
 
-    /// Receives the next message into `buffer` if the message is nothing but bytes. Before that, handles records that
-    /// are no messages, such as the end of a ring. Returns the length of the message in bytes; `None` if the next
-    /// message is of another kind, or if there is none.
+    /// Receives the next message into `buffer` if the message is nothing but bytes. Before that, follows records that
+    /// are no messages, such as the record that leads to a larger ring. Returns the length of the message in bytes.
+    /// Returns `None`, and receives nothing, if the next message has handles or is out of line, or if there is no
+    /// message.
     #[inline(never)]
     fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         if rx.backlog().is_some() {

@@ -38,9 +38,9 @@ impl End {
     /// records go to the lane to which it moved. Does nothing if nothing is staged.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], with [`Tx::has_moved`] returning `true`, if the peer has moved and the records had
-    /// attachments, which were meant for the old peer only: the records are then discarded. Also the errors with which
-    /// the sending direction ends.
+    /// [`Error::WouldBlock`] if the peer has moved and the records had attachments, which were sent to the old peer
+    /// only. This call then discards the records, and the next call of [`Tx::has_moved`] returns `true`: the caller
+    /// must stage the message anew. Also the errors with which the sending direction ends.
     #[inline]
     pub(in crate::channel) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         let mut lanes = 0;
@@ -58,7 +58,8 @@ impl End {
     }
 
     /// Commits the staged records in the present lane. Returns `None` on success. If the peer has ended the ring,
-    /// because it has moved or closed its end, commits nothing and returns how the ring was ended.
+    /// because it has moved or closed its end, commits nothing and returns how the ring was ended; the caller passes
+    /// that to [`End::after_end`].
     pub(in crate::channel) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
         match tx.producer.commit() {
             Ok(()) => {

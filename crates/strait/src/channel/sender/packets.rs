@@ -213,8 +213,8 @@ pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Subject) -> bool {
     lane.is(&tx.lane)
 }
 
-/// Waits until a packet that was blocked on `blocked` (room in the socket, or memory of the kernel) may go over the
-/// link. Returns at once if the link no longer exists.
+/// Waits until another attempt to send a packet is worthwhile, or until the deadline. `blocked` is what the last
+/// attempt was blocked on: room in the socket, or memory of the kernel. Returns at once if the link no longer exists.
 fn wait_on(
     link: &Subject,
     blocked: SocketBlockedOn,

@@ -159,9 +159,9 @@ impl End {
         tx.refresh()
     }
 
-    /// Returns the description of a wait by the sending direction of this end. Such a wait ends when the words of the
-    /// sending ring of `lane`, which is in `memory`, have changed. If the other end is in transit, the wait also ends
-    /// when that end has arrived.
+    /// Returns the description of a wait by the sending direction of this end. `memory` is the ring of `lane` that this
+    /// end writes. Such a wait ends when the consumer has changed its words in that ring. If the other end is in
+    /// transit, the wait also ends when that end has arrived.
     pub(in crate::channel) fn waiter<'a>(&'a self, lane: &'a Lane, memory: &'a RingMemory) -> Waiter<'a> {
         // The lane's state is read before its link. If the end is handed over in between, the wait ends at once,
         // whichever link was read.

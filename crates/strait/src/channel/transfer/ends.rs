@@ -415,7 +415,9 @@ impl End {
     }
 
     /// Returns the handles of a received message whose handle table is `table`. If some of the message's descriptors
-    /// did not arrive, the result says that the handles are lost.
+    /// did not arrive, returns no handles, and [`ReceivedExtras::lost`] of the returned value gives
+    /// [`Error::HandlesLost`]. `token` is the token of the ring, `message` the attachment key of the message, and
+    /// `handles` the number of its handles.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,

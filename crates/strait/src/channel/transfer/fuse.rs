@@ -402,8 +402,8 @@ impl<'a> Half<'a> {
     }
 
     /// Commits what is staged for the far end, and ends the ring that the far end reads with a mark: the far end reads
-    /// on in another lane. `fresh` is the side of that lane across from the far end. Returns `false` if the far end
-    /// reads no more.
+    /// on in another lane. `fresh` is that lane, seen from the side that the far end will not have. Returns `false` if
+    /// the far end reads no more.
     fn redirect(&mut self, fresh: &Lane) -> bool {
         self.tx.ended().is_none() && self.commit() && self.end.mark(&mut self.tx, fresh) == Ok(true)
     }

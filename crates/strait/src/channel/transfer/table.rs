@@ -132,8 +132,9 @@ struct FlatMessage {
 }
 
 impl FlatHandles {
-    /// Flattens the handles of a message into one sequence. Each end is first made ready with `prepare`, then its
-    /// backlog is taken. On an error all handles are returned, with their messages; ends that were made ready stay so.
+    /// Flattens the handles of a message into one sequence. For each end, calls `prepare`, which gets the end ready to
+    /// be sent, and then takes the backlog of the end. On an error all handles are returned, each end with its backlog
+    /// again; what `prepare` has done to an end is not undone.
     pub(in crate::channel) fn of(
         handles: Vec<Handle>,
         mut prepare: impl FnMut(&End) -> Result<(), Error>,
@@ -192,7 +193,7 @@ impl FlatHandles {
         self.top.len()
     }
 
-    /// Appends handles to the sequence, and returns their kinds. `payer` is the account of the peer that sent the
+    /// Appends handles to this flat sequence, and returns their kinds. `payer` is the account of the peer that sent the
     /// handles to this process; `None` for handles of the program.
     fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<HandleKind> {
         let sort = |handle: Handle| match (handle, payer) {
@@ -639,8 +640,9 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors for handles of these kinds from `came`, checks the memory of regions and data pipes, and
-/// appends all to `flat`. After an error continues with the remaining handles, and returns the last error.
+/// Takes the descriptors for handles of these kinds from `came`, the descriptors that arrived with the message; checks
+/// the memory of regions and data pipes, and appends all to `flat`. After an error continues with the remaining
+/// handles, and returns the last error.
 fn collect_descriptors(
     flat: &mut FlatHandles,
     kinds: &[HandleKind],

@@ -72,8 +72,8 @@ pub(crate) enum Sent {
     HungUp,
 }
 
-/// Sends one packet with the given bytes and descriptors, without blocking. The result says whether the packet was
-/// sent.
+/// Sends one packet with the given bytes and descriptors, without blocking. The returned [`Sent`] says whether the
+/// packet was sent, and if not, why.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Sent, Error> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -367,8 +367,8 @@ pub(crate) fn wait_also(
 }
 
 /// Sleeps until `one` or at least one of `others` is readable, for at most `limit` (without end if it is `None`).
-/// Returns the indices in `others` of the descriptors that are readable: none if only `one` is, if the time has passed,
-/// or if a signal ended the sleep.
+/// Returns the indices in `others` of the descriptors that are readable. Returns no index if only `one` is readable, if
+/// the time has passed, or if a signal ended the sleep.
 pub(crate) fn wait_any(
     one: BorrowedFd<'_>,
     others: &[BorrowedFd<'_>],

@@ -183,7 +183,8 @@ pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
 }
 
 /// Keeps the order of two steps of a notifier: it publishes, and then checks whether its process has the notification
-/// area. The notifier must call this after it has published, and before its last check.
+/// area. The notifier must call this after it has published, and before it checks for the last time whether its process
+/// has the area.
 pub(crate) fn before_notifying<W: Words>() {
     W::known_barrier();
 }

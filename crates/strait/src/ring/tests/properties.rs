@@ -29,11 +29,11 @@ enum Step {
     /// Sends one message without staging it first. The first number is its length in bytes. The second is the number of
     /// slices that hold the message: with 0, the message is sent by the call for a single slice.
     Push(usize, usize),
-    /// Sends small messages of these lengths in one packed record.
+    /// Sends small messages of these lengths in bytes in one packed record.
     Pack(Vec<usize>),
     /// Stages a message of this length in bytes and discards it.
     Discard(usize),
-    /// Stages a message of the first length, shortens it to the second, which is not greater, and commits it.
+    /// Stages a message of the first length in bytes, shortens it to the second, which is not greater, and commits it.
     Shorten(usize, usize),
     Receive(usize),
     GiveCredit,

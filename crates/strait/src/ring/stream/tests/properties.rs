@@ -36,7 +36,8 @@ impl Words for Table {
     }
 }
 
-/// Generates values for shared words that are likely to reveal mistakes.
+/// Generates values for shared counters that are likely to reveal mistakes: any value, values below 200, and values
+/// near [`LATEST`] and near the greatest `u64`.
 fn nasty() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0u64..200, (LATEST - 100)..(LATEST + 100), (u64::MAX - 100)..u64::MAX]
 }
