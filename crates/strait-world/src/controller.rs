@@ -18,23 +18,11 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use crate::Arguments;
 use crate::clock::{Delay, nanos, now};
 use crate::judge::is_gone;
-use crate::ledger::{Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, other};
+use crate::ledger::{Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, faults, other};
 use crate::own;
 use crate::random::{Random, mix};
 use crate::trail::{self, Call};
 use crate::worker::directory;
-
-/// The kinds of faults that a world can have, as bits.
-mod faults {
-    /// Processes may open few or no more descriptors. The controller causes such shortages, and the processes
-    /// themselves do.
-    pub(super) const DESCRIPTORS: u32 = 1;
-    /// Processes may map little or no more memory (`RLIMIT_AS`).
-    pub(super) const MEMORY: u32 = 2;
-    pub(super) const KILLS: u32 = 4;
-    pub(super) const STOPS: u32 = 8;
-    pub(super) const SIGNALS: u32 = 16;
-}
 
 /// Nanoseconds after which a waiting thread must have noticed that there is a message or an event for it.
 const NOTICED: u64 = 1_000_000_000;
@@ -617,7 +605,7 @@ impl World {
         let kept = self.ledger.lives[..self.lives].iter().map(|life| life.kept.load(SeqCst)).max().unwrap_or_default();
         format!(
             "{:.1} s, {} processes at a time, faults {:05b}, {} channels, {} messages accepted, {} received, {kills} kills, \
-             {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept",
+             {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept, {} errors that are not explained",
             (now() - self.begin) as f64 / 1e9,
             self.workers.len(),
             self.faults,
@@ -625,6 +613,7 @@ impl World {
             sums["accepted"],
             sums["received"],
             kept >> 10,
+            self.ledger.not_explained.load(SeqCst),
         )
     }
 

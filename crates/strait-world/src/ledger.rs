@@ -25,6 +25,19 @@ pub(crate) const EVENTS: usize = 512;
 /// The number of bytes that a process can write about a mistake.
 const TEXT: usize = 8 << 10;
 
+/// The kinds of faults that a world can have, as bits.
+pub(crate) mod faults {
+    /// Processes may open few or no more descriptors. The controller causes such shortages, and the processes
+    /// themselves do.
+    pub(crate) const DESCRIPTORS: u32 = 1;
+    /// Processes may map little or no more memory (`RLIMIT_AS`).
+    pub(crate) const MEMORY: u32 = 2;
+    /// The controller kills processes and starts others.
+    pub(crate) const KILLS: u32 = 4;
+    pub(crate) const STOPS: u32 = 8;
+    pub(crate) const SIGNALS: u32 = 16;
+}
+
 /// A phase of a world, which says what the processes are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
@@ -250,8 +263,10 @@ pub(crate) struct Ledger {
     /// The time since which a thread of the controller is in a call that sends a socket; 0 if it is in none.
     pub(crate) sends_since: AtomicU64,
     next_channel: AtomicU32,
-    /// The kinds of faults that the world has: bits of `controller::faults`.
+    /// The kinds of faults that the world has: bits of [`faults`].
     pub(crate) faults: AtomicU32,
+    /// The number of errors that are excused without an explanation.
+    pub(crate) not_explained: AtomicU64,
     pub(crate) slots: AtomicU32,
     pub(crate) seed: AtomicU64,
     pub(crate) lives: [Life; LIVES],

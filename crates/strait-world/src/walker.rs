@@ -273,7 +273,7 @@ impl Walker {
         match error {
             Error::WouldBlock => patience.is_zero(),
             Error::TimedOut => !patience.is_zero(),
-            _ => excuse,
+            _ => excuse || judge::is_not_explained(self.process.ledger, error),
         }
     }
 
@@ -937,6 +937,10 @@ impl Walker {
             }
             Err(Error::PeerClosed) => {
                 self.see_closed(at);
+                false
+            }
+            Err(error) if judge::is_not_explained(self.process.ledger, error) => {
+                self.close(at);
                 false
             }
             Err(error) => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use strait::{Conditions, Deadline, Error, NotArmed, Reason, Sprung, Traps, WaitSet};
 
 use super::{About, Walker, in_parts, said};
+use crate::judge;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;
 
@@ -50,7 +51,7 @@ impl Walker {
             Err(Error::Interrupted) => {}
             Err(Error::PeerClosed) => self.see_closed(at),
             Err(error) => {
-                if !excused(self.process, over, error) {
+                if !excused(self.process, over, error) && !judge::is_not_explained(self.process.ledger, error) {
                     self.wrong(end, &format!("receiving from an end that is interrupted says {error:?}"));
                 }
             }
