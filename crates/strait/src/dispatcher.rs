@@ -531,8 +531,9 @@ impl Dispatcher {
         }
     }
 
-    /// Waits for the next message of `channel`, the dispatcher's only channel, whose queue is empty. Returns the
-    /// handler call for the message or for the end of the channel; `None` if the deadline has passed.
+    /// Waits for the next message of `channel`, the dispatcher's only channel, which has the key `key` and an empty
+    /// queue. Returns the handler call for the message or for the end of the channel; `None` if the deadline has
+    /// passed.
     fn receive_from(&self, key: u64, channel: Arc<Channel>, deadline: Deadline) -> Result<Option<Next>, Error> {
         let next = match channel.recv_by(deadline) {
             Ok(message) => Dispatched::Message(message),

@@ -278,9 +278,10 @@ impl AsFd for Traps {
     }
 }
 
-/// Arms a trap on `end` that is armed anew, as a new trap, with the conditions that `handler` returns; after `None`
-/// there is no new trap. A trap springs even if a condition is met already. Returns the id of the first trap; each
-/// later trap has another id, which is not returned.
+/// Arms a trap on `end`, which springs even if one of `conditions` is met already. When the trap springs, a dispatch
+/// calls `handler`, and then arms a new trap with the conditions that `handler` returns. No new trap is armed if
+/// `handler` returns `None`, or after [`Sprung::Never`]. Returns the id of the first trap; each later trap has another
+/// id, which is not returned.
 fn watch<H>(shared: &Arc<TrapsShared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
 where
     H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,

@@ -74,8 +74,8 @@ mod tests {
     }
 
     /// Shows that call numbers in a row, and call numbers that differ only in 16 of their bits, nearly all have
-    /// different hashes, with at least 30 of 40 random secrets. (One secret in a few hundred spreads some numbers
-    /// less.)
+    /// different hashes: with at least 30 of 40 random secrets, 1000 numbers have more than 990 hashes. (One secret in
+    /// a few hundred spreads some numbers less.)
     #[test]
     fn numbers_in_a_row_or_with_the_same_half_do_not_meet() {
         for step in [1u64, 1 << 16, 1 << 32, 1 << 48] {

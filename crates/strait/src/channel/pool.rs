@@ -241,8 +241,8 @@ impl SharedBlock {
         Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: entry.usage, len: len as u64, once })
     }
 
-    /// Takes back a part of this block that was lent for a message and is not used after all. Returns the length of
-    /// that message in bytes.
+    /// Takes back the part with the index `part` of this block, which was lent for a message and is not used after all.
+    /// Returns the length of that message in bytes.
     fn take_back(&mut self, part: usize) -> usize {
         let entry = &mut self.parts[part];
         entry.usage -= 1;
@@ -297,11 +297,11 @@ impl Pool {
         self.blocks.iter().flatten().any(Block::came_back) || self.shared.iter().flatten().any(SharedBlock::has_news)
     }
 
-    /// Lends memory for a message of `len` bytes. Returns `None` if the receiver has to return some memory first. The
-    /// pool retains at most `retain_limit` bytes of blocks. At most `queue` bytes of messages may be in flight; if none
-    /// are, a message of any size is allowed. The memory is lent until [`Pool::take_back`], or until the receiver
-    /// returns it. Messages share blocks only if the receiver supports that (`may_share`). `make` allocates memory of
-    /// the given number of bytes.
+    /// Lends memory for a message of `len` bytes. Returns `None` if no memory can be lent before the receiver has
+    /// returned some. The pool retains at most `retain_limit` bytes of blocks. At most `queue` bytes of messages may be
+    /// in flight; if none are, a message of any size is allowed. The memory is lent until [`Pool::take_back`], or until
+    /// the receiver returns it. Messages share blocks only if the receiver supports that (`may_share`). `make`
+    /// allocates memory of the given number of bytes.
     pub(crate) fn lend(
         &mut self,
         len: usize,
@@ -360,6 +360,7 @@ impl Pool {
     /// Creates a shared block whose parts have the length `stride_for(len)`, and lends its first part for a message of
     /// `len` bytes. The more unshared blocks the pool has and the more parts are lent, the more parts the new block
     /// has. Returns `None` if the message is too long for a shared block, or if there are too many blocks.
+    /// `retain_limit`, `queue` and `make` are those of [`Pool::lend`].
     fn lend_first_part(
         &mut self,
         len: usize,
@@ -424,7 +425,7 @@ impl Pool {
 
     /// Returns an id for a new unshared block of `size` bytes: usually an unused one. Drops a free block and returns
     /// its id, if that makes enough room for the new block to be retained, or if no other id is left. `None` if all
-    /// blocks are lent.
+    /// blocks are lent. `retain_limit` is the most bytes that the pool retains.
     fn free_id(&mut self, size: usize, retain_limit: usize) -> Option<usize> {
         let excess = (self.retained + size).saturating_sub(retain_limit);
         let unused = self.blocks.iter().position(Option::is_none);
@@ -486,7 +487,8 @@ fn stride_for(len: usize) -> usize {
     len.next_power_of_two().max(PAGE)
 }
 
-/// Returns the record of a message that lies in an unshared block.
+/// Returns the record of a message of `len` bytes that lies in the unshared block with the id `id`. `usage` is the
+/// number of this use of the block. `once` says that the sender does not use the block again.
 fn whole(id: usize, usage: u64, len: usize, once: bool) -> BlockRecord {
     BlockRecord { id: id as u64, part: 0, stride: 0, usage, len: len as u64, once }
 }

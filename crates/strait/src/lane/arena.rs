@@ -227,9 +227,10 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    /// Marks the end on `side` of the lane with this slot and use count as held by this process. Returns `false` if
-    /// this process already holds an end on that side of the slot, or has held this end before and holds it no more.
-    /// Always returns `true`, and marks nothing, for an arena that this process created.
+    /// Marks the end on `side` of a lane as held by this process; the lane is that in the lane slot `slot` with the use
+    /// count `usage`. Returns `false` if this process already holds an end on that side of the slot, or has held this
+    /// end before and holds it no more. Always returns `true`, and marks nothing, for an arena that this process
+    /// created.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
         gone.get(&(slot, side)) != Some(&usage)
@@ -242,9 +243,9 @@ impl Arena {
         bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
 
-    /// Returns whether the end on `side` of the lane with this slot and use count will read nothing more in this
-    /// process. Such an end was closed or sent away, or never arrives. An end in an arena of a peer may arrive once for
-    /// each use of the lane slot.
+    /// Returns whether the end on `side` of a lane will read nothing more in this process; the lane is that in the lane
+    /// slot `slot` with the use count `usage`. Such an end was closed or sent away, or never arrives. An end in an
+    /// arena of a peer may arrive once for each use of the lane slot.
     pub(crate) fn has_left(&self, slot: u32, usage: u32, side: usize) -> bool {
         match bit(&self.left, slot, side) {
             Some((word, bit)) => word.load(Ordering::SeqCst) & bit != 0,
@@ -252,9 +253,10 @@ impl Arena {
         }
     }
 
-    /// Marks the end on `side` of the lane with this slot and use count as no longer held by this process. The caller
-    /// does so before it declares that the end is done with the lane. After that declaration the creator of the arena
-    /// may use the lane slot again. Does nothing for an arena that this process created.
+    /// Marks the end on `side` of a lane as no longer held by this process; the lane is that in the lane slot `slot`
+    /// with the use count `usage`. The caller does so before it declares that the end is done with the lane. After that
+    /// declaration the creator of the arena may use the lane slot again. Does nothing for an arena that this process
+    /// created.
     pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
             unpoisoned(&self.gone).insert((slot, side), usage);
@@ -282,8 +284,9 @@ impl Arena {
         self.private
     }
 
-    /// Frees the lane slot of a private arena if both ends are done with the lane with the use count `usage`. Does
-    /// nothing for an arena that other processes have too, and nothing if the slot was freed after that lane already.
+    /// Frees the lane slot `slot` of a private arena if both ends are done with the lane with the use count `usage`.
+    /// Does nothing for an arena that other processes have too, and nothing if the slot was freed after that lane
+    /// already.
     ///
     /// Two threads may find both ends done at the same time. Another lane may use the slot before the second thread
     /// calls this function. So the function reads the lane's words under the lock of the free slots, and only if the

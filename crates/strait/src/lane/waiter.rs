@@ -136,7 +136,8 @@ pub(crate) fn look_eagerly(peer_cpu: &AtomicU32, mut ready: impl FnMut() -> bool
 }
 
 /// Spins until `ready` returns `true`, and then returns `true`. Returns `false` once the time `budget` is over, at the
-/// deadline, at an interruption, or as soon as the peer was last seen on this thread's CPU.
+/// deadline, at an interruption, or as soon as the peer was last seen on this thread's CPU. `peer_cpu` is the word with
+/// the number of the peer's CPU; with `None` the CPU is not checked.
 fn spin_for(
     peer_cpu: Option<&AtomicU32>,
     budget: Duration,

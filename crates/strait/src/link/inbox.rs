@@ -182,9 +182,9 @@ impl Inbox {
         self.handles.is_empty() && self.memories.is_empty()
     }
 
-    /// Removes and returns the handles of the message `message` (with its attempt) in the ring with this token. Returns
-    /// `None` until the sender has sent `count` of them. The returned handles may be fewer: some are lost if this
-    /// process had no free descriptors.
+    /// Removes and returns the handles of one message in the ring with the token `token`; `message` is the attachment
+    /// key (message and attempt). Returns `None` until the sender has sent `count` of them. The returned handles may be
+    /// fewer: some are lost if this process had no free descriptors.
     pub(crate) fn take_handles(&mut self, token: u128, message: AttachmentKey, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
@@ -355,7 +355,7 @@ impl Inbox {
     }
 
     /// Stores the peer's open packet, which brings the first ring of the link. Fails with [`Error::BadPeer`] for a
-    /// second open packet or a wrong version.
+    /// second open packet, or if `version`, the protocol version in the packet, is not the one that this process uses.
     pub(crate) fn put_open(&mut self, version: u64, open: OpenPacket) -> Result<(), Error> {
         if version != u64::from(VERSIONS.lowest) {
             return Err(Error::BadPeer("an open packet in a version that was not agreed on"));
@@ -403,8 +403,9 @@ impl Inbox {
     }
 
     /// Stores the handles of a message that this process sends to itself and is about to [commit](Self::committed).
-    /// Returns the handles, if any, that were stored under this token and attachment key before; the caller drops them
-    /// without a lock. Only a peer that shares the memory of both ends can cause that.
+    /// `token` is the token of the ring, and `message` the attachment key. Returns the handles that were stored under
+    /// them before, for the caller to drop without a lock: only a peer that shares the memory of both ends can have
+    /// caused that. Otherwise returns `None`.
     #[must_use]
     pub(crate) fn deposit(&mut self, token: u128, message: AttachmentKey, handles: Handles) -> Option<Handles> {
         self.descriptors += handles.handles.len();

@@ -467,16 +467,16 @@ impl ListenerState {
         Channel::accept(socket, peer, parameters, &self.options)
     }
 
-    /// Revokes the token of the invitation of this number. If a process has connected with the invitation and
-    /// [`accept_invited`](Self::accept_invited) has not returned the channel to it, closes the connection.
+    /// Revokes the token of the invitation with the number `invitation`. If a process has connected with the invitation
+    /// and [`accept_invited`](Self::accept_invited) has not returned the channel to it, closes the connection.
     pub(super) fn forget(&self, invitation: u64) {
         self.tokens.revoke(invitation);
         let request = unpoisoned(&self.state).invited.remove(&invitation);
         drop(request);
     }
 
-    /// Waits until a process has connected with the invitation of this number, or the deadline has passed, and returns
-    /// the channel to that process.
+    /// Waits until a process has connected with the invitation of the number `invitation`, or the deadline has passed,
+    /// and returns the channel to that process.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, Error> {
         self.accept(deadline, |state| state.invited.remove(&invitation))
     }

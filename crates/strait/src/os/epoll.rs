@@ -32,8 +32,8 @@ pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool)
     call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), epoll::EventData::new_u64(number), flags)).is_ok()
 }
 
-/// Makes the epoll instance watch `fd` for reading; changes nothing if the instance watches the descriptor already.
-/// Returns whether the instance watches the descriptor now.
+/// Makes the epoll instance watch `fd` for reading, and its events carry `number`; changes nothing if the instance
+/// watches the descriptor already. Returns whether the instance watches the descriptor now.
 pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
     let flags = epoll::EventFlags::IN;
     matches!(epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags), Ok(()) | Err(Errno::EXIST))

@@ -149,7 +149,7 @@ impl<T: Send + Sync> PerProcess<T> {
 mod tests {
     use super::*;
 
-    /// Calls `is_so` in a forked child of this process, and returns the result of that call.
+    /// Calls `is_so` in a forked child of this process. Returns `true` if `is_so` returned `true` there.
     fn holds_in_a_child(is_so: impl FnOnce() -> bool) -> bool {
         let mut status = 0;
         // SAFETY: the child ends without returning; the status is a valid place to write to.

@@ -19,7 +19,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the greatest `amount` for which [`may_have`] returns `true`, with the other arguments as given.
+    /// Returns the greatest `amount` for which [`may_have`] returns `true`. The arguments are those of [`may_have`],
+    /// without `amount`.
     fn most(mine: u64, held: u64, limit: u64, processes: u64) -> u64 {
         let (mut low, mut high) = (0, limit + 1);
         while high - low > 1 {

@@ -261,7 +261,8 @@ impl<M: Memory> Consumer<M> {
         M::full_barrier();
     }
 
-    /// Sets the number of received messages after which the consumer gives credit, whatever their size.
+    /// Sets the message quota to `messages`: the number of received messages after which the consumer gives credit,
+    /// whatever their size.
     pub(crate) fn set_message_quota(&mut self, messages: u64) {
         self.message_quota = messages;
     }

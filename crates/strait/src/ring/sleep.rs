@@ -27,7 +27,7 @@ pub(crate) fn wake_for<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
 
 /// Takes the sleeper of the sleep word `word`: clears the word and returns the value that the word held. A value other
 /// than 0 says how the owner of the word sleeps, and the caller must wake the owner; 0 means that the owner is awake.
-/// Before this call the caller must have published with an atomic exchange.
+/// Before this call the caller must have published what the owner waits for (a record, credit) with an atomic exchange.
 ///
 /// The word is cleared by an exchange, not by a load and a plain store. Between these two, another thread could wake
 /// the sleeper, and the sleeper could sleep again. The store would then clear the record of the new sleep, and no

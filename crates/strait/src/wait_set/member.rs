@@ -237,8 +237,8 @@ impl Member {
         }
     }
 
-    /// Makes the wait set look again once a socket has room, if the last look at this member failed because that socket
-    /// was full.
+    /// If the last look at this member failed because a socket was full, makes the wait set look at the member again
+    /// once that socket has room.
     fn await_room_to_say_so(&self) {
         if let Some(BlockedOn::Socket(link, _)) = blocked_on::take()
             && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
@@ -252,7 +252,7 @@ impl Member {
     }
 
     /// Ends the member's registrations on further links: those of other ends for which tasks wait, and those with full
-    /// sockets. Also counts them as ended in the wait set `set`.
+    /// sockets. If `set`, the member's wait set, is given, also counts these registrations as ended there.
     fn leave_other_links(&self, set: Option<&Arc<SharedSet>>) {
         let other_links = std::mem::take(&mut *unpoisoned(&self.other_links));
         for (link, number) in other_links {

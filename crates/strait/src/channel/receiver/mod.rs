@@ -305,8 +305,8 @@ impl Rx {
         }
     }
 
-    /// Returns the memory of the larger ring with this generation, if the check before a move has mapped that ring;
-    /// otherwise `None`.
+    /// Returns the memory of the larger ring with the generation `generation`, if the check before a move has mapped
+    /// that ring; otherwise `None`.
     pub(super) fn ring_ahead(&self, generation: u64) -> Option<Arc<Mapping>> {
         let rings = &self.cold.as_ref()?.rings;
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())

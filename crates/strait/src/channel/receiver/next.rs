@@ -220,7 +220,7 @@ impl End {
         }
     }
 
-    /// Returns the memory of the ring of this lane with the given generation, which the sender has sent over the
+    /// Returns the memory of the ring of this lane with the generation `generation`, which the sender has sent over the
     /// socket. Receives it from the link, unless the check before a move has mapped it already. The receiving direction
     /// does not read from that ring yet.
     pub(super) fn ring_of(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {

@@ -129,8 +129,8 @@ impl End {
         }
     }
 
-    /// Makes one attempt to send a message with ends to the process where the peer is now. The attempt waits, until
-    /// `deadline`, only before any end is moved. After an error all handles are in `handles` again.
+    /// Makes one attempt to send a message of `len` bytes with ends to the process where the peer is now. The attempt
+    /// waits, until `deadline`, only before any end is moved. After an error all handles are in `handles` again.
     fn try_send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -202,8 +202,8 @@ impl End {
         sent
     }
 
-    /// Sends a message with flattened handles, whose ends have all been moved into lanes that the peer process can use.
-    /// Stages the handle table and the message, sends the descriptors over the socket, and commits.
+    /// Sends a message of `len` bytes with flattened handles, whose ends have all been moved into lanes that the peer
+    /// process can use. Stages the handle table and the message, sends the descriptors over the socket, and commits.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -373,8 +373,8 @@ impl End {
         self.stage_block_as(tx, &loan, len, filled, header(RecordKind::Block, BlockRecord::SIZE), &[], deadline)
     }
 
-    /// Sends a message to an end of this process. The handles are passed on as objects, so no descriptor goes through a
-    /// socket.
+    /// Sends a message of `len` bytes to an end of this process. The handles are passed on as objects, so no descriptor
+    /// goes through a socket.
     fn send_local(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -429,8 +429,9 @@ impl End {
         self.receive_table(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
-    /// Returns the handles that a received and parsed handle table describes. If `holder` is given, that end takes the
-    /// place of the first end in the table: it gets the messages that the table lists there.
+    /// Returns the handles that a received and parsed handle table describes. `token` is the token of the ring, and
+    /// `message` the attachment key under which the descriptors were sent. If `holder` is given, that end takes the
+    /// place of the first end in the table: `holder` gets the messages that the table lists for that end.
     pub(super) fn receive_table(
         &self,
         rx: &mut Rx,

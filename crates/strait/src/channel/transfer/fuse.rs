@@ -604,7 +604,9 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 
     /// Completes a fuse after the ring that the far end of `near` writes was frozen. From this step on the fuse cannot
-    /// be undone, even if the far end of `far` was closed meanwhile.
+    /// be undone, even if the far end of `far` was closed meanwhile. `for_near` and `for_far` are the prepended
+    /// backlogs that are staged for the two far ends. `late` and `local` are the two spare ends: they hold messages
+    /// that arrived late while these are prepended.
     fn finish(mut self, for_near: Option<FlatHandles>, for_far: Option<FlatHandles>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
@@ -698,8 +700,8 @@ impl<'a, 'b> Joining<'a, 'b> {
 }
 
 /// Closes the receiving direction of this process's side of `lane`, in place of a far end that was closed before it
-/// came to this lane. The close uses the options of `end`. If this process lacks descriptors or memory for the close,
-/// it gets a deferred close.
+/// came to this lane. The close uses the options of `end`. If this process lacks descriptors or memory for the close, a
+/// deferred close tries again.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     let lacked = match end.rx.lock(Deadline::NOW) {
@@ -717,7 +719,8 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 
 impl End {
     /// Receives a backlog that another process has prepended, and returns its messages. `table` is the handle table
-    /// that describes them. If a descriptor of the backlog did not arrive, fails with [`Error::PeerClosed`], so that
+    /// that describes them, `token` the token of the ring, and `message` the attachment key under which their
+    /// attachments were sent. If a descriptor of the backlog did not arrive, fails with [`Error::PeerClosed`], so that
     /// the receiving direction of this end ends.
     pub(in crate::channel) fn receive_prepended(
         &self,
@@ -741,7 +744,7 @@ impl End {
     }
 
     /// Receives a backlog that was prepended within this process, and returns its messages. They are in the inbox of
-    /// this process, under the token of the ring and the attachment key `message`.
+    /// this process, under `token` (the token of the ring) and the attachment key `message`.
     pub(in crate::channel) fn prepended_local(
         &self,
         rx: &mut Rx,
@@ -759,9 +762,9 @@ impl End {
 mod tests {
     use super::*;
 
-    /// Holds two channels, prepares a lane for their far ends and undoes that lane, while each far end stays open or is
-    /// closed meanwhile. Checks that the lane slot is free again, and that a channel whose far end stays works as
-    /// before.
+    /// Holds two channels, prepares a lane for their far ends and undoes that lane. The first far end stays open if
+    /// `near_stays` is set, the second if `far_stays` is set; otherwise it is closed meanwhile. Checks that the lane
+    /// slot is free again, and that a channel whose far end stays works as before.
     fn unmade(near_stays: bool, far_stays: bool) {
         let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
         for (end, cells) in [(&b, ROOMY), (&c, SMALL)] {

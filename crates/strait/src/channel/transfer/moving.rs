@@ -285,8 +285,8 @@ impl End {
         Ok(())
     }
 
-    /// Moves the next message from the ring to the backlog, or follows a mark to the next lane. Returns `false` if the
-    /// ring had neither.
+    /// Moves the next message from the ring to the backlog, or follows a mark to the next lane. Returns `false`, and
+    /// changes nothing, if the ring had neither a message nor a mark; otherwise returns `true`.
     fn take_next(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Error> {
         let Some(record) = self.next_or_mark(rx)? else { return Ok(false) };
         if record.header.kind() == RecordKind::Moved {
@@ -354,8 +354,8 @@ impl End {
         Ok(UnreadAhead { amounts, needs_socket })
     }
 
-    /// Maps the ring of this lane with the given generation before this end reads from that ring. Stores the mapping
-    /// until then, and returns it.
+    /// Maps the ring of this lane with the generation `generation`, before this end reads from that ring. Stores the
+    /// mapping until this end does so, and returns the mapping.
     fn map_ring_ahead(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         if let Some(ring) = rx.ring_ahead(generation) {
             return Ok(ring);

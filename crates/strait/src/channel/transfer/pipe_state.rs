@@ -32,8 +32,8 @@ impl PipeState {
         bytes
     }
 
-    /// Decodes the state of a data-pipe end from a handle table. Returns `None` if no data-pipe end can have such a
-    /// state.
+    /// Decodes the state of a data-pipe end from a handle table. `writes` says whether the end is the producer. Returns
+    /// `None` if no data-pipe end can have such a state.
     pub(crate) fn decode(writes: bool, bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let word = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
         let element = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));

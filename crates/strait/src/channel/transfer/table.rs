@@ -579,7 +579,8 @@ impl<'a> Parsed<'a> {
     }
 
     /// Builds the message's own handles from the parsed table. `build` creates an end from its entry; `came` holds the
-    /// descriptors that arrived, sent by the peer with the account `payer`.
+    /// descriptors that arrived, sent by the peer with the account `payer`. `charge` is the charge for everything in
+    /// the table, of which each object gets its part; `origin` is the origin of the messages in backlogs.
     ///
     /// # Errors
     /// The error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The handles
@@ -689,8 +690,9 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maps the payload of a message in the backlog of a received end; the payload arrived as sealed memory. Checks that
-/// the memory has at least `len` bytes.
+/// Maps the payload of a message in the backlog of a received end; the payload arrived as the descriptor `fd` of sealed
+/// memory, and the mapping keeps `charge`. Fails with [`Error::BadPeer`] if there is no descriptor, or if the memory
+/// has fewer than `len` bytes.
 fn sealed(fd: Option<ReceivedFd>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;

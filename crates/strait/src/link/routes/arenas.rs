@@ -278,8 +278,8 @@ impl Link {
         }
     }
 
-    /// Returns the link to the process that the peer introduced under this number, over this link or over another link
-    /// to the same peer. Returns `None` if the peer has introduced no process under this number.
+    /// Returns the link to the process that the peer introduced under the number `number`, over this link or over
+    /// another link to the same peer. Returns `None` if the peer has introduced no process under this number.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
         find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)))
@@ -325,8 +325,9 @@ impl Link {
         Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))
     }
 
-    /// Maps the memory of the lane `name`, which the peer has announced, if it is not mapped yet. Returns a temporary
-    /// error if that fails now, and [`Error::BadPeer`] if the peer never announced the lane.
+    /// Maps the memory of the arena that has the lane with the name `name`, if that memory is not mapped yet. Returns a
+    /// temporary error if the memory cannot be mapped now, and [`Error::BadPeer`] if the peer never announced the
+    /// arena.
     pub(crate) fn ready_lane(self: &Arc<Self>, name: Name) -> Result<(), Error> {
         self.find_arena(name, false).map(|_| ())
     }
@@ -430,7 +431,8 @@ fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
 
 /// Introduces the peers of the links `young` and `old` to each other, once: sends each one end of a new socket. Returns
 /// the number of the introduction. Returns 0, and sends nothing, if one of the links is local or both are the same
-/// link. Fails with [`Error::WouldBlock`] if a packet cannot be sent now; a later call then goes on there.
+/// link. Fails with [`Error::WouldBlock`] if a packet cannot be sent now; a later call then sends only what was not
+/// sent yet. `introduction` stores the progress.
 fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &Arc<Link>) -> Result<u64, Error> {
     if young.is_local() || old.is_local() || Arc::ptr_eq(young, old) {
         return Ok(0);
@@ -464,7 +466,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
 
 /// Announces the arena `made` to the peers of the links `young` and `old`, which will use the arena, unless that was
 /// done before. `introduction` is the number under which the two were introduced. Fails with [`Error::WouldBlock`] if a
-/// packet cannot be sent now; a later call then goes on there.
+/// packet cannot be sent now; a later call then sends only what was not sent yet.
 fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
     if made.announced == [true; 2] {
         return Ok(());

@@ -250,7 +250,8 @@ fn new_bitmap() -> Arc<Bitmap> {
 }
 
 /// Runs a model in which one thread of a peer notifies a member while another one sends a packet. Checks that a thread
-/// that sleeps on the sleep word of the notification area notices both. `broken` is the step that is left out.
+/// that sleeps on the sleep word of the notification area notices both. `broken` is the step that is left out as a
+/// deliberate error, and then the check fails; [`Broken::Nothing`] leaves out none.
 fn what_is_notified_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
         let bitmap = new_bitmap();
@@ -423,8 +424,9 @@ impl Two {
 }
 
 /// Runs a model in which a peer notifies a member of each of two wait sets, in the order `order`. Checks that the
-/// threads of both sets find their member. `preemptions` bounds the interleavings, and `broken` is the step that is
-/// left out.
+/// threads of both sets find their member. `preemptions` is the most forced thread switches in one interleaving.
+/// `broken` is the step that is left out as a deliberate error, and then the check fails; [`Broken::Nothing`] leaves
+/// out none.
 fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
     check_within(preemptions, move || {
         let two = Arc::new(Two::new(broken));

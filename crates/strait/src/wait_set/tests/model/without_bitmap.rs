@@ -210,8 +210,9 @@ impl World {
 }
 
 /// Runs a model in which a peer sends `messages` messages and the kernel refuses the first `refused` of its wake
-/// packets. Checks that the wait set finds all messages. `when` says when the peer gets the notification area, and
-/// `broken` which step is left out.
+/// packets. Checks that the wait set finds all messages. `when` says when the peer gets the notification area. `broken`
+/// is the step that is left out or misplaced as a deliberate error, and then the check fails; [`Broken::Nothing`]
+/// changes none.
 fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
     check_within(2, move || {
         let world = World::new(broken, refused);
