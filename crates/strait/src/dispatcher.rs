@@ -533,7 +533,8 @@ impl Dispatcher {
 
     /// Waits for the next message of `channel`, the dispatcher's only channel, which has the key `key` and an empty
     /// queue. Returns the handler call for the message or for the end of the channel; `None` if the deadline has
-    /// passed.
+    /// passed. Fails with a temporary error if the message cannot be received now; the message then stays in the
+    /// channel.
     fn receive_from(&self, key: u64, channel: Arc<Channel>, deadline: Deadline) -> Result<Option<Next>, Error> {
         let next = match channel.recv_by(deadline) {
             Ok(message) => Dispatched::Message(message),
@@ -550,7 +551,7 @@ impl Dispatcher {
     }
 
     /// Receives messages from those channels for which the wait set reports an event now, into the queues of these
-    /// channels. Does not block.
+    /// channels. Does not block. Fails as [`WaitSet::wait`] does.
     fn look(&self) -> Result<(), Error> {
         let mut events = self.events.take();
         let looked = self.shared.set.look(&mut events);
@@ -560,7 +561,7 @@ impl Dispatcher {
     }
 
     /// Blocks until the wait set reports an event of a channel or the deadline has passed. Then receives messages from
-    /// those channels into their queues.
+    /// those channels into their queues. Fails as [`WaitSet::wait`] does.
     fn wait(&self, deadline: Deadline) -> Result<(), Error> {
         let mut events = self.events.take();
         let waited = self.shared.set.wait(&mut events, deadline);

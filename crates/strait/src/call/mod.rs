@@ -329,7 +329,8 @@ impl PendingCall {
     }
 
     /// Waits for the answer of this call until `deadline`, and returns the reply. `deferred_wake` is a wake-up that is
-    /// still due to the peer, if there is one; this thread drops it, which wakes the peer, before it sleeps.
+    /// still due to the peer, if there is one; this thread drops it, which wakes the peer, before it sleeps. Fails as
+    /// [`wait`](Self::wait) and [`poll`](Self::poll) do.
     fn wait_on(&mut self, deadline: Deadline, deferred_wake: Option<WakeOnDrop>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
         let find = |routes: &mut Routes| routes.take_answer(id);

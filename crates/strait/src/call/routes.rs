@@ -171,10 +171,11 @@ impl Routes {
         self.calls.taken()
     }
 
-    /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns the
-    /// message of a late answer or of a cancelled request, if this call has found one: the caller of `sort` drops it
-    /// once it holds no lock. Fails with [`Error::BadPeer`] if the message breaks the protocol of calls. Wakes no
-    /// thread that waits for requests; [`wake_for_requests`](Self::wake_for_requests) does that.
+    /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns a message
+    /// that is no longer needed, for the caller to drop once it holds no lock: that of a late answer, or of a request
+    /// that was cancelled before the program took it. Returns `None` if there is none. Fails with [`Error::BadPeer`] if
+    /// the message breaks the protocol of calls. Wakes no thread that waits for requests;
+    /// [`wake_for_requests`](Self::wake_for_requests) does that.
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
             return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
@@ -208,8 +209,8 @@ impl Routes {
         }
     }
 
-    /// Gives an answer to the call `id`, and wakes the caller. If the caller has given up or there is no such call,
-    /// returns the message of the reply instead, to be dropped without a lock.
+    /// Gives an answer to the call `id`, and wakes the caller. If the caller of that call has given up, or there is no
+    /// such call, returns the message of the reply instead, to be dropped without a lock. Otherwise returns `None`.
     fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {

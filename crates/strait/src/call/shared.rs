@@ -53,6 +53,7 @@ impl CallShared {
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
     /// call and, if the peer has still to be woken, a value that wakes the peer when it is dropped. Such a value is
     /// returned only if `waits` is true (the caller will wait for the answer) and other threads of this end run soon.
+    /// After an error the request was not sent; the error contains its handles.
     pub(super) fn begin(
         &self,
         request: Outgoing<'_>,
@@ -164,9 +165,10 @@ impl CallShared {
         }
     }
 
-    /// Waits until `find` returns a value, or until the deadline, and returns the value. `what` is the event for which
-    /// `find` looks. `deferred_wake` is a wake-up that is still due to the peer, if there is one; this thread drops it,
-    /// which wakes the peer, before it sleeps or returns.
+    /// Waits until `find` returns a value, or until the deadline, and returns the value. Fails at the deadline, or with
+    /// the error with which the call end has ended. `what` is the event for which `find` looks. `deferred_wake` is a
+    /// wake-up that is still due to the peer, if there is one; this thread drops it, which wakes the peer, before it
+    /// sleeps or returns.
     pub(super) fn wait_until<T>(
         &self,
         what: Waits,
@@ -271,8 +273,8 @@ impl CallShared {
     /// Receives the messages that have arrived, or waits for messages until the deadline, and gives them to their calls
     /// or to the queue of requests. No other thread may be receiving. `takes` says whether the calling thread takes a
     /// request itself, so that one thread fewer is woken. Returns `Ok` if messages were received, or the error of the
-    /// receive ([`Error::TimedOut`] at the deadline). Also returns the lock of the routes, which is released while the
-    /// thread receives.
+    /// receive ([`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline). Also returns the lock of the routes,
+    /// which is released while the thread receives.
     pub(super) fn receive<'a>(
         &'a self,
         mut routes: Locked<'a>,

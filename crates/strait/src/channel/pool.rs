@@ -301,7 +301,7 @@ impl Pool {
     /// returned some. The pool retains at most `retain_limit` bytes of blocks. At most `queue` bytes of messages may be
     /// in flight; if none are, a message of any size is allowed. The memory is lent until [`Pool::take_back`], or until
     /// the receiver returns it. Messages share blocks only if the receiver supports that (`may_share`). `make`
-    /// allocates memory of the given number of bytes.
+    /// allocates memory of the given number of bytes; this call fails only if `make` fails.
     pub(crate) fn lend(
         &mut self,
         len: usize,

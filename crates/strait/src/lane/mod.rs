@@ -191,7 +191,8 @@ impl Lane {
     }
 
     /// Opens the first lane of a link, if the peer's open packet (with the ring that the peer writes) has arrived.
-    /// Returns whether the lane is open now. Always returns `true` for a lane in an arena.
+    /// Returns whether the lane is open now. Always returns `true` for a lane in an arena. Fails with
+    /// [`Error::BadPeer`] if the ring in the packet has an impossible size, or with an error of receiving.
     pub(crate) fn open(&self) -> Result<bool, Error> {
         let LaneLocation::Halves(halves) = &self.location else { return Ok(true) };
         if halves.inward.get().is_some() {

@@ -582,6 +582,7 @@ impl Link {
 
     /// Receives the packets in the socket, for a wait set whose epoll instance reported the socket. If another thread
     /// is the leader, that thread receives; if `may_wait`, the call then waits for the leader for at most [`MOMENT`].
+    /// Fails if the packets cannot be received now, or if the link goes down because of them.
     pub(crate) fn drain(&self, may_wait: bool) -> Result<(), Error> {
         if self.is_down() {
             return Ok(());

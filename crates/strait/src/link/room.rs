@@ -53,7 +53,8 @@ impl SocketBlockedOn {
 
 impl Link {
     /// Sends the packets that are still unsent, and then `packet`, without blocking. Returns `None` if `packet` was
-    /// sent. Otherwise returns the reason why no more can be sent now; `packet` was not sent then.
+    /// sent. Otherwise returns the reason why no more can be sent now; `packet` was not sent then. Fails with
+    /// [`Error::PeerClosed`] if the peer has hung up; the link is then down.
     fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<SocketBlockedOn>, Error> {
         // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
         if let Some(blocked) = self.send_what_is_left()? {
@@ -74,7 +75,7 @@ impl Link {
     }
 
     /// Sends a packet without blocking, and returns `true`. If the packet cannot be sent now, returns `false` and
-    /// [notes](blocked_on::note) the reason for this thread.
+    /// [notes](blocked_on::note) the reason for this thread. Fails with [`Error::PeerClosed`] if the peer has hung up.
     pub(crate) fn try_send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<bool, Error> {
         let blocked = self.post(packet, attachments)?;
         if let Some(blocked) = blocked {

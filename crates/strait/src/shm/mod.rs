@@ -178,13 +178,14 @@ impl Mapping {
 
     /// Maps, for reading, sealed memory that a peer sent with a payload of `len` bytes. The memory may be shorter, or
     /// longer up to the end of the payload's last page. The caller has charged the peer: the mapping keeps `charge`.
+    /// Fails with [`Error::BadPeer`] if the memory is of another size or not immutable.
     pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked_immutable(fd, 1..=len.next_multiple_of(rustix::param::page_size()))?;
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
     /// Maps, for reading and writing, memory of exactly `len` bytes that a peer sent. The caller has charged the peer:
-    /// the mapping keeps `charge`.
+    /// the mapping keeps `charge`. Fails with [`Error::BadPeer`] if the memory is of another size or kind.
     pub(crate) fn received_for(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, len..=len)?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)

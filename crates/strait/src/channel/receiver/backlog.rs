@@ -70,8 +70,8 @@ impl BacklogPayload {
     }
 
     /// Returns a descriptor of memory with the payload, if the payload is in a block or in sealed memory. This is the
-    /// memory in which the payload came, if that can be passed on, or else a sealed copy. Returns `None` for a payload
-    /// in private memory: those bytes go into the handle table.
+    /// memory in which the payload came, if that can be passed on, or else a sealed copy; `Some(Err(_))` if no copy can
+    /// be made. Returns `None` for a payload in private memory: those bytes go into the handle table.
     pub(in crate::channel) fn large(&self) -> Option<Result<TableAttachment<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
@@ -132,13 +132,15 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 
 impl End {
     /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that moves to
-    /// another lane. Gives the sender no credit, and leaves a payload in a block there.
+    /// another lane. Gives the sender no credit, and leaves a payload in a block there. After a temporary error the
+    /// message is still in the ring.
     pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, true)
     }
 
     /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that stays in
-    /// its lane. The sender goes on in this lane, so it gets credit for the cells, and its block back.
+    /// its lane. The sender goes on in this lane, so it gets credit for the cells, and its block back. After a
+    /// temporary error the message is still in the ring.
     pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, false)
     }

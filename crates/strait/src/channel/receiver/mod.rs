@@ -280,7 +280,8 @@ impl Rx {
     }
 
     /// Charges the peer's account in advance for as many messages and bytes as the ring can hold. This covers what the
-    /// ring can still bring while the ring neither grows nor gets credit. Payloads out of line are not included.
+    /// ring can still bring while the ring neither grows nor gets credit. Payloads out of line are not included. Fails
+    /// with [`Error::LimitReached`], and charges nothing, if a limit forbids the charge.
     pub(super) fn prepay(&mut self) -> Result<(), Error> {
         let bytes = self.cells() * CELL;
         // The shortest messages are those of a packed record, each after its length word.
@@ -297,7 +298,7 @@ impl Rx {
 
     /// Charges the peer's account with `amounts` for a message that is taken out of the ring into the backlog. Splits
     /// the charge off what was charged in advance, if anything was. Returns the charge; `None` if the link charges
-    /// nothing.
+    /// nothing. Fails with [`Error::LimitReached`] if nothing was charged in advance and a limit forbids the charge.
     pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
         match self.cold.as_mut().and_then(|cold| cold.prepaid.as_mut()) {
             Some(prepaid) => Ok(Some(prepaid.split(amounts))),

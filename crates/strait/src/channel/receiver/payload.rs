@@ -122,7 +122,8 @@ impl End {
     }
 
     /// Returns the number of payload bytes that a record claims for its message, without fetching the message's memory.
-    /// A claim above the largest message size makes the peer a bad peer.
+    /// A claim above the largest message size makes the peer a bad peer: this call then fails with [`Error::BadPeer`],
+    /// and the receiving direction has ended.
     pub(super) fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
         let len = match record.header.kind() {
             RecordKind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),

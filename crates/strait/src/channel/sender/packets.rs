@@ -78,7 +78,8 @@ impl End {
 
     /// Waits until the consumer has taken a message or freed cells, because too many descriptors are in flight over the
     /// link to send `count` more. Also returns without an error when the next pause of `backoff` is over, so that the
-    /// caller checks again.
+    /// caller checks again. With [`Deadline::NOW`] fails at once with [`Error::WouldBlock`]; at any other deadline
+    /// fails with [`Error::TimedOut`].
     pub(in crate::channel) fn wait_for_descriptors(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -99,7 +100,7 @@ impl End {
     }
 
     /// Waits until it is known to which process the other end of this channel goes, if that end is in transit. The
-    /// sending lock is held meanwhile.
+    /// sending lock is held meanwhile. Fails as [`End::wait_until_handed_over`] does.
     pub(in crate::channel) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         if !tx.lane.is_pending() && !tx.lane.is_abandoned() {
             return Ok(());
@@ -144,7 +145,8 @@ impl End {
         if lane.is_abandoned() { Err(lane.reason()) } else { Ok(()) }
     }
 
-    /// Waits until the peer has opened its side of `lane`, or until the link is down. Returns `Ok` in both cases.
+    /// Waits until the peer has opened its side of `lane`, or until the link is down. Returns `Ok` in both cases. Fails
+    /// with [`Error::TimedOut`] at the deadline, and with [`Error::Interrupted`].
     fn wait_until_open(&self, lane: &Lane, deadline: Deadline) -> Result<(), Error> {
         let link = lane.link().clone();
         let interruption = self.interruption();
@@ -158,7 +160,8 @@ impl End {
     }
 
     /// Waits until it is known in which process the other end of a lane is. Returns `Ok` also if that end will arrive
-    /// nowhere, or if the lane no longer exists: the next attempt finds that out.
+    /// nowhere, or if the lane no longer exists: the next attempt to send finds that out. Fails with
+    /// [`Error::TimedOut`] at the deadline, and with [`Error::Interrupted`].
     fn wait_until_arrived(&self, lane: &Subject, deadline: Deadline) -> Result<(), Error> {
         let Some(lane) = lane.get::<Lane>() else { return Ok(()) };
         if lane.inward().is_none() {

@@ -122,7 +122,11 @@ impl End {
     }
 
     /// Waits until the consumer has taken a message, freed cells, or ended the ring. With `or_block`, a block that the
-    /// consumer returns ends the wait too.
+    /// consumer returns ends the wait too. If the consumer has ended the ring, does what [`End::after_end`] does.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline; [`Error::Interrupted`];
+    /// the errors of [`End::after_end`]; the error of the link if the link is down.
     pub(in crate::channel) fn wait_for_room(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -181,7 +185,7 @@ impl End {
     }
 
     /// Waits until the limits allow one more message in flight, with `handles` descriptors and `sealed` bytes of sealed
-    /// memory. Commits staged records before it waits.
+    /// memory. Commits staged records before it waits. Fails as [`End::commit`] and [`End::wait_for_room`] do.
     #[inline]
     pub(in crate::channel) fn wait_for_quotas(
         &self,
@@ -210,7 +214,7 @@ impl End {
     }
 
     /// Waits until the limits allow `handles` more descriptors in flight, for a message that is already staged. Commits
-    /// nothing.
+    /// nothing. Fails as [`End::wait_for_room`] does.
     pub(in crate::channel) fn wait_for_handles(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -236,7 +240,8 @@ impl End {
     }
 
     /// Borrows a block from the pool for a message of `len` bytes; waits until `deadline` while no block is free.
-    /// Commits staged records before it waits.
+    /// Commits staged records before it waits. Fails as [`End::commit`] and [`End::wait_for_room`] do, or if no memory
+    /// can be had for a new block.
     pub(in crate::channel) fn borrow_block(
         &self,
         tx: &mut Guard<'_, Tx>,

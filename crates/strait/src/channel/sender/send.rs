@@ -287,7 +287,8 @@ impl End {
     }
 
     /// Checks the size and the number of handles of a message against the limits of this end's options. Returns the
-    /// message's length in bytes.
+    /// message's length in bytes. Fails with [`Error::MessageTooLarge`] or [`Error::TooManyHandles`] if a limit is
+    /// exceeded.
     #[inline]
     pub(in crate::channel) fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
         let len = parts.len().unwrap_or(usize::MAX);
@@ -295,7 +296,7 @@ impl End {
     }
 
     /// Checks a message of `len` bytes with these handles against the limits of this end's options: its size and its
-    /// number of handles.
+    /// number of handles. Fails with [`Error::MessageTooLarge`] or [`Error::TooManyHandles`] if a limit is exceeded.
     #[inline]
     pub(in crate::channel) fn check_size(&self, len: usize, handles: &[Handle]) -> Result<(), Error> {
         let limit = self.options.max_message;

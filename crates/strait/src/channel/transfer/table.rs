@@ -681,7 +681,8 @@ fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     }
 }
 
-/// Checks whether the bytes `table` are a valid handle table of a message with `handles` handles.
+/// Checks whether the bytes `table` are a valid handle table of a message with `handles` handles. Fails with
+/// [`Error::BadPeer`] if they are not.
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     let parsed = Parsed::read(table, handles)?;
