@@ -21,13 +21,14 @@ mod peer;
 mod pipe;
 mod quota;
 mod region;
-mod ring;
 mod shm;
 mod sync;
 mod task;
 mod trap;
 mod wait_set;
 mod wake;
+
+use strait_ring::ring;
 
 /// Compiles and runs the code examples of the project's Markdown documents as tests.
 #[cfg(doctest)]
@@ -73,6 +74,7 @@ pub use peer::Peer;
 pub use pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions, Room, Unread};
 pub use quota::{BadPeer, Level, Limits, MAX_HANDLES, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
+#[doc(inline)]
 pub use ring::MAX_MESSAGE;
 pub use task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 pub use trap::{NotArmed, Reason, Sprung, TrapId, Traps};

@@ -5,11 +5,12 @@ mod sources;
 
 use sources::{files, uses};
 
-/// The layers, from the lowest to the highest. The modules of one layer may use each other.
+/// The layers, from the lowest to the highest. The modules of one layer may use each other. `ring` is the crate
+/// `strait-ring`, below all others.
 const LAYERS: &[&[&str]] = &[
+    &["ring"],
     &["sync", "peer", "deadline", "error", "blocked_on"],
     &["os"],
-    &["ring"],
     &["deferred", "quota"],
     &["shm"],
     &["wake"],

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{CPU, CREDIT, DONE, FORWARD, MOVING, QUOTA, SLEEPING, TAKEN, TRANSFER, WAITING, Word};
 use super::{Layout, Mapping, accessed, copy, written};
+use crate::os::fault;
 use crate::ring::{CELL, HEADER, Memory};
 
 /// `TAKEN_BACK`: the value of a lane's word *moving* after the process that made the lane has taken the lane back, to
@@ -267,6 +268,11 @@ impl RingMemory {
 impl Memory for RingMemory {
     type Word32 = AtomicU32;
     type Word64 = AtomicU64;
+
+    #[inline(always)]
+    fn step(name: &'static str) {
+        fault::point(name);
+    }
 
     #[inline]
     fn cells(&self) -> usize {

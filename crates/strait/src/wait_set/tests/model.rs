@@ -25,7 +25,7 @@ struct Bitmap {
     known: Tracked32,
 }
 
-impl Words for Arc<Bitmap> {
+impl Words for Bitmap {
     type Word32 = Tracked32;
     type Word64 = Tracked64;
 

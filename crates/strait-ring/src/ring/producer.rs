@@ -5,7 +5,6 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
-use crate::os::fault;
 
 /// Number of cells ahead of its position for which the producer zeroes headers. The producer does so after a commit,
 /// when no process waits for the producer. A compare-and-swap waits until earlier stores are done, and those stores
@@ -19,7 +18,7 @@ const FETCH_AHEAD: usize = 24;
 /// Writes the records of a lane's ring. Only one thread at a time may use a producer. The records of a batch become
 /// visible to the consumer all at once.
 #[derive(Debug)]
-pub(crate) struct Producer<M> {
+pub struct Producer<M> {
     memory: M,
     /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane.
     /// The larger ring that replaces a smaller one begins at the position at which the smaller ring ended.
@@ -44,9 +43,10 @@ pub(crate) struct Producer<M> {
 
 /// The place in the ring of the payload of one staged record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     cell: usize,
-    pub(crate) len: usize,
+    /// Number of bytes of the payload.
+    pub len: usize,
 }
 
 /// Number of bytes of the longest payload that a packed record may have.
@@ -57,7 +57,7 @@ const PACK_COUNT: usize = 255;
 
 /// A packed record that is staged and to which messages are being added.
 #[derive(Debug)]
-pub(crate) struct Packing {
+pub struct Packing {
     slot: Slot,
     used: usize,
     count: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Packing {
 
 /// The reason why a record cannot be staged in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoRoom {
+pub enum NoRoom {
     /// The ring has no room for the record now. The record will fit once the consumer has given more credit.
     Full,
     /// The payload of the record is longer than any that this ring may hold.
@@ -77,18 +77,18 @@ pub(crate) enum NoRoom {
 /// An error: the consumer has ended the ring, and the producer can publish nothing more in it. Holds the mark that the
 /// consumer put into the first free header; `None` if the header there is not a valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended(pub(crate) Option<RecordKind>);
+pub struct Ended(pub Option<RecordKind>);
 
 impl<M: Memory> Producer<M> {
     /// Creates the producer of a lane's first ring, whose cells must be all zeroes.
-    pub(crate) fn new(memory: M) -> Self {
+    pub fn new(memory: M) -> Self {
         let zeroed = memory.cells() as u64;
         Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0 }
     }
 
     /// Continues in `memory`, a larger ring whose cells are all zeroes. The caller must have ended the old ring with
     /// the mark [`RecordKind::Next`]. Discards all records that are staged in the old ring.
-    pub(crate) fn go_on_in(&mut self, memory: M) {
+    pub fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         // The mark that ended the old ring takes one cell.
         self.position += 1;
@@ -97,18 +97,19 @@ impl<M: Memory> Producer<M> {
         self.zeroed = self.base + self.memory.cells() as u64;
     }
 
-    pub(crate) fn memory(&self) -> &M {
+    /// Returns the memory of this ring.
+    pub fn memory(&self) -> &M {
         &self.memory
     }
 
     /// Returns the position at which this ring began: the number of cells that were committed to earlier rings of the
     /// lane.
-    pub(crate) fn base(&self) -> u64 {
+    pub fn base(&self) -> u64 {
         self.base
     }
 
     /// Returns the number of cells that were committed since the lane was made.
-    pub(crate) fn position(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.position
     }
 
@@ -137,13 +138,13 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Returns the number of bytes of the longest payload that a record may have in this ring.
-    pub(crate) fn longest_payload(&self) -> usize {
+    pub fn longest_payload(&self) -> usize {
         super::longest_payload(self.memory.cells())
     }
 
     /// Loads the consumer's credit from shared memory, checks it and stores it as the last credit accepted. Fails only
     /// with [`NoRoom::Corrupt`], if the credit is invalid.
-    pub(crate) fn refresh_credit(&mut self) -> Result<(), NoRoom> {
+    pub fn refresh_credit(&mut self) -> Result<(), NoRoom> {
         let claim = self.memory.credit().load(Acquire);
         // Credit can only grow, and never beyond the committed cells. The differences are exact, because positions
         // never wrap in the life of a machine.
@@ -158,7 +159,7 @@ impl<M: Memory> Producer<M> {
     /// common case, in a few instructions. Returns `false`, and publishes nothing, in all other cases; staging the
     /// message then gives the reason.
     #[inline]
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
+    pub fn push(&mut self, bytes: &[u8]) -> bool {
         !self.has_staged() && self.stage_plain(bytes) && self.commit_pushed()
     }
 
@@ -166,7 +167,7 @@ impl<M: Memory> Producer<M> {
     /// message fits right behind the last record. Returns `false`, and publishes nothing, in all other cases; staging
     /// the message then gives the reason.
     #[inline]
-    pub(crate) fn push_parts(&mut self, parts: &[IoSlice<'_>], len: usize) -> bool {
+    pub fn push_parts(&mut self, parts: &[IoSlice<'_>], len: usize) -> bool {
         !self.has_staged()
             && self.stage_with(len, |memory, cell| memory.gather(cell, parts, len))
             && self.commit_pushed()
@@ -185,7 +186,7 @@ impl<M: Memory> Producer<M> {
     /// nothing, if the ring has no room, or if the message does not fit before the end of the ring's memory (padding
     /// would be needed there).
     #[inline]
-    pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
+    pub fn stage_plain(&mut self, bytes: &[u8]) -> bool {
         self.stage_with(bytes.len(), |memory, cell| memory.write(cell, 0, bytes))
     }
 
@@ -235,7 +236,7 @@ impl<M: Memory> Producer<M> {
     /// the ring, padding fills them and the record begins at the ring's first cell. Fails, and stages nothing, for the
     /// reasons in [`NoRoom`].
     #[inline]
-    pub(crate) fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
+    pub fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
         let len = header.len();
         let cells = cells_for(len);
         if len > self.longest_payload() {
@@ -273,13 +274,13 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Returns whether at least one record is staged and not committed.
-    pub(crate) fn has_staged(&self) -> bool {
+    pub fn has_staged(&self) -> bool {
         self.staged != self.position
     }
 
     /// Stages a packed record without messages, of the greatest size that such a record may have. Returns `None`, and
     /// stages nothing, if the ring has no room for that size.
-    pub(crate) fn begin_pack(&mut self) -> Option<Packing> {
+    pub fn begin_pack(&mut self) -> Option<Packing> {
         let room = self.longest_payload().min(PACK_ROOM);
         let slot = self.stage(Header::new(RecordKind::Pack, room, 0)).ok()?;
         Some(Packing { slot, used: 0, count: 0 })
@@ -288,7 +289,7 @@ impl<M: Memory> Producer<M> {
     /// Adds the message `bytes` to the packed record `pack`. Returns `false`, and adds nothing, if the record has no
     /// room for the message.
     #[inline]
-    pub(crate) fn pack(&self, pack: &mut Packing, bytes: &[u8]) -> bool {
+    pub fn pack(&self, pack: &mut Packing, bytes: &[u8]) -> bool {
         let needed = PACK_WORD + bytes.len().next_multiple_of(PACK_WORD);
         if pack.slot.len - pack.used < needed || pack.count == PACK_COUNT {
             return false;
@@ -303,7 +304,7 @@ impl<M: Memory> Producer<M> {
 
     /// Completes the packed record `pack`, which must be the record staged last: shortens it to the messages added, or
     /// removes it if it has none.
-    pub(crate) fn end_pack(&mut self, mut pack: Packing) {
+    pub fn end_pack(&mut self, mut pack: Packing) {
         if pack.count == 0 {
             self.unstage_last();
         } else {
@@ -313,14 +314,14 @@ impl<M: Memory> Producer<M> {
 
     /// Removes the record that was staged last, with the padding before it; does nothing if that record is committed.
     /// Only one record can be removed in this way before another one is staged.
-    pub(crate) fn unstage_last(&mut self) {
+    pub fn unstage_last(&mut self) {
         self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
     }
 
     /// Removes all staged records. The bytes that were written to their cells have no meaning to the consumer, which
     /// sees no header there.
-    pub(crate) fn discard(&mut self) {
+    pub fn discard(&mut self) {
         self.staged = self.position;
         self.staged_before = self.position;
         self.zeroed = self.position;
@@ -329,7 +330,7 @@ impl<M: Memory> Producer<M> {
     /// Returns copies of the headers and payloads of the staged records, without padding, so that the caller can stage
     /// them in another ring. The list ends before the first record whose header no producer would stage: the other
     /// process has overwritten that header.
-    pub(crate) fn staged_records(&self) -> Vec<(Header, Vec<u8>)> {
+    pub fn staged_records(&self) -> Vec<(Header, Vec<u8>)> {
         let mut records = Vec::new();
         let mut at = self.position;
         while at < self.staged {
@@ -355,14 +356,14 @@ impl<M: Memory> Producer<M> {
     /// Writes `bytes` into the payload of the staged record at `slot`, from byte `offset` of the payload on. Panics if
     /// the bytes do not all fit into the payload.
     #[inline]
-    pub(crate) fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
+    pub fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
         assert!(offset <= slot.len && bytes.len() <= slot.len - offset, "a write inside the record");
         self.memory.write(slot.cell, offset, bytes);
     }
 
     /// Fills `out` with the first bytes of the payload of the staged record at `slot`, and returns `out` as initialised
     /// bytes. Panics if `out` is longer than the payload.
-    pub(crate) fn read_back<'a>(&self, slot: Slot, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+    pub fn read_back<'a>(&self, slot: Slot, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         assert!(out.len() <= slot.len, "a read inside the record");
         self.memory.read(slot.cell, 0, out)
     }
@@ -373,14 +374,14 @@ impl<M: Memory> Producer<M> {
     /// While the slice lives, the record is neither committed nor removed, and nothing else in this process writes to
     /// the payload.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
-    pub(crate) unsafe fn uninit_mut(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
+    pub unsafe fn uninit_mut(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
         unsafe { self.memory.uninit_mut(slot.cell, slot.len) }
     }
 
     /// Shortens the record that was staged last, at `slot`: replaces its header by `header`, whose length is the new
     /// length of the payload. Panics if that is longer than before.
-    pub(crate) fn shorten(&mut self, slot: &mut Slot, header: Header) {
+    pub fn shorten(&mut self, slot: &mut Slot, header: Header) {
         let len = header.len();
         assert!(len <= slot.len, "a record only shrinks");
         let record = self.staged - cells_for(slot.len) as u64;
@@ -397,7 +398,7 @@ impl<M: Memory> Producer<M> {
     /// Commits: makes all staged records visible to the consumer in one step. If the consumer has ended the ring, fails
     /// and publishes nothing; the records stay staged.
     #[inline]
-    pub(crate) fn commit(&mut self) -> Result<(), Ended> {
+    pub fn commit(&mut self) -> Result<(), Ended> {
         self.zero_behind(self.staged);
         self.swap_in(self.first)?;
         self.position = self.staged;
@@ -408,7 +409,7 @@ impl<M: Memory> Producer<M> {
     /// Ends the ring from the writing side: discards all staged records, and publishes the mark `kind` with `payload`
     /// (at most 56 bytes) in the one cell that always is free for a mark. Fails, and publishes nothing, if the consumer
     /// has ended the ring already.
-    pub(crate) fn end(&mut self, kind: RecordKind, payload: &[u8]) -> Result<(), Ended> {
+    pub fn end(&mut self, kind: RecordKind, payload: &[u8]) -> Result<(), Ended> {
         assert!(payload.len() <= CELL - HEADER);
         self.discard();
         let cell = self.index(self.position);
@@ -418,10 +419,10 @@ impl<M: Memory> Producer<M> {
 
     #[inline]
     fn swap_in(&self, header: u64) -> Result<(), Ended> {
-        fault::point("before a record is committed");
+        M::step("before a record is committed");
         match self.memory.header(self.index(self.position)).compare_exchange(0, header, SeqCst, Acquire) {
             Ok(_) => {
-                fault::point("after a record was committed");
+                M::step("after a record was committed");
                 M::full_barrier();
                 Ok(())
             }
@@ -430,18 +431,18 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Returns the number of cells that the consumer has freed since the lane was made, as the producer last loaded it.
-    pub(crate) fn known_credit(&self) -> u64 {
+    pub fn known_credit(&self) -> u64 {
         self.credit
     }
 
     /// Returns whether the consumer has given credit since the producer last accepted credit: the credit in shared
     /// memory differs from the last credit accepted.
-    pub(crate) fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         self.memory.credit().load(Acquire) != self.credit
     }
 
     /// Returns the mark with which the consumer has ended the ring; `None` if the consumer has not ended it.
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<Ended> {
         match self.memory.header(self.index(self.position)).load(Acquire) {
             0 => None,
             found => Some(Ended(Header::from_word(found).map(|header| header.kind()))),

@@ -22,8 +22,10 @@ use std::sync::atomic::fence;
 use crate::ring::{Word, take_sleeper};
 
 /// The shared words of a data pipe, all of them 0 at first.
-pub(crate) trait Words {
+pub trait Words {
+    /// Type of the shared words of 4 bytes.
     type Word32: Word<u32>;
+    /// Type of the shared words of 8 bytes.
     type Word64: Word<u64>;
 
     /// Returns the word *written*: the number of bytes written since the pipe was made. Only the producer writes this
@@ -57,56 +59,62 @@ pub(crate) trait Words {
 
 /// An error: the counter that the other side of the data pipe wrote has a value that no correct process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Corrupt;
+pub struct Corrupt;
 
 /// A contiguous part of a data pipe's buffer: the offset of its first byte, and the number of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) at: usize,
-    pub(crate) len: usize,
+pub struct Span {
+    /// Offset in bytes of the first byte from the start of the buffer.
+    pub at: usize,
+    /// Number of bytes.
+    pub len: usize,
 }
 
 /// The two sizes of a data pipe, which are fixed when the pipe is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// Size in bytes of one element of the data pipe, at least 1.
-    pub(crate) element: u32,
+    pub element: u32,
     /// Size in bytes of the data pipe's buffer, a multiple of the element size.
-    pub(crate) capacity: u64,
+    pub capacity: u64,
 }
 
 /// Upper bound of the counters of a data pipe: each counter stays below this value, so that none can overflow.
-pub(crate) const LATEST: u64 = 1 << 62;
+pub const LATEST: u64 = 1 << 62;
 
 impl Shape {
     /// Returns the shape of a data pipe with elements of `element` bytes and a buffer of `capacity` bytes. Returns
     /// `None` if one of the sizes is 0, `capacity` is not a multiple of `element`, or `capacity` is not below 2^46.
-    pub(crate) fn new(element: u32, capacity: u64) -> Option<Self> {
+    #[inline]
+    pub fn new(element: u32, capacity: u64) -> Option<Self> {
         let whole = element > 0 && capacity > 0 && capacity.is_multiple_of(u64::from(element));
         (whole && capacity < 1 << 46).then_some(Self { element, capacity })
     }
 
     /// Returns whether a counter of this data pipe can have the value `position`: whole elements, and below [`LATEST`].
+    #[inline]
     fn can_be(&self, position: u64) -> bool {
         position < LATEST && position.is_multiple_of(u64::from(self.element))
     }
 
     /// Returns the part of the buffer with the `len` bytes of the stream from `position` (bytes since the pipe was
     /// made) on. The part is shorter if the end of the buffer comes before.
+    #[inline]
     fn span(&self, position: u64, len: u64) -> Span {
         let at = position % self.capacity;
         Span { at: at as usize, len: len.min(self.capacity - at) as usize }
     }
 
     /// Returns `len`, in bytes, rounded down to whole elements.
-    pub(crate) fn whole(&self, len: usize) -> usize {
+    #[inline]
+    pub fn whole(&self, len: usize) -> usize {
         len - len % self.element as usize
     }
 }
 
 /// The producer's own view of a data pipe: what the producer has written, and what it knows of the consumer.
 #[derive(Debug)]
-pub(crate) struct Writing {
+pub struct Writing {
     shape: Shape,
     written: u64,
     /// Number of bytes that the consumer has read since the pipe was made, as the producer last loaded it.
@@ -116,29 +124,34 @@ pub(crate) struct Writing {
 impl Writing {
     /// Creates the producer of a data pipe into which `written` bytes have been written since it was made. Returns
     /// `None` if no counter of this pipe can have that value.
-    pub(crate) fn at(shape: Shape, written: u64) -> Option<Self> {
+    #[inline]
+    pub fn at(shape: Shape, written: u64) -> Option<Self> {
         shape.can_be(written).then(|| Self { shape, written, taken: written.saturating_sub(shape.capacity) })
     }
 
-    pub(crate) fn shape(&self) -> Shape {
+    /// Returns the sizes of the data pipe.
+    #[inline]
+    pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    pub(crate) fn position(&self) -> u64 {
+    /// Returns the number of bytes written since the pipe was made.
+    #[inline]
+    pub fn position(&self) -> u64 {
         self.written
     }
 
     /// Returns the number of bytes for which the data pipe's buffer has room, according to the consumer's counter when
     /// the producer last loaded it.
     #[inline]
-    pub(crate) fn room(&self) -> u64 {
+    pub fn room(&self) -> u64 {
         self.shape.capacity - (self.written - self.taken)
     }
 
     /// Loads and checks the word *taken*, the number of bytes that the consumer has read since the pipe was made.
     /// Returns the number of bytes for which the buffer has room now; fails if the word's value is invalid.
     #[inline]
-    pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.taken().load(Acquire);
         if claim < self.taken || claim > self.written || !self.shape.can_be(claim) {
             return Err(Corrupt);
@@ -150,7 +163,7 @@ impl Writing {
     /// Returns the free part of the buffer for the next `len` bytes. The part is shorter if there is less room, or if
     /// the end of the buffer comes before.
     #[inline]
-    pub(crate) fn span(&self, len: u64) -> Span {
+    pub fn span(&self, len: u64) -> Span {
         self.shape.span(self.written, len.min(self.room()))
     }
 
@@ -159,7 +172,7 @@ impl Writing {
     /// the consumer's sleep word, and the caller must wake the consumer.
     #[inline]
     #[must_use]
-    pub(crate) fn publish<W: Words>(&mut self, words: &W, len: u64) -> bool {
+    pub fn publish<W: Words>(&mut self, words: &W, len: u64) -> bool {
         debug_assert!(len <= self.room() && len.is_multiple_of(u64::from(self.shape.element)));
         self.written += len;
         words.written().swap(self.written, SeqCst);
@@ -170,7 +183,7 @@ impl Writing {
     /// Declares that the producer will write nothing more. Returns whether the consumer slept; if so, this call has
     /// cleared the consumer's sleep word, and the caller must wake the consumer.
     #[must_use]
-    pub(crate) fn finish<W: Words>(words: &W) -> bool {
+    pub fn finish<W: Words>(words: &W) -> bool {
         words.finished().swap(1, SeqCst);
         W::full_barrier();
         take_sleeper(words.sleeping()) != 0
@@ -178,27 +191,27 @@ impl Writing {
 
     /// Returns whether the consumer has declared that it will read nothing more.
     #[inline]
-    pub(crate) fn is_abandoned(words: &impl Words) -> bool {
+    pub fn is_abandoned(words: &impl Words) -> bool {
         words.done().load(Acquire) != 0
     }
 
     /// Records in the producer's sleep word that the producer sleeps until there is room. The caller must look for room
     /// once more before it sleeps.
-    pub(crate) fn arm<W: Words>(words: &W) {
+    pub fn arm<W: Words>(words: &W) {
         words.waiting().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
     /// Records in the producer's sleep word that the producer is awake. Returns whether the consumer has cleared the
     /// sleep word since [`Writing::arm`]; if so, the consumer wakes the producer or has already done so.
-    pub(crate) fn disarm(words: &impl Words) -> bool {
+    pub fn disarm(words: &impl Words) -> bool {
         words.waiting().swap(0, SeqCst) == 0
     }
 }
 
 /// The consumer's own view of a data pipe: what the consumer has read, and what it knows of the producer.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub struct Reading {
     shape: Shape,
     taken: u64,
     /// Number of bytes that the producer has written since the pipe was made, as the consumer last loaded it.
@@ -208,29 +221,34 @@ pub(crate) struct Reading {
 impl Reading {
     /// Creates the consumer of a data pipe from which `taken` bytes have been read since it was made. Returns `None` if
     /// no counter of this pipe can have that value.
-    pub(crate) fn at(shape: Shape, taken: u64) -> Option<Self> {
+    #[inline]
+    pub fn at(shape: Shape, taken: u64) -> Option<Self> {
         shape.can_be(taken).then_some(Self { shape, taken, written: taken })
     }
 
-    pub(crate) fn shape(&self) -> Shape {
+    /// Returns the sizes of the data pipe.
+    #[inline]
+    pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    pub(crate) fn position(&self) -> u64 {
+    /// Returns the number of bytes read since the pipe was made.
+    #[inline]
+    pub fn position(&self) -> u64 {
         self.taken
     }
 
     /// Returns the number of bytes that can be read, according to the producer's counter when the consumer last loaded
     /// it.
     #[inline]
-    pub(crate) fn available(&self) -> u64 {
+    pub fn available(&self) -> u64 {
         self.written - self.taken
     }
 
     /// Loads and checks the word *written*, the number of bytes that the producer has written since the pipe was made.
     /// Returns the number of bytes that can be read now; fails if the word's value is invalid.
     #[inline]
-    pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.written().load(Acquire);
         let unread = claim.checked_sub(self.taken).ok_or(Corrupt)?;
         if claim < self.written || unread > self.shape.capacity || !self.shape.can_be(claim) {
@@ -243,14 +261,14 @@ impl Reading {
     /// Returns whether the producer has declared that it will write nothing more. The last bytes may still be unread:
     /// the caller must look for them after this call.
     #[inline]
-    pub(crate) fn is_finished(words: &impl Words) -> bool {
+    pub fn is_finished(words: &impl Words) -> bool {
         words.finished().load(Acquire) != 0
     }
 
     /// Returns whether the producer has declared that it will write nothing more, and the consumer has read every byte.
     /// Checks the declaration first, and then whether bytes are left, because the producer may write until it declares.
     /// Fails if the producer's counter is invalid.
-    pub(crate) fn is_at_end(&mut self, words: &impl Words) -> Result<bool, Corrupt> {
+    pub fn is_at_end(&mut self, words: &impl Words) -> Result<bool, Corrupt> {
         let finished = Self::is_finished(words);
         Ok(self.refresh(words)? == 0 && finished)
     }
@@ -258,7 +276,7 @@ impl Reading {
     /// Returns the part of the buffer that holds the `len` unread bytes behind the first `skip` unread bytes. The part
     /// is shorter if fewer bytes are there, or if the end of the buffer comes before.
     #[inline]
-    pub(crate) fn span(&self, skip: u64, len: u64) -> Span {
+    pub fn span(&self, skip: u64, len: u64) -> Span {
         let left = self.available().saturating_sub(skip);
         self.shape.span(self.taken + skip.min(self.available()), len.min(left))
     }
@@ -268,7 +286,7 @@ impl Reading {
     /// must wake the producer.
     #[inline]
     #[must_use]
-    pub(crate) fn advance<W: Words>(&mut self, words: &W, len: u64) -> bool {
+    pub fn advance<W: Words>(&mut self, words: &W, len: u64) -> bool {
         debug_assert!(len <= self.available() && len.is_multiple_of(u64::from(self.shape.element)));
         self.taken += len;
         words.taken().swap(self.taken, SeqCst);
@@ -279,7 +297,7 @@ impl Reading {
     /// Declares that the consumer will read nothing more. Returns whether the producer slept; if so, this call has
     /// cleared the producer's sleep word, and the caller must wake the producer.
     #[must_use]
-    pub(crate) fn abandon<W: Words>(words: &W) -> bool {
+    pub fn abandon<W: Words>(words: &W) -> bool {
         words.done().swap(1, SeqCst);
         W::full_barrier();
         take_sleeper(words.waiting()) != 0
@@ -287,14 +305,14 @@ impl Reading {
 
     /// Records in the consumer's sleep word that the consumer sleeps until there are bytes to read. The caller must
     /// look for bytes once more before it sleeps.
-    pub(crate) fn arm<W: Words>(words: &W) {
+    pub fn arm<W: Words>(words: &W) {
         words.sleeping().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
     /// Records in the consumer's sleep word that the consumer is awake. Returns whether the producer has cleared the
     /// sleep word since [`Reading::arm`]; if so, the producer wakes the consumer or has already done so.
-    pub(crate) fn disarm(words: &impl Words) -> bool {
+    pub fn disarm(words: &impl Words) -> bool {
         words.sleeping().swap(0, SeqCst) == 0
     }
 }
@@ -302,7 +320,7 @@ impl Reading {
 /// Writes the number of the CPU on which the calling side runs, plus 1, to the shared word `word`; does nothing if
 /// `published`, the value last written, is the same. The other side uses this word to decide whether to spin.
 #[inline]
-pub(crate) fn publish_cpu(published: &mut u32, word: &impl Word<u32>, cpu: u32) {
+pub fn publish_cpu(published: &mut u32, word: &impl Word<u32>, cpu: u32) {
     if *published != cpu + 1 {
         *published = cpu + 1;
         word.store(cpu + 1, Relaxed);

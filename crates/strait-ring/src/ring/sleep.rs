@@ -11,7 +11,7 @@ use super::{Memory, Word};
 /// only then. So, if the other side publishes at the same time, either the caller sees the record, or the other side
 /// sees the sleeper.
 #[inline]
-pub(crate) fn announce<M: Memory>(word: &M::Word32, how: u32) {
+pub fn announce<M: Memory>(word: &M::Word32, how: u32) {
     word.swap(how, SeqCst);
     M::sleep_barrier();
 }
@@ -19,7 +19,7 @@ pub(crate) fn announce<M: Memory>(word: &M::Word32, how: u32) {
 /// Ends a wait for another reason than a record in the ring: sets the word `reason` to 1, and takes the sleeper of the
 /// sleep word `word`. Returns how the sleeper sleeps, and then the caller must wake it; returns 0 if nothing sleeps.
 /// After a thread has [recorded](announce) its sleep, it must look at `reason` besides the ring.
-pub(crate) fn wake_for<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
+pub fn wake_for<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
     reason.store(1, SeqCst);
     M::full_barrier();
     take_sleeper(word)
@@ -33,6 +33,6 @@ pub(crate) fn wake_for<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
 /// the sleeper, and the sleeper could sleep again. The store would then clear the record of the new sleep, and no
 /// thread would wake the sleeper.
 #[inline]
-pub(crate) fn take_sleeper(word: &impl Word<u32>) -> u32 {
+pub fn take_sleeper(word: &impl Word<u32>) -> u32 {
     if word.load(SeqCst) == 0 { 0 } else { word.swap(0, SeqCst) }
 }

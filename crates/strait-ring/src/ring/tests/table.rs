@@ -11,14 +11,14 @@ const WORDS: usize = CELL / 8;
 
 /// The barrier of a model between publishing and loading the other side's sleep word: either present, or left out as a
 /// deliberate error.
-pub(crate) trait Barrier {
+pub trait Barrier {
     fn barrier();
 }
 
 /// The choice of barriers for models and tests in which the barriers of the ring do nothing: the memory orders of the
 /// atomic operations alone must be enough, as they are on the processors that the library runs on.
 #[derive(Debug)]
-pub(crate) struct InOperations;
+pub struct InOperations;
 
 impl Barrier for InOperations {
     fn barrier() {}
@@ -26,7 +26,7 @@ impl Barrier for InOperations {
 
 /// A sequentially consistent fence as the barrier, which the model checker needs.
 #[derive(Debug)]
-pub(crate) struct Fence;
+pub struct Fence;
 
 impl Barrier for Fence {
     fn barrier() {
@@ -35,7 +35,7 @@ impl Barrier for Fence {
 }
 
 #[derive(Debug)]
-pub(crate) struct Table<W32, W64, B> {
+pub struct Table<W32, W64, B> {
     words: Vec<W64>,
     waiting: W32,
     sleeping: W32,
@@ -46,7 +46,7 @@ pub(crate) struct Table<W32, W64, B> {
 }
 
 impl<W32, W64, B> Table<W32, W64, B> {
-    pub(in crate::ring) fn new(cells: usize, word32: impl Fn() -> W32, word64: impl Fn() -> W64) -> Self {
+    pub fn new(cells: usize, word32: impl Fn() -> W32, word64: impl Fn() -> W64) -> Self {
         Self {
             words: (0..cells * WORDS).map(|_| word64()).collect(),
             waiting: word32(),

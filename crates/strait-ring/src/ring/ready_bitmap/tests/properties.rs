@@ -28,11 +28,7 @@ pub(super) struct Table<W32, W64, B> {
 }
 
 impl<W32, W64, B> Table<W32, W64, B> {
-    pub(in crate::ring::ready_bitmap) fn new(
-        members: &[u32],
-        word32: impl Fn() -> W32,
-        word64: impl Fn() -> W64,
-    ) -> Self {
+    pub(super) fn new(members: &[u32], word32: impl Fn() -> W32, word64: impl Fn() -> W64) -> Self {
         let above = |number: &u32| {
             let number = *number as usize;
             [FIRST_LEAF + number / BITS, FIRST_MIDDLE + number / BITS.pow(2)]
@@ -44,7 +40,7 @@ impl<W32, W64, B> Table<W32, W64, B> {
     }
 }
 
-impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Words for Arc<Table<W32, W64, B>> {
+impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Words for Table<W32, W64, B> {
     type Word32 = W32;
     type Word64 = W64;
 

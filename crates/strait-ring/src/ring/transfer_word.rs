@@ -39,12 +39,12 @@ use super::{Memory, Word};
 
 /// `RELAYED`: the bit of a consumer's sleep word which says that the consumer sleeps on its link to the source of a
 /// transfer. Only the source can wake this sleeper (the wake-up is relayed).
-pub(crate) const RELAYED: u32 = 4;
+pub const RELAYED: u32 = 4;
 
 /// The state of the transfer of a ring's writing end from one process (the source) to another (the destination).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
-pub(crate) enum TransferState {
+pub enum TransferState {
     /// Pending: the source has not declared yet that it sent the end.
     Pending = 0,
     /// Handed over: the source has declared that it sent the end. From now on the death of the source has no effect on
@@ -62,6 +62,7 @@ pub(crate) enum TransferState {
 
 impl TransferState {
     /// Returns the transfer state that `word` stands for; `None` if `word` is the number of no state.
+    #[inline]
     fn from_word(word: u32) -> Option<Self> {
         [Self::Pending, Self::HandedOver, Self::Claimed, Self::Abandoned, Self::Cancelled]
             .into_iter()
@@ -71,7 +72,7 @@ impl TransferState {
     /// Loads the transfer state from the transfer word `word`; `None` if the word holds no valid state. A consumer that
     /// is about to sleep calls this after it has written to its sleep word how it sleeps.
     #[inline]
-    pub(crate) fn of(word: &impl Word<u32>) -> Option<Self> {
+    pub fn of(word: &impl Word<u32>) -> Option<Self> {
         Self::from_word(word.load(SeqCst))
     }
 }
@@ -89,7 +90,7 @@ fn step(word: &impl Word<u32>, from: TransferState, to: TransferState) -> Option
 /// [`TransferState::Pending`] if this call handed the end over, [`TransferState::Claimed`] if the destination had
 /// claimed the end already, `None` if the word was not valid. In every case the source must then call
 /// [`take_sleeper_if_relayed`].
-pub(crate) fn hand_over<M: Memory>(word: &M::Word32) -> Option<TransferState> {
+pub fn hand_over<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::HandedOver);
     M::full_barrier();
     found
@@ -98,7 +99,7 @@ pub(crate) fn hand_over<M: Memory>(word: &M::Word32) -> Option<TransferState> {
 /// Cancels the transfer, for a source that could not send the end. Returns the state that the transfer word held
 /// before: the transfer is cancelled if that was [`TransferState::Pending`], and unchanged otherwise. In every case the
 /// source must then call [`take_sleeper_if_relayed`], as after [`hand_over`].
-pub(crate) fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
+pub fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::Cancelled);
     M::full_barrier();
     found
@@ -108,7 +109,7 @@ pub(crate) fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
 /// [`TransferState::Pending`] or [`TransferState::HandedOver`], the destination now has the end.
 /// [`TransferState::Abandoned`] means that the claim came too late and the end is lost. A second claim changes nothing
 /// and returns [`TransferState::Claimed`].
-pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
+pub fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     // The load comes first: a read of memory that this process has not touched yet maps more pages at once than a write
     // does.
     let _ = word.load(SeqCst);
@@ -123,7 +124,7 @@ pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
 /// state that the transfer word held before. If that was [`TransferState::Pending`], the end is abandoned now. If it
 /// was [`TransferState::HandedOver`] or [`TransferState::Claimed`], nothing changes, and the destination has the end or
 /// can still claim it.
-pub(crate) fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
+pub fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
     step(word, TransferState::Pending, TransferState::Abandoned)
 }
 
@@ -132,7 +133,7 @@ pub(crate) fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
 /// source can wake it. The destination calls this instead of [`take_sleeper`](super::take_sleeper), after it has
 /// published by an atomic exchange.
 #[inline]
-pub(crate) fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
+pub fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED == 0)
 }
 
@@ -140,7 +141,7 @@ pub(crate) fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
 /// and then the caller must wake it. Returns 0, and changes nothing, if the consumer is awake or sleeps where the
 /// source cannot wake it (without [`RELAYED`]). The source calls this after [`hand_over`] or [`cancel`].
 #[inline]
-pub(crate) fn take_sleeper_if_relayed(word: &impl Word<u32>) -> u32 {
+pub fn take_sleeper_if_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED != 0)
 }
 
@@ -155,15 +156,18 @@ fn take_sleeper_that(word: &impl Word<u32>, ours: impl Fn(u32) -> bool) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::RingMemory;
-    use std::sync::atomic::AtomicU32;
+    use crate::ring::tests::harness::{InOperations, Table};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
 
     #[test]
     fn every_step_says_what_it_found() {
         type Step = fn(&AtomicU32) -> Option<TransferState>;
         let steps: [(&str, Step); 4] = [
-            ("transfer over", |word| hand_over::<RingMemory>(word)),
-            ("cancel", |word| cancel::<RingMemory>(word)),
+            ("transfer over", |word| hand_over::<Plain>(word)),
+            ("cancel", |word| cancel::<Plain>(word)),
             ("claim", |word| claim(word)),
             ("abandon", |word| abandon(word)),
         ];

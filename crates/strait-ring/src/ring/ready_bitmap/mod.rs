@@ -71,6 +71,7 @@
 //! of each level as its limit. The peer can lose only its own notifications. The reader's process can make notifiers
 //! wake it for nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::ring::{Word, take_sleeper};
@@ -79,7 +80,7 @@ use crate::ring::{Word, take_sleeper};
 const BITS: usize = 64;
 
 /// Number of members of wait sets for which a notification area has bits. Member ids are the numbers below it.
-pub(crate) const MEMBERS: usize = 1 << 20;
+pub const MEMBERS: usize = 1 << 20;
 
 const LEAVES: usize = MEMBERS / BITS;
 const MIDDLES: usize = LEAVES / BITS;
@@ -90,31 +91,34 @@ const FIRST_MIDDLE: usize = FIRST_TOP + TOPS;
 const FIRST_LEAF: usize = FIRST_MIDDLE + MIDDLES;
 
 /// Number of words of the ready bitmap, all three levels together.
-pub(crate) const WORDS: usize = FIRST_LEAF + LEAVES;
+pub const WORDS: usize = FIRST_LEAF + LEAVES;
 
-/// Offset in bytes of the reader's sleep word, *sleeping*, from the start of a notification area. `POSTED` and `KNOWN`
-/// are the offsets of the words *posted* and *known*.
-pub(crate) const SLEEPING: usize = 0;
-pub(crate) const POSTED: usize = 4;
-pub(crate) const KNOWN: usize = 8;
+/// Offset in bytes of the reader's sleep word, *sleeping*, from the start of a notification area.
+pub const SLEEPING: usize = 0;
+/// Offset in bytes of the word *posted* from the start of a notification area.
+pub const POSTED: usize = 4;
+/// Offset in bytes of the word *known* from the start of a notification area.
+pub const KNOWN: usize = 8;
 
 /// `ON_WORD`: the value of the sleep word of a notification area while a thread of the reader sleeps on the sleep word
 /// itself (a futex).
-pub(crate) const ON_WORD: u32 = 1;
+pub const ON_WORD: u32 = 1;
 
 /// `ON_SOCKET`: the value of the sleep word of a notification area while the reader sleeps on the link's socket, so
 /// that only a packet wakes it. Every value other than 0 and [`ON_WORD`] has this meaning too.
-pub(crate) const ON_SOCKET: u32 = 2;
+pub const ON_SOCKET: u32 = 2;
 
 /// Offset in bytes of the ready bitmap from the start of a notification area.
-pub(crate) const WORDS_AT: usize = 128;
+pub const WORDS_AT: usize = 128;
 
 /// Size in bytes of a notification area, in whole pages.
-pub(crate) const BYTES: usize = (WORDS_AT + WORDS * 8).next_multiple_of(4096);
+pub const BYTES: usize = (WORDS_AT + WORDS * 8).next_multiple_of(4096);
 
 /// The words of a notification area, all of them 0 at first.
-pub(crate) trait Words {
+pub trait Words {
+    /// Type of the shared words of 4 bytes.
     type Word32: Word<u32>;
+    /// Type of the shared words of 8 bytes.
     type Word64: Word<u64>;
 
     /// Returns the word of the ready bitmap with the index `index`, below [`WORDS`]. The index counts the 64-bit words
@@ -149,17 +153,60 @@ pub(crate) trait Words {
     }
 }
 
+impl<W: Words> Words for Arc<W> {
+    type Word32 = W::Word32;
+    type Word64 = W::Word64;
+
+    #[inline]
+    fn word(&self, index: usize) -> &Self::Word64 {
+        (**self).word(index)
+    }
+
+    #[inline]
+    fn sleeping(&self) -> &Self::Word32 {
+        (**self).sleeping()
+    }
+
+    #[inline]
+    fn posted(&self) -> &Self::Word32 {
+        (**self).posted()
+    }
+
+    #[inline]
+    fn known(&self) -> &Self::Word32 {
+        (**self).known()
+    }
+
+    #[inline]
+    fn full_barrier() {
+        W::full_barrier();
+    }
+
+    #[inline]
+    fn sleep_barrier() {
+        W::sleep_barrier();
+    }
+
+    #[inline]
+    fn known_barrier() {
+        W::known_barrier();
+    }
+}
+
 /// Member id: the number by which a peer notifies a member of a wait set, below [`MEMBERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct MemberId(u32);
+pub struct MemberId(u32);
 
 impl MemberId {
     /// Returns the member id with this number; `None` if the number is not below [`MEMBERS`].
-    pub(crate) fn new(number: u32) -> Option<Self> {
+    #[inline]
+    pub fn new(number: u32) -> Option<Self> {
         ((number as usize) < MEMBERS).then_some(Self(number))
     }
 
-    pub(crate) fn number(self) -> u32 {
+    /// Returns this member id as a number.
+    #[inline]
+    pub fn number(self) -> u32 {
         self.0
     }
 }
@@ -170,7 +217,7 @@ impl MemberId {
 /// Any number of threads may notify at the same time. Once this call has returned, the reader can collect the member,
 /// even while other notifiers are in the middle of their calls.
 #[inline]
-pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
+pub fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     let number = member.0 as usize;
     let (leaf, middle, top) = (number / BITS, number / BITS.pow(2), number / BITS.pow(3));
     // Always an exchange, even if the bit is set: the proof above rests on it, and it passes on to the reader what was
@@ -185,14 +232,14 @@ pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
 /// Keeps the order of two steps of a notifier: it publishes, and then checks whether its process has the notification
 /// area. The notifier must call this after it has published, and before it checks for the last time whether its process
 /// has the area.
-pub(crate) fn before_notifying<W: Words>() {
+pub fn before_notifying<W: Words>() {
     W::known_barrier();
 }
 
 /// Sets the word *known*: the notifier's process has the notification area, and from now on wakes a reader that sleeps
 /// on the sleep word. Also sets the word *posted*: other threads of the notifier's process may have sent packets before
 /// they could use the area. Does not wake a sleeping reader.
-pub(crate) fn acknowledge<W: Words>(words: &W) {
+pub fn acknowledge<W: Words>(words: &W) {
     W::known_barrier();
     words.posted().swap(1, SeqCst);
     words.known().swap(1, SeqCst);
@@ -202,7 +249,7 @@ pub(crate) fn acknowledge<W: Words>(words: &W) {
 /// a thread of the reader slept on the sleep word: if so, this call has cleared the sleep word, and the caller must
 /// wake that thread.
 #[inline]
-pub(crate) fn post<W: Words>(words: &W) -> bool {
+pub fn post<W: Words>(words: &W) -> bool {
     words.posted().swap(1, SeqCst);
     W::full_barrier();
     let sleeping = words.sleeping();
@@ -214,7 +261,7 @@ pub(crate) fn post<W: Words>(words: &W) -> bool {
 /// sleeps. Returns `true` if the sleep word held [`ON_WORD`] before: another thread may sleep on the word, and the
 /// caller must wake that thread.
 #[inline]
-pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
+pub fn announce<W: Words>(words: &W, how: u32) -> bool {
     let before = words.sleeping().swap(how, SeqCst);
     W::sleep_barrier();
     before == ON_WORD
@@ -223,20 +270,20 @@ pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
 /// Ends the recorded sleep of the calling thread on the sleep word: sets the word from [`ON_WORD`] to 0. Returns
 /// `false`, and changes nothing, if the word holds another value: a waker has cleared it, or another thread has
 /// recorded another way to sleep.
-pub(crate) fn leave<W: Words>(words: &W) -> bool {
+pub fn leave<W: Words>(words: &W) -> bool {
     words.sleeping().compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
 /// Returns whether the word *posted* is set: the notifier has sent a packet since the reader last [cleared](take_post)
 /// it.
 #[inline]
-pub(crate) fn has_post<W: Words>(words: &W) -> bool {
+pub fn has_post<W: Words>(words: &W) -> bool {
     words.posted().load(SeqCst) != 0
 }
 
 /// Clears the word *posted* of the notification area. Returns whether the word was set; if so, the caller must receive
 /// the packets on the link's socket after this call.
-pub(crate) fn take_post<W: Words>(words: &W) -> bool {
+pub fn take_post<W: Words>(words: &W) -> bool {
     has_post(words) && words.posted().swap(0, SeqCst) != 0
 }
 
@@ -245,7 +292,7 @@ pub(crate) fn take_post<W: Words>(words: &W) -> bool {
 ///
 /// Each step begins at the member where the step before has stopped. Allocates no memory.
 #[derive(Debug, Default)]
-pub(crate) struct Round {
+pub struct Round {
     /// Index, among the members on the link, of the member at which the round's next step begins.
     next: usize,
     /// Number of members that the current round still has to look at; 0 if no round is in progress.
@@ -259,7 +306,8 @@ impl Round {
     /// Begins a new round over all `members` members, because a packet has arrived; does not, if the last round has
     /// begun. `known` says whether the notifier's process has declared that it has the notification area; if so, this
     /// round is the last. Returns whether a member is left to look at.
-    pub(crate) fn begin(&mut self, members: usize, known: bool) -> bool {
+    #[inline]
+    pub fn begin(&mut self, members: usize, known: bool) -> bool {
         if !self.last {
             self.last = known;
             self.left = members;
@@ -268,20 +316,24 @@ impl Round {
     }
 
     /// Adds a member that has just joined to the current round; does nothing if no round is in progress.
-    pub(crate) fn grow(&mut self) {
+    #[inline]
+    pub fn grow(&mut self) {
         self.left += usize::from(self.left > 0);
     }
 
     /// Returns the index of the next member at which the round looks; `None` if the round is over. `members` is the
     /// number of members now, and the index is below it.
-    pub(crate) fn next(&mut self, members: usize) -> Option<usize> {
+    #[inline]
+    pub fn next(&mut self, members: usize) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let at = self.next % members;
         self.next = at + 1;
         Some(at)
     }
 
-    pub(crate) fn is_in_progress(&self) -> bool {
+    /// Returns whether a round is in progress.
+    #[inline]
+    pub fn is_in_progress(&self) -> bool {
         self.left > 0
     }
 }
@@ -323,7 +375,7 @@ impl TakenWord {
 /// The collector visits the bitmap in a circle: each call continues where the last one stopped. So a member that is
 /// notified all the time is collected once in a circle and does not delay the others.
 #[derive(Debug)]
-pub(crate) struct Collector<W> {
+pub struct Collector<W> {
     words: W,
     top: TakenWord,
     middle: TakenWord,
@@ -331,14 +383,16 @@ pub(crate) struct Collector<W> {
 }
 
 impl<W: Words> Collector<W> {
-    pub(crate) fn new(words: W) -> Self {
+    /// Creates the collector of the notification area `words`, which has collected nothing yet.
+    #[inline]
+    pub fn new(words: W) -> Self {
         // The circle begins with the word after this one.
         let top = TakenWord { index: TOPS - 1, bits: 0 };
         Self { words, top, middle: TakenWord::default(), leaf: TakenWord::default() }
     }
 
-    #[cfg_attr(not(test), allow(dead_code, reason = "whoever collects has the words anyway, so far"))]
-    pub(crate) fn words(&self) -> &W {
+    /// Returns the words of the notification area.
+    pub fn words(&self) -> &W {
         &self.words
     }
 
@@ -348,7 +402,7 @@ impl<W: Words> Collector<W> {
     ///
     /// Clears a member's notification before it calls `each`. So if the member has something more later, it is notified
     /// again.
-    pub(crate) fn collect(&mut self, limit: usize, mut each: impl FnMut(MemberId)) -> usize {
+    pub fn collect(&mut self, limit: usize, mut each: impl FnMut(MemberId)) -> usize {
         let mut collected = 0;
         // A named but empty word counts as well; otherwise a peer could make this process look at all words.
         let mut left = limit;
@@ -388,7 +442,7 @@ impl<W: Words> Collector<W> {
     /// suits a loop that spins. A reader also calls this after it has recorded its sleep
     /// ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and before it sleeps.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.leaf.bits | self.middle.bits | self.top.bits == 0
             && (0..TOPS).all(|top| self.words.word(FIRST_TOP + top).load(SeqCst) == 0)
     }

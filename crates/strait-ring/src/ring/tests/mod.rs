@@ -1,7 +1,10 @@
 //! Tests of the ring: under the model checker, and with arbitrary input.
 
-pub(crate) mod harness;
+pub mod harness;
+#[cfg(test)]
 mod model;
+#[cfg(test)]
 mod moving;
+#[cfg(test)]
 mod properties;
 mod table;

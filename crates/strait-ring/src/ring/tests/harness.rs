@@ -17,14 +17,14 @@ use crate::ring::{
     Consumer, Ended, Header, Memory, NextRecord, Producer, Record, RecordKind, Word, announce, take_sleeper,
 };
 
-pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
+pub use super::table::{Barrier, Fence, InOperations, Table};
 
 /// Limit of involuntary thread switches that `loom` tries in a test with two threads. With three switches one thread
 /// can look at a word, be overtaken by the other, and then act on the old value.
-pub(crate) const PREEMPTIONS: usize = 3;
+pub const PREEMPTIONS: usize = 3;
 
 /// Limit of involuntary thread switches that `loom` tries in a test with three threads, or with many steps.
-pub(crate) const FEWER: usize = 2;
+pub const FEWER: usize = 2;
 
 /// A word of the model checker for which `loom` also tries all orders of loads.
 ///
@@ -33,19 +33,19 @@ pub(crate) const FEWER: usize = 2;
 /// tracked word also changes a second word, so `loom` tries all orders of loads. The change is relaxed, so it adds no
 /// order of its own.
 #[derive(Debug)]
-pub(crate) struct Tracked<A> {
+pub struct Tracked<A> {
     word: A,
     loads: AtomicU32,
 }
 
-pub(crate) type Tracked32 = Tracked<AtomicU32>;
-pub(crate) type Tracked64 = Tracked<AtomicU64>;
+pub type Tracked32 = Tracked<AtomicU32>;
+pub type Tracked64 = Tracked<AtomicU64>;
 
-pub(crate) fn word32() -> Tracked32 {
+pub fn word32() -> Tracked32 {
     Tracked { word: AtomicU32::new(0), loads: AtomicU32::new(0) }
 }
 
-pub(crate) fn word64() -> Tracked64 {
+pub fn word64() -> Tracked64 {
     Tracked { word: AtomicU64::new(0), loads: AtomicU32::new(0) }
 }
 
@@ -71,17 +71,17 @@ impl<T, A: Word<T>> Word<T> for Tracked<A> {
     }
 }
 
-pub(crate) type SharedTable<B> = Arc<Table<Tracked32, Tracked64, B>>;
+pub type SharedTable<B> = Arc<Table<Tracked32, Tracked64, B>>;
 
-pub(crate) fn memory<B>(cells: usize) -> SharedTable<B> {
+pub fn memory<B>(cells: usize) -> SharedTable<B> {
     Arc::new(Table::new(cells, word32, word64))
 }
 
-pub(crate) fn check(test: impl Fn() + Sync + Send + 'static) {
+pub fn check(test: impl Fn() + Sync + Send + 'static) {
     check_within(PREEMPTIONS, test);
 }
 
-pub(crate) fn check_within(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+pub fn check_within(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(test);
@@ -89,11 +89,11 @@ pub(crate) fn check_within(preemptions: usize, test: impl Fn() + Sync + Send + '
 
 /// Runs `test` for every interleaving, and returns the set of all results that it had. So a test can also check that
 /// the model reached the cases that the test is about.
-pub(crate) fn outcomes<T: Ord + Send + 'static>(test: impl Fn() -> T + Sync + Send + 'static) -> BTreeSet<T> {
+pub fn outcomes<T: Ord + Send + 'static>(test: impl Fn() -> T + Sync + Send + 'static) -> BTreeSet<T> {
     outcomes_within(PREEMPTIONS, test)
 }
 
-pub(crate) fn outcomes_within<T: Ord + Send + 'static>(
+pub fn outcomes_within<T: Ord + Send + 'static>(
     preemptions: usize,
     test: impl Fn() -> T + Sync + Send + 'static,
 ) -> BTreeSet<T> {
@@ -108,32 +108,32 @@ pub(crate) fn outcomes_within<T: Ord + Send + 'static>(
 
 /// A model of a futex: threads sleep on it and are woken by it as the kernel would do.
 #[derive(Default)]
-pub(crate) struct Futex {
+pub struct Futex {
     lock: Mutex<()>,
     sleepers: Condvar,
 }
 
 impl Futex {
-    pub(crate) fn wait(&self, word: &Tracked32, expected: u32) {
+    pub fn wait(&self, word: &Tracked32, expected: u32) {
         self.wait_while(|| word.load(Ordering::SeqCst) == expected);
     }
 
     /// Sleeps until `asleep` returns `false`; checks `asleep` first, and again after each wake-up. For a sleep that a
     /// change of any of several words can end.
-    pub(crate) fn wait_while(&self, asleep: impl Fn() -> bool) {
+    pub fn wait_while(&self, asleep: impl Fn() -> bool) {
         let mut lock = self.lock.lock().unwrap();
         while asleep() {
             lock = self.sleepers.wait(lock).unwrap();
         }
     }
 
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         drop(self.lock.lock().unwrap());
         self.sleepers.notify_one();
     }
 }
 
-pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, Ended> {
+pub fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, Ended> {
     match producer.stage(Header::new(RecordKind::Message, 8, 0)) {
         Ok(slot) => {
             producer.write(slot, 0, &value.to_le_bytes());
@@ -144,7 +144,7 @@ pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<
 }
 
 /// Receives the message in `record`, which must be 8 bytes long, and returns these bytes as a number.
-pub(in crate::ring) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64 {
+pub fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64 {
     assert_eq!(record.header.kind(), RecordKind::Message);
     let mut out = [MaybeUninit::uninit(); 8];
     let value = u64::from_le_bytes(consumer.read(record, 0, &mut out).try_into().unwrap());
@@ -152,7 +152,7 @@ pub(in crate::ring) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Recor
     value
 }
 
-pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> {
+pub fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> {
     match consumer.next_record().expect("never corrupt") {
         NextRecord::Empty => None,
         NextRecord::Record(record) => Some(take(consumer, record)),
@@ -161,7 +161,7 @@ pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> 
 
 /// Receives a message as a blocking receiver does, but without spinning: sleeps until there is a message, and returns
 /// its number.
-pub(super) fn receive<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, futex: &Futex) -> u64 {
+pub fn receive<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, futex: &Futex) -> u64 {
     loop {
         if let Some(value) = try_receive(consumer) {
             return value;
@@ -175,13 +175,13 @@ pub(super) fn receive<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, futex
     }
 }
 
-pub(super) fn wake_receiver<M: Memory>(producer: &Producer<M>, futex: &Futex) {
+pub fn wake_receiver<M: Memory>(producer: &Producer<M>, futex: &Futex) {
     if take_sleeper(producer.memory().sleeping()) != 0 {
         futex.wake();
     }
 }
 
-pub(super) fn wake_sender<M: Memory>(consumer: &Consumer<M>, futex: &Futex) {
+pub fn wake_sender<M: Memory>(consumer: &Consumer<M>, futex: &Futex) {
     if take_sleeper(consumer.memory().waiting()) != 0 {
         futex.wake();
     }
@@ -189,7 +189,7 @@ pub(super) fn wake_sender<M: Memory>(consumer: &Consumer<M>, futex: &Futex) {
 
 /// A receiver sleeps, or is about to sleep, while the sender sends one message and ends the ring with the mark `kind`.
 /// Shows that the receiver is woken, and reads the message and the mark's whole payload.
-pub(super) fn ending_wakes_a_receiver(kind: RecordKind, payload: &'static [u8]) {
+pub fn ending_wakes_a_receiver(kind: RecordKind, payload: &'static [u8]) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());
     let mut consumer = Consumer::new(memory.clone(), u64::MAX);
@@ -227,7 +227,7 @@ pub(super) fn ending_wakes_a_receiver(kind: RecordKind, payload: &'static [u8]) 
 
 /// A sender sleeps for room, or is about to, while the receiver ends the ring with the mark `kind`. Shows that the
 /// sender is woken and sees the mark. If `credit` is set, the receiver also gives credit before it wakes the sender.
-pub(super) fn ending_wakes_a_sender(kind: RecordKind, credit: bool) {
+pub fn ending_wakes_a_sender(kind: RecordKind, credit: bool) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());
     let mut consumer = Consumer::new(memory.clone(), u64::MAX);

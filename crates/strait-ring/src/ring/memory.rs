@@ -6,11 +6,17 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// An atomic word of type `T`: of the standard library, or of the model checker.
-pub(crate) trait Word<T> {
+pub trait Word<T> {
+    /// Loads the value of this word.
     fn load(&self, order: Ordering) -> T;
+    /// Stores `value` in this word.
     fn store(&self, value: T, order: Ordering);
+    /// Stores `value` in this word and returns the value that the word held before, in one step.
     fn swap(&self, value: T, order: Ordering) -> T;
+    /// Sets the bits `bits` of this word and returns the value that the word held before, in one step.
     fn fetch_or(&self, bits: T, order: Ordering) -> T;
+    /// Stores `new` in this word if it holds `current`, in one step. Returns the value that the word held before: as
+    /// `Ok` if that was `current`, else as `Err`.
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
 }
 
@@ -49,14 +55,16 @@ macro_rules! word {
 word!(AtomicU32, u32);
 word!(AtomicU64, u64);
 
-#[cfg(test)]
+#[cfg(any(test, feature = "model"))]
 word!(loom::sync::atomic::AtomicU32, u32);
-#[cfg(test)]
+#[cfg(any(test, feature = "model"))]
 word!(loom::sync::atomic::AtomicU64, u64);
 
 /// The shared words and cells of one ring.
-pub(crate) trait Memory {
+pub trait Memory {
+    /// Type of the shared words of 4 bytes.
     type Word32: Word<u32>;
+    /// Type of the shared words of 8 bytes.
     type Word64: Word<u64>;
 
     /// Returns the number of cells of this ring, a power of two.
@@ -121,4 +129,9 @@ pub(crate) trait Memory {
     /// model can also leave this fence out, to show that the model then finds the lost wake-up.
     #[inline]
     fn full_barrier() {}
+
+    /// Marks a step that the other side can see and that comes right after this call, by its name. For tests that stop
+    /// a process at such a step; does nothing otherwise.
+    #[inline(always)]
+    fn step(_name: &'static str) {}
 }

@@ -7,7 +7,7 @@ use super::MAX_MESSAGE;
 /// The kind of a record in a ring, which the record's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum RecordKind {
+pub enum RecordKind {
     /// A message whose bytes are in the ring, as the record's payload.
     Message = 1,
     /// A message whose bytes are in a block of shared memory from the sender's pool; the record's payload names the
@@ -44,6 +44,7 @@ pub(crate) enum RecordKind {
 }
 
 impl RecordKind {
+    #[inline]
     fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits {
             1 => Self::Message,
@@ -70,14 +71,15 @@ impl RecordKind {
 
     /// Returns whether a producer stages records of this kind in batches. A producer writes records of the other kinds
     /// alone. If a staged batch holds a record of another kind, the other process has written it there without right.
-    pub(crate) fn comes_in_batches(self) -> bool {
+    #[inline]
+    pub fn comes_in_batches(self) -> bool {
         self.is_message() || matches!(self, Self::Pack | Self::Table)
     }
 
     /// Returns whether a record of this kind is a message of the program, and not a mark, padding, a packed record, a
     /// handle table or a prepended backlog.
     #[inline]
-    pub(crate) fn is_message(self) -> bool {
+    pub fn is_message(self) -> bool {
         matches!(self, Self::Message | Self::Block | Self::Sealed)
     }
 }
@@ -85,22 +87,27 @@ impl RecordKind {
 /// Number of an attempt to send a message that needs packets: how many earlier attempts in the same direction sent
 /// something over the socket and then failed. The greatest number is 16,383; the number 1 follows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Try(u16);
+pub struct Try(u16);
 
 /// Lowest of the bits of the header word that hold the number of the attempt.
 const TRY_FROM: u32 = 49;
 
 impl Try {
-    pub(crate) const BITS: u32 = 63 - TRY_FROM;
-    pub(crate) const FIRST: Self = Self(0);
+    /// Number of bits of a header that hold the number of the attempt.
+    pub const BITS: u32 = 63 - TRY_FROM;
+    /// The number of the first attempt, 0.
+    pub const FIRST: Self = Self(0);
 
     /// Returns the number of the next attempt. The greatest number is followed by 1, not by 0: 0 stands for the first
     /// attempt only. The receiver retains nothing of attempts from so long ago, so that reusing a number is safe.
-    pub(crate) fn next(self) -> Self {
+    #[inline]
+    pub fn next(self) -> Self {
         Self(self.0 % ((1 << Self::BITS) - 1) + 1)
     }
 
-    pub(crate) fn to_bits(self) -> u16 {
+    /// Returns the number of this attempt.
+    #[inline]
+    pub fn to_bits(self) -> u16 {
         self.0
     }
 }
@@ -120,39 +127,47 @@ const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 /// bit      63  0
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header(NonZeroU64);
+pub struct Header(NonZeroU64);
 
+#[allow(clippy::len_without_is_empty, reason = "the length is that of the payload, and a header is never empty")]
 impl Header {
+    /// Creates the header of a record of kind `kind` with a payload of `len` bytes. `handles` is the number of handles that
+    /// travel with the message; for a packed record, the number of its messages.
     #[inline]
-    pub(crate) fn new(kind: RecordKind, len: usize, handles: usize) -> Self {
+    pub fn new(kind: RecordKind, len: usize, handles: usize) -> Self {
         debug_assert!(len <= u32::MAX as usize && handles <= u8::MAX as usize);
         let word = u64::from(len as u32) | (kind as u64) << 32 | u64::from(handles as u8) << 40;
         Self(NonZeroU64::new(word).expect("no kind is 0"))
     }
 
+    /// Returns this header as the word that the ring holds; never 0.
     #[inline]
-    pub(crate) fn to_word(self) -> u64 {
+    pub fn to_word(self) -> u64 {
         self.0.get()
     }
 
     /// Returns this header with the bit set that says: the record before the message is a handle table and describes
     /// the message's handles.
-    pub(crate) fn with_table(self) -> Self {
+    #[inline]
+    pub fn with_table(self) -> Self {
         Self(self.0 | 1 << 48)
     }
 
     /// Returns whether the record before the message is a handle table that describes the message's handles.
-    pub(crate) fn has_table(self) -> bool {
+    #[inline]
+    pub fn has_table(self) -> bool {
         self.0.get() >> 48 & 1 == 1
     }
 
     /// Returns this header with the number of the attempt, if packets belong to its record: a sealed message, or a
     /// message, block or handle table whose header counts handles. Returns any other header unchanged. The header must
     /// not have a number of an attempt yet.
-    pub(crate) fn with_try(self, attempt: Try) -> Self {
+    #[inline]
+    pub fn with_try(self, attempt: Try) -> Self {
         if self.has_try() { Self(self.0 | u64::from(attempt.0) << TRY_FROM) } else { self }
     }
 
+    #[inline]
     fn has_try(self) -> bool {
         match self.kind() {
             RecordKind::Message | RecordKind::Block | RecordKind::Table => self.handles() > 0,
@@ -162,14 +177,15 @@ impl Header {
 
     /// Returns the number of the attempt whose packets belong to this record; 0 at the first attempt, and if the record
     /// needs no packets.
-    pub(crate) fn attempt(self) -> Try {
+    #[inline]
+    pub fn attempt(self) -> Try {
         Try((self.0.get() >> TRY_FROM) as u16)
     }
 
     /// Returns the header that `word` holds; `None` if no correct producer writes this word into a header. The word 0
     /// is no header.
     #[inline]
-    pub(crate) fn from_word(word: u64) -> Option<Self> {
+    pub fn from_word(word: u64) -> Option<Self> {
         let first = word >> TRY_FROM == 0 || Self::may_be_again(word);
         let ours =
             first && RecordKind::from_bits((word >> 32) as u8).is_some_and(|kind| kind.may_have(word as u32 as usize));
@@ -187,27 +203,27 @@ impl Header {
 
     /// Returns the number of bytes of the record's payload.
     #[inline]
-    pub(crate) fn len(self) -> usize {
+    pub fn len(self) -> usize {
         self.0.get() as u32 as usize
     }
 
     /// Returns the kind of the record.
     #[inline]
-    pub(crate) fn kind(self) -> RecordKind {
+    pub fn kind(self) -> RecordKind {
         RecordKind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
     }
 
     /// Returns the number of handles that travel with the message; for a packed record, the number of messages in it.
     #[inline]
-    pub(crate) fn handles(self) -> usize {
+    pub fn handles(self) -> usize {
         (self.0.get() >> 40) as u8 as usize
     }
 
     /// Returns the header that `word` holds if its record is a plain message: of kind [`RecordKind::Message`], without
-    /// handles, sent at the first attempt, and shorter than 2^[`PLAIN_BITS`] bytes. Most records are. Returns `None`
+    /// handles, sent at the first attempt, and shorter than [`MAX_MESSAGE`]. Most records are. Returns `None`
     /// for any other word.
     #[inline]
-    pub(crate) fn from_plain(word: u64) -> Option<Self> {
+    pub fn from_plain(word: u64) -> Option<Self> {
         let plain = (RecordKind::Message as u64) << (32 - PLAIN_BITS);
         if word >> PLAIN_BITS == plain { NonZeroU64::new(word).map(Self) } else { None }
     }

@@ -4,16 +4,15 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
-use crate::os::fault;
 
 mod survey;
 
-pub(crate) use survey::Survey;
+pub use survey::Survey;
 
 /// Reads the records of a lane's ring. Only one thread at a time may use a consumer. A clone can look ahead in the
 /// ring; the clone changes nothing in shared memory until it gives credit or ends the ring.
 #[derive(Clone, Debug)]
-pub(crate) struct Consumer<M> {
+pub struct Consumer<M> {
     memory: M,
     /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane.
     /// The larger ring that replaces a smaller one begins at the position at which the smaller ring ended.
@@ -37,8 +36,9 @@ pub(crate) struct Consumer<M> {
 /// Describes the next record of a ring, or the next message in a packed record, as a look of the consumer found it: its
 /// header and where its payload is. The record stays in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) header: Header,
+pub struct Record {
+    /// The header of the record. For a message in a packed record, the header that the message would have on its own.
+    pub header: Header,
     cell: usize,
     /// Offset in bytes of the message's payload from the start of the record's payload; 0 if the message is not in a
     /// packed record.
@@ -59,7 +59,7 @@ struct Pack {
 
 /// The result of a consumer's look for the next record of its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextRecord {
+pub enum NextRecord {
     /// The ring has no further record now: the producer has not published the next record yet.
     Empty,
     /// The ring has a next record. The record stays in the ring until [`Consumer::advance`] receives it.
@@ -68,12 +68,12 @@ pub(crate) enum NextRecord {
 
 /// An error: the producer wrote something to the ring that no correct producer writes. The text says what was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Corrupt(pub(crate) &'static str);
+pub struct Corrupt(pub &'static str);
 
 impl<M: Memory> Consumer<M> {
     /// Creates the consumer of a lane's first ring, at its first cell. The consumer gives credit at least once every
     /// `message_quota` received messages.
-    pub(crate) fn new(memory: M, message_quota: u64) -> Self {
+    pub fn new(memory: M, message_quota: u64) -> Self {
         Self {
             memory,
             base: 0,
@@ -88,7 +88,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Continues in `memory`, the larger ring to which the producer has gone on. The next record in the old ring must
     /// be the mark [`RecordKind::Next`]; this call moves past the mark.
-    pub(crate) fn go_on_in(&mut self, memory: M) {
+    pub fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         self.position += 1;
         self.base = self.position;
@@ -99,12 +99,13 @@ impl<M: Memory> Consumer<M> {
         (self.position - self.base) as usize & (self.memory.cells() - 1)
     }
 
-    pub(crate) fn memory(&self) -> &M {
+    /// Returns the memory of this ring.
+    pub fn memory(&self) -> &M {
         &self.memory
     }
 
     /// Returns the number of messages received since the lane was made.
-    pub(crate) fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         self.taken
     }
 
@@ -112,7 +113,7 @@ impl<M: Memory> Consumer<M> {
     /// common case, in a few instructions. The message stays in the ring. Returns `None` in all other cases, also if
     /// the ring is empty or corrupt; then [`Consumer::next_record`] tells which case it is.
     #[inline]
-    pub(crate) fn plain(&self) -> Option<Record> {
+    pub fn plain(&self) -> Option<Record> {
         if self.pack.left > 0 {
             return self.packed().ok();
         }
@@ -144,7 +145,7 @@ impl<M: Memory> Consumer<M> {
     /// message in `record` is small; the copied bytes behind the message have no meaning. Copying a constant number of
     /// bytes is faster than a variable one. Returns `false`, and copies nothing, if the message is in a packed record.
     #[inline]
-    pub(crate) fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) -> bool {
+    pub fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) -> bool {
         if record.offset > 0 {
             return false;
         }
@@ -156,7 +157,7 @@ impl<M: Memory> Consumer<M> {
     /// padding, and returns the messages of a packed record one by one. Costs one load, of the cache line that also
     /// holds the payload of a small message.
     #[inline(always)]
-    pub(crate) fn next_record(&mut self) -> Result<NextRecord, Corrupt> {
+    pub fn next_record(&mut self) -> Result<NextRecord, Corrupt> {
         loop {
             if self.pack.left > 0 {
                 return self.packed().map(NextRecord::Record);
@@ -204,28 +205,28 @@ impl<M: Memory> Consumer<M> {
 
     /// Returns whether the ring has no further record now. Costs one load, and so suits a loop that spins.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.pack.left == 0 && self.memory.header(self.index()).load(Acquire) == 0
     }
 
     /// Fills `out` with the payload of the message or mark `record`, from byte `offset` of the payload on, and returns
     /// `out` as initialised bytes. Panics if these bytes are not all inside the payload.
     #[inline]
-    pub(crate) fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+    pub fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         let len = record.header.len();
         assert!(offset <= len && out.len() <= len - offset, "a read inside the record");
         self.memory.read(record.cell, record.offset + offset, out)
     }
 
     /// Returns a pointer to the first byte of the payload of the message or mark `record`, in shared memory.
-    pub(crate) fn in_place(&self, record: Record) -> *const u8 {
+    pub fn in_place(&self, record: Record) -> *const u8 {
         self.memory.in_place(record.cell, record.offset, record.header.len())
     }
 
     /// Receives `record`, which must be the next record, and moves to the record behind it. Returns `true` if the
     /// consumer should give credit now (see [`Consumer::owes_credit`]).
     #[inline]
-    pub(crate) fn advance(&mut self, record: Record) -> bool {
+    pub fn advance(&mut self, record: Record) -> bool {
         if self.pack.left == 0 {
             self.position += cells_for(record.header.len()) as u64;
         } else {
@@ -242,10 +243,10 @@ impl<M: Memory> Consumer<M> {
 
     /// Gives credit: writes to shared memory how many cells were read and how many messages were received since the
     /// lane was made. After this call the caller must wake the producer if it sleeps for room.
-    pub(crate) fn give_credit(&mut self) {
+    pub fn give_credit(&mut self) {
         self.published = self.position;
         self.taken_published = self.taken;
-        fault::point("before credit is given");
+        M::step("before credit is given");
         self.memory.taken().swap(self.taken, SeqCst);
         // An exchange, so that it is ordered before the look at the producer's sleep word.
         self.memory.credit().swap(self.position, SeqCst);
@@ -254,22 +255,22 @@ impl<M: Memory> Consumer<M> {
 
     /// Writes to shared memory how many messages were received since the lane was made, without giving credit for
     /// cells. After this call the caller must wake the producer if it sleeps.
-    pub(crate) fn give_taken(&mut self) {
+    pub fn give_taken(&mut self) {
         self.taken_published = self.taken;
-        fault::point("before credit is given");
+        M::step("before credit is given");
         self.memory.taken().swap(self.taken, SeqCst);
         M::full_barrier();
     }
 
     /// Sets the message quota to `messages`: the number of received messages after which the consumer gives credit,
     /// whatever their size.
-    pub(crate) fn set_message_quota(&mut self, messages: u64) {
+    pub fn set_message_quota(&mut self, messages: u64) {
         self.message_quota = messages;
     }
 
     /// Returns whether the consumer should give credit now: it owes credit for at least a quarter of the ring's cells,
     /// or has received at least as many messages as its quota since it last gave credit.
-    pub(crate) fn owes_credit(&self) -> bool {
+    pub fn owes_credit(&self) -> bool {
         self.taken - self.taken_published >= self.message_quota
             || self.position - self.published >= (self.memory.cells() / 4) as u64
     }
@@ -277,9 +278,9 @@ impl<M: Memory> Consumer<M> {
     /// Ends the ring from the reading side: puts the mark `kind` into the first free header, after which the producer
     /// can publish nothing more. Returns `false`, and changes nothing, if the producer had published a record there:
     /// the caller must receive that record and try again.
-    pub(crate) fn end(&mut self, kind: RecordKind) -> bool {
+    pub fn end(&mut self, kind: RecordKind) -> bool {
         let mark = Header::new(kind, 0, 0).to_word();
-        fault::point("before a ring is ended by its reader");
+        M::step("before a ring is ended by its reader");
         let ended = self.memory.header(self.index()).compare_exchange(0, mark, SeqCst, Acquire).is_ok();
         M::full_barrier();
         ended

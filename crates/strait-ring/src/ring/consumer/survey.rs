@@ -12,24 +12,24 @@ use std::sync::atomic::Ordering::Acquire;
 /// A survey (a count of queued messages that receives none): the position up to which it has looked, and the messages
 /// and bytes it has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Survey {
+pub struct Survey {
     base: u64,
     position: u64,
     /// Number of messages that the survey has counted since it began.
-    pub(crate) messages: u64,
+    pub messages: u64,
     /// Number of bytes of all messages that the survey has counted since it began.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl<M: Memory> Consumer<M> {
     /// Returns a new survey, which begins at the consumer's next record and has counted nothing yet.
-    pub(crate) fn survey(&self) -> Survey {
+    pub fn survey(&self) -> Survey {
         Survey { base: self.base, position: self.position, messages: 0, bytes: 0 }
     }
 
     /// Returns whether `survey` can be continued: the consumer is in the ring in which the survey began, and has
     /// received no message that the survey has not counted. If not, the caller must begin a new survey.
-    pub(crate) fn can_go_on(&self, survey: &Survey) -> bool {
+    pub fn can_go_on(&self, survey: &Survey) -> bool {
         // Some messages of the packed record that is being read may have been received.
         let is_ahead = survey.position > self.position || (survey.position == self.position && self.pack.left == 0);
         survey.base == self.base && is_ahead
@@ -38,7 +38,7 @@ impl<M: Memory> Consumer<M> {
     /// Adds to `survey` the messages that were published since the last call with the same survey, and receives none of
     /// them. Returns the kind of the record at which the count stopped: a mark or a prepended backlog. Returns `None`
     /// if every published record was counted.
-    pub(crate) fn look_ahead(&self, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {
+    pub fn look_ahead(&self, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {
         // The messages left of a packed record that is being read. A survey that has gone past this record goes on
         // behind it.
         if self.pack.left > 0 && survey.position == self.position {
@@ -115,6 +115,7 @@ impl<M: Memory> Consumer<M> {
 }
 
 impl Survey {
+    #[inline]
     fn count(&mut self, bytes: u64) {
         self.messages += 1;
         self.bytes = self.bytes.saturating_add(bytes);

@@ -24,45 +24,47 @@ mod consumer;
 mod header;
 mod memory;
 mod producer;
-pub(crate) mod ready_bitmap;
+pub mod ready_bitmap;
 mod sleep;
-pub(crate) mod stream;
-#[cfg(test)]
-pub(crate) mod tests;
-pub(crate) mod transfer_word;
+pub mod stream;
+#[cfg(any(test, feature = "model"))]
+#[doc(hidden)]
+#[allow(missing_docs, reason = "for tests of this workspace alone")]
+pub mod tests;
+pub mod transfer_word;
 
-pub(crate) use consumer::{Consumer, Corrupt, NextRecord, Record, Survey};
-pub(crate) use header::{Header, RecordKind, Try};
-pub(crate) use memory::{Memory, Word};
-pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
-pub(crate) use sleep::{announce, take_sleeper, wake_for};
+pub use consumer::{Consumer, Corrupt, NextRecord, Record, Survey};
+pub use header::{Header, RecordKind, Try};
+pub use memory::{Memory, Word};
+pub use producer::{Ended, NoRoom, Packing, Producer, Slot};
+pub use sleep::{announce, take_sleeper, wake_for};
 
 /// Number of bytes of the longest message that an end can send or receive: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;
 
 /// Size of a cell in bytes: one cache line.
-pub(crate) const CELL: usize = 64;
+pub const CELL: usize = 64;
 
 /// Size of a record's header in bytes.
-pub(crate) const HEADER: usize = 8;
+pub const HEADER: usize = 8;
 
 /// Size in bytes of the word before each message of a packed record that says the message's length. Each message begins
 /// at a multiple of this size.
-pub(crate) const PACK_WORD: usize = 8;
+pub const PACK_WORD: usize = 8;
 
 /// Length in bytes of the longest message that still goes into a packed record. Longer messages lose little by having
 /// cells of their own.
-pub(crate) const PACKABLE: usize = 256;
+pub const PACKABLE: usize = 256;
 
 /// Number of cells of the smallest ring that this library makes.
-pub(crate) const MIN_CELLS: usize = 4;
+pub const MIN_CELLS: usize = 4;
 
 /// Number of cells of the largest ring that a peer may claim to have. No correct process has a larger ring.
-pub(crate) const MAX_CELLS: usize = 1 << 24;
+pub const MAX_CELLS: usize = 1 << 24;
 
 /// Returns the number of cells that a record with a payload of `len` bytes takes in a ring, its header included.
 #[inline]
-pub(crate) const fn cells_for(len: usize) -> usize {
+pub const fn cells_for(len: usize) -> usize {
     (HEADER + len).div_ceil(CELL)
 }
 
@@ -73,12 +75,13 @@ pub(crate) const fn cells_for(len: usize) -> usize {
 /// as it owes a quarter of the ring. So once the consumer has read everything, the producer knows at least three
 /// quarters of the ring to be free. The record, the padding before it and the header behind it need no more.
 #[inline]
-pub(crate) const fn longest_payload(cells: usize) -> usize {
+pub const fn longest_payload(cells: usize) -> usize {
     cells * 3 / 8 * CELL - HEADER
 }
 
 /// Returns the number of cells of the smallest ring in which a record may have a payload of `len` bytes.
-pub(crate) const fn cells_to_carry(len: usize) -> usize {
+#[inline]
+pub const fn cells_to_carry(len: usize) -> usize {
     let mut cells = MIN_CELLS;
     while longest_payload(cells) < len {
         cells *= 2;
