@@ -65,3 +65,20 @@ fn no_module_uses_one_above_it() {
         assert!(is_used, "{prefix} uses {module} no longer: take the exception out");
     }
 }
+
+/// Shows that `strait-ring` needs no other crate, and that its ring uses neither the memory nor the waiting of the crate.
+#[test]
+fn the_ring_depends_on_nothing() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../strait-ring");
+    let manifest = std::fs::read_to_string(format!("{root}/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+    let needed = |line: &&str| !line.is_empty() && !line.contains("optional = true");
+    assert_eq!(dependencies.lines().take_while(|line| !line.starts_with('[')).find(needed), None);
+    let sources = files(root);
+    let ring: Vec<_> = sources.iter().filter(|(file, _)| file.starts_with("ring/")).collect();
+    assert!(ring.len() > 5, "the files of the ring are found");
+    for (file, code) in ring {
+        let others: Vec<_> = uses(file, code).into_iter().filter(|name| name != "ring" && name != "super").collect();
+        assert!(others.is_empty(), "{file} uses {others:?}");
+    }
+}

@@ -1,0 +1,63 @@
+//! How a side of a ring sleeps, and how the other side wakes it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What a side knows about the other side of the ring after it has slept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The other side may still wake this side.
+    Alive,
+    /// The other side is gone and will never wake this side. A call that waits then takes what the other side had
+    /// published, and otherwise fails with [`Error::Closed`](crate::Error::Closed).
+    Gone,
+}
+
+/// How one side of a ring sleeps, and how it wakes the other side.
+///
+/// Between processes this is a futex on the word, without the flag for private futexes. Threads of one process can use
+/// [`Threads`]. A type that never sleeps is correct as well: its `wait` returns at once, and its `wake` does nothing.
+pub trait Sleep {
+    /// Sleeps while `word` holds `asleep`, at most until `deadline`. Comparing the word and going to sleep must be one
+    /// step: a call of [`Sleep::wake`] after the word has changed must find the sleeper. May return early for any reason.
+    /// The result says whether the other side still lives; if this is unknown, the result is [`Peer::Alive`].
+    fn wait(&self, word: &AtomicU32, asleep: u32, deadline: Option<Instant>) -> Peer;
+
+    /// Wakes the thread that sleeps on `word`, the sleep word of the other side. That word has changed before.
+    fn wake(&self, word: &AtomicU32);
+}
+
+/// Sleeps and wakes threads of one process with a lock and a condition variable of the standard library. Both sides of a
+/// ring need clones of one value.
+#[derive(Clone, Debug, Default)]
+pub struct Threads(Arc<(Mutex<()>, Condvar)>);
+
+impl Threads {
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sleep for Threads {
+    fn wait(&self, word: &AtomicU32, asleep: u32, deadline: Option<Instant>) -> Peer {
+        let guard = self.lock();
+        // The waker changes the word before it takes the lock, so it comes either before this look or after the sleep
+        // has begun.
+        if word.load(Ordering::SeqCst) == asleep {
+            let woken = &self.0.1;
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => drop(woken.wait(guard).unwrap_or_else(PoisonError::into_inner)),
+                Some(left) => drop(woken.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner)),
+            }
+        }
+        Peer::Alive
+    }
+
+    fn wake(&self, _word: &AtomicU32) {
+        drop(self.lock());
+        // Both sides sleep on this condition variable, but never at the same time for long: a side that is woken in vain
+        // looks at the ring and sleeps again.
+        self.0.1.notify_all();
+    }
+}
