@@ -15,7 +15,7 @@ pub struct Peer {
     pub uid: u32,
     /// The peer's group number.
     pub gid: u32,
-    /// Whether the peer's process was alive when this value was made. If this process does not see the peer's process,
+    /// Whether the peer's process was alive when this `Peer` was made. If this process does not see the peer's process,
     /// `true` only says that the peer's socket is open.
     pub is_alive: bool,
 }

@@ -51,9 +51,9 @@ impl CallShared {
     }
 
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
-    /// call and, if the peer has still to be woken, a value that wakes the peer when it is dropped. Such a value is
-    /// returned only if `waits` is true (the caller will wait for the answer) and other threads of this end run soon.
-    /// After an error the request was not sent; the error contains its handles.
+    /// call and, if the peer has still to be woken, a [`WakeOnDrop`], which wakes the peer when it is dropped. A
+    /// `WakeOnDrop` is returned only if `waits` is true (the caller will wait for the answer) and other threads of this
+    /// end run soon. After an error the request was not sent; the error contains its handles.
     pub(super) fn begin(
         &self,
         request: Outgoing<'_>,
@@ -72,8 +72,8 @@ impl CallShared {
 
     /// Sends `message`, followed by the trailer (the role `kind` and the call number `id`); waits for room until the
     /// deadline. While there is no room, some thread of this end receives, if necessary this one. If `deferred_wake` is
-    /// true and the peer sleeps, does not wake the peer but returns a value that wakes it when dropped; otherwise
-    /// returns `None`.
+    /// true and the peer sleeps, does not wake the peer but returns a [`WakeOnDrop`], which wakes the peer when it is
+    /// dropped; otherwise returns `None`.
     pub(super) fn send(
         &self,
         message: Outgoing<'_>,

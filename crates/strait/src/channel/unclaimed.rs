@@ -21,13 +21,13 @@ impl UnclaimedHandles {
         Self { handles, payer }
     }
 
-    /// Takes all handles out of this value: from now on the caller owns them.
+    /// Takes all handles out of this `UnclaimedHandles`, and returns them: from now on the caller owns them.
     pub(crate) fn take(&mut self) -> Vec<Handle> {
         std::mem::take(&mut self.handles)
     }
 
-    /// Adds file descriptors that arrived from the peer with the account `payer`. That account pays for all handles of
-    /// this value from now on.
+    /// Adds file descriptors that arrived from the peer with the account `payer`. From now on that account pays for all
+    /// handles of this `UnclaimedHandles`.
     pub(crate) fn add(&mut self, descriptors: Vec<OwnedFd>, payer: &Payer) {
         self.handles.extend(descriptors.into_iter().map(Handle::Fd));
         self.payer = payer.clone();

@@ -555,7 +555,7 @@ impl Made {
 /// The maker of lanes between two given processes: the arenas that this process created for the two, and the lanes in
 /// use there.
 pub(crate) struct Maker {
-    /// The link to one of the two processes that use the lanes. The link to the other process holds this value.
+    /// The link to one of the two processes that use the lanes. The link to the other process holds this `Maker`.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
     /// The lanes, in arenas that are not private, that were in use when the maker last checked them. The lane that was

@@ -401,8 +401,8 @@ impl Lane {
         if self.current_link().is_down() { self.current_link().reason() } else { Error::PeerClosed }
     }
 
-    /// Records that this end is in transit from now on, with this process as the source of the transfer: in this value,
-    /// and for other processes in the lane's shared memory.
+    /// Records that this end is in transit from now on, with this process as the source of the transfer: in this
+    /// `Lane`, and for other processes in the lane's shared memory.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -462,7 +462,7 @@ impl Lane {
         }
     }
 
-    /// Marks this end as not held by this process any more. Dropping this value then does not declare that the end is
+    /// Marks this end as not held by this process any more. Dropping this `Lane` then does not declare that the end is
     /// done with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);

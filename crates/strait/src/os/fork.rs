@@ -77,23 +77,23 @@ impl Born {
         Self(current())
     }
 
-    /// Returns whether the object was made in another process than the current one. The other process is then an
-    /// ancestor: the current process has inherited the object by `fork`.
+    /// Returns whether the object that stores this number was made in another process than the current one. The other
+    /// process is then an ancestor: the current process has inherited the object by `fork`.
     #[inline]
     pub(crate) fn is_elsewhere(self) -> bool {
         self.0 != current()
     }
 
-    /// Fails with [`Error::Forked`] if the object was made in an ancestor of the current process, and not in the
-    /// current process.
+    /// Fails with [`Error::Forked`] if the object that stores this number was made in an ancestor of the current
+    /// process, and not in the current process.
     #[inline]
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
     }
 }
 
-/// A value that each process has once. A forked child gets a value of its own on first use, and leaves its parent's
-/// value untouched: another thread of the parent may have been changing it during the fork.
+/// An object of type `T` that each process has once. A forked child gets an object of its own at its first use, and
+/// leaves its parent's object untouched: another thread of the parent may have been changing it during the fork.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     state: AtomicPtr<ProcessState<T>>,
@@ -107,7 +107,8 @@ struct ProcessState<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// Creates a per-process value without making it yet: in each process the first use calls `make`.
+    /// Creates a `PerProcess` and does not make the object yet: in each process the first use calls `make`, which makes
+    /// the object.
     pub const fn new(make: fn() -> T) -> Self {
         Self { state: AtomicPtr::new(ptr::null_mut()), make }
     }

@@ -143,7 +143,7 @@ impl<'a> Interruption<'a> {
     }
 }
 
-/// A note of where a thread may sleep that waits on an end. Dropping the value removes the note.
+/// A note of where a thread may sleep that waits on an end. Dropping this `Noted` removes the note.
 #[must_use]
 pub(crate) struct Noted<'a> {
     interrupts: &'a Interrupts,

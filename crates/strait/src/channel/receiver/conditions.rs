@@ -19,7 +19,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Creates a value without conditions.
+    /// Creates a `Conditions` that contains no condition.
     pub const fn new() -> Self {
         Self { messages: None, bytes: None, room: false, peer_closed: false, all_read: false }
     }

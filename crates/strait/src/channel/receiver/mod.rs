@@ -97,8 +97,8 @@ pub(super) struct PendingMove {
 }
 
 impl PendingMove {
-    /// Returns whether the mark that leads the other end to the fresh lane of this move is in the ring of `lane` that
-    /// this end reads.
+    /// Returns whether this end has put the mark of this move into `lane`, the lane in which it receives now. (The mark
+    /// leads the other end to the fresh lane.) If so, a mark from the other end means that both ends move at once.
     pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
         self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
     }

@@ -301,8 +301,8 @@ impl End {
     }
 
     /// Checks before a move whether this end can take along all messages that the other end has sent to it: receives
-    /// their attachments into the inbox, maps larger rings, and makes the charge and releases it again. Takes no
-    /// message out of the ring. An error is temporary.
+    /// their attachments into the inbox, maps larger rings, and charges the peer's account for the messages and
+    /// releases the charge again. Takes no message out of the ring. An error is temporary.
     fn find_out(&self, rx: &mut Rx) -> Result<(), Error> {
         if rx.ended().is_some() {
             return Ok(());

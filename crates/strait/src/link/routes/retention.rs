@@ -55,13 +55,13 @@ const CREDIT_FREE: usize = 1024;
 /// The amount that the end of a link's last use adds to the credit for the next search for links that nothing reaches.
 const CREDIT_EACH: usize = 64;
 
-/// A counted use of a link, by a lane, a member of a wait set or a call. The link stays open until all such values are
-/// dropped.
+/// A counted use of a link, by a lane, a member of a wait set or a call. The link stays open until every `InUse` of the
+/// link is dropped.
 #[derive(Debug)]
 pub(crate) struct InUse(Arc<Link>);
 
 impl InUse {
-    /// Counts a use of `link`, and returns the value whose drop ends that use. The caller must have created the link,
+    /// Counts a use of `link`, and returns an `InUse`, whose drop ends that use. The caller must have created the link,
     /// or have it through something in use. Uses of the link of this process to itself are not counted.
     fn of(link: &Arc<Link>) -> Self {
         if !link.is_own() {
@@ -94,8 +94,8 @@ impl Drop for InUse {
     }
 }
 
-/// A retention mark: a note that one use of each of these links is on behalf of an end that may still be in transit to
-/// this process. Retention (the rule that decides which links stay open) does not count those uses.
+/// A retention mark: a note that one use of each link in the field is on behalf of an end that may still be in transit
+/// to this process. Retention (the rule that decides which links stay open) does not count those uses.
 #[derive(Debug)]
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
@@ -131,7 +131,7 @@ impl Drop for InTransit {
 }
 
 impl Link {
-    /// Counts a use of the link, and returns the value whose drop ends that use. A link in use stays open.
+    /// Counts a use of the link, and returns an [`InUse`], whose drop ends that use. A link in use stays open.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         InUse::of(self)
     }
