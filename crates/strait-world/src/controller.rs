@@ -36,6 +36,9 @@ const HANGS: u64 = 8_000_000_000;
 /// Nanoseconds for which no message may arrive while sent messages are missing, once no process sends any more.
 const DRAINED: u64 = 20_000_000_000;
 
+/// The largest number of errors that are not explained, but excused, in one world.
+const MOST_NOT_EXPLAINED: u64 = 4;
+
 /// How long the processes may take to end.
 const ENDED: Duration = Duration::from_secs(60);
 
@@ -458,6 +461,10 @@ fn address_space(pid: u32) -> Option<u64> {
 impl World {
     /// Checks all processes for mistakes: of their own findings, of their end, and of threads that hang.
     fn watch(&mut self) -> Result<(), Wrong> {
+        let not_explained = self.ledger.not_explained.load(SeqCst);
+        if not_explained > MOST_NOT_EXPLAINED {
+            return Err(Wrong(format!("{not_explained} errors that are not explained"), None));
+        }
         for at in 0..self.workers.len() {
             let (life, number) = (self.life(at), self.workers[at].life);
             if life.ending() == Ending::Wrong {

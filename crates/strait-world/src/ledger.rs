@@ -119,6 +119,8 @@ pub(crate) struct End {
     /// received. This end must then never arrive.
     pub(crate) is_presumed_lost: AtomicU64,
     place: AtomicU64,
+    /// The processes that have had the end so far, each as the bit of its number.
+    holders: [AtomicU64; LIVES / 64],
 }
 
 impl End {
@@ -127,7 +129,15 @@ impl End {
     }
 
     pub(crate) fn put(&self, place: Place) {
+        if let Place::Held { life, .. } = place {
+            self.holders[life / 64].fetch_or(1 << (life % 64), SeqCst);
+        }
         self.place.store(place.word(), SeqCst);
+    }
+
+    /// Returns whether the process `life` has had the end.
+    pub(crate) fn was_held_by(&self, life: usize) -> bool {
+        self.holders[life / 64].load(SeqCst) & 1 << (life % 64) != 0
     }
 }
 

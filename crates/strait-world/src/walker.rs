@@ -790,7 +790,7 @@ impl Walker {
             (is_closed, channel.status().and(channel.peer()).map(|_| ()))
         };
         let (is_closed, asked) = self.timed(about, Duration::ZERO, ask, |(_, asked)| said(asked));
-        if is_closed && !self.is_other_gone(end) {
+        if is_closed && !self.is_other_gone(end) && !judge::is_loss_not_explained(self.process.ledger, end) {
             self.wrong(end, "is_peer_closed says so, and it is not");
         }
         if let Err(error) = asked {
@@ -819,7 +819,7 @@ impl Walker {
     /// Reports a mistake if a call that sent nothing must not have returned this error.
     fn take_error(&mut self, end: u32, over: u64, patience: Duration, error: Error) {
         if error == Error::PeerClosed {
-            if !self.is_other_gone(end) {
+            if !self.is_other_gone(end) && !judge::is_loss_not_explained(self.process.ledger, end) {
                 self.wrong(end, "sending says that the peer is closed, and it is not");
             }
         } else if !self.passes(end, over, patience, error) {
@@ -980,6 +980,9 @@ impl Walker {
         let end = self.held[at].end;
         let there = self.book(other(end));
         if !self.is_other_gone(end) {
+            if judge::is_loss_not_explained(self.process.ledger, end) {
+                return self.close(at);
+            }
             self.wrong(end, "receiving says that the peer is closed, and it is not");
         }
         let [received, accepted, tried] =
