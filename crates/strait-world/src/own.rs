@@ -32,6 +32,19 @@ pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
+/// Returns the nanoseconds for which the threads that the library has started have waited for a processor so far, all
+/// together: such a thread may have a lock that another thread needs.
+pub(crate) fn delays_of_library_threads() -> u64 {
+    let entries = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let delay = |entry: std::fs::DirEntry| {
+        let read = |name: &str| std::fs::read_to_string(entry.path().join(name)).ok();
+        let is_of_library = read("comm")?.starts_with("strait-c") || read("comm")?.starts_with("strait-u");
+        let delay = read("schedstat")?.split_whitespace().nth(1)?.parse::<u64>().ok()?;
+        Some(if is_of_library { delay } else { 0 })
+    };
+    entries.filter_map(delay).sum()
+}
+
 /// Returns the number that the next descriptor would have; `None` if none is free.
 pub(crate) fn lowest_free_descriptor() -> Option<u64> {
     use std::os::fd::AsRawFd;

@@ -329,8 +329,14 @@ impl Driver<'_> {
         let count = 1 + self.choices.below(3);
         let handles: Vec<_> = (0..count).filter_map(|_| self.handle()).collect();
         let (deadline, allowed) = self.deadline();
+        // Ends go only to the attacker or over the relay. Ends that lie in messages to each other within this process
+        // would leak (`docs/limits.md`, *Reference cycles*).
+        let has_ends = handles.iter().any(|handle| !matches!(handle, Handle::Fd(_) | Handle::Region(_)));
+        let pinned = if has_ends { self.one_of(|pool| &pool.pinned) } else { None };
+        let to_relay = self.choices.one_in(2) || has_ends && pinned.is_none();
+        let channel = pinned.as_deref().unwrap_or(channel);
         // Half of the handles go over the link of this process to itself, and are received here again.
-        if self.choices.one_in(2) {
+        if to_relay {
             let Some(relay) = self.relay() else { return };
             let message = Outgoing::new(b"ends").handles(handles);
             let sent = self.call("send_by with handles, to oneself", allowed, || relay.0.send_by(message, deadline));
