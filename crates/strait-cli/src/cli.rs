@@ -28,21 +28,13 @@ pub(crate) enum Command {
     },
     /// Check what Strait needs on this machine, and say how to fix what is missing
     Doctor,
-    /// A process of a benchmark of messages
+    /// A process of a benchmark
     #[command(hide = true)]
     Peer {
         /// Which of the two processes: `first` or `second`.
         side: String,
         /// The work, as JSON.
         work: String,
-    },
-    /// A process of a benchmark of channel ends
-    #[command(hide = true)]
-    Ends {
-        /// The name of the process.
-        name: String,
-        /// The work, as JSON.
-        order: String,
     },
     /// The process of a benchmark of scale
     #[command(hide = true)]

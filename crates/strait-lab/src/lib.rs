@@ -8,15 +8,17 @@
 //!
 //! * `mechanism` has a small module for each mechanism, behind one trait. A new mechanism takes about a page of code.
 //!   The [`CATALOGUE`] lists them.
-//! * [`shape`] describes which process sends what, and when. `loops` has the measuring loops, written once for all
-//!   mechanisms. They check every message.
+//! * [`shape`] describes which process sends what, and when. `loops` has the measuring loops, written once for all mechanisms.
+//!   They check every message.
 //! * [`process`] starts and observes a process, and [`pair`] runs the processes of a measurement.
 //! * [`suite`] lists the works of each named suite, [`runner`] measures them in random order and in repetitions,
 //!   [`results`] stores the figures, and [`compare`] compares two stored results.
 //! * [`bars`] judges Strait: each of its targets, with a floor that was measured in the same seconds.
 //!
+//! Each module uses only those below it; `tests/layers.rs` has their order.
+//!
 //! The measuring processes are this same program, executed again with a hidden subcommand. A program that embeds the
-//! laboratory calls [`pair::main`] for the subcommand `peer`, and [`bars::ends::main`] for `ends`.
+//! laboratory calls [`pair::main`] for the subcommand `peer`, and [`bars::scale::main`] for `scale`.
 
 pub mod bars;
 mod catalogue;

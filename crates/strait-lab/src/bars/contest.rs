@@ -6,11 +6,13 @@
 
 use std::time::Instant;
 
-use crate::bars::{Bar, Suite};
+use super::bar::{Bar, Sense, Suite};
 use crate::machine;
+use crate::pair::{self, Outcome};
+use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::stats::{median, spread};
-use crate::work::Report;
+use crate::work::{Report, Work};
 
 /// The factor by which the probe (the bare cache-line round trip) may change within a contest.
 const STEADY: f64 = 1.5;
@@ -31,9 +33,19 @@ pub(crate) enum Run {
     SilenceBroken,
 }
 
+impl Job for Work {
+    fn run(&self) -> std::result::Result<Run, String> {
+        match pair::run(self) {
+            Ok(Outcome::Measured(report)) => Ok(Run::Report(report)),
+            Ok(Outcome::SilenceBroken) => Ok(Run::SilenceBroken),
+            Err(trouble) => Err(trouble.to_string()),
+        }
+    }
+}
+
 /// A group of runs that are compared with each other.
 #[derive(Debug)]
-pub(crate) struct Contest<J> {
+pub(crate) struct Contest<J = Work> {
     /// The runs; a row refers to them by index. The list is empty if this machine has too few processors.
     pub(crate) runs: Vec<J>,
     /// The rows that are computed from the runs.
@@ -41,6 +53,52 @@ pub(crate) struct Contest<J> {
     /// Whether the contest measures idle processes: then it runs only once, because it is long, and all its runs at
     /// the same time.
     pub(crate) idle: bool,
+}
+
+impl Contest {
+    /// Returns a contest with the runs that `runs` returns for `placement`, and no rows. Without a placement it has no
+    /// runs, and its rows say that they were skipped.
+    pub(crate) fn new(placement: Option<Placement>, runs: impl FnOnce(Placement) -> Vec<Work>) -> Self {
+        Self { runs: placement.map(runs).unwrap_or_default(), rows: Vec::new(), idle: false }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(mut self, bar: Bar, kind: Kind) -> Self {
+        self.rows.push(Row { bar, kind });
+        self
+    }
+
+    /// Adds a row that compares the time of the first run with the shortest time of the runs in `others`.
+    pub(crate) fn times(self, work: &str, reference: &str, others: &[usize], limit: f64) -> Self {
+        self.times_of(0, work, reference, others, limit)
+    }
+
+    /// Adds a row that compares the time of `run` with the shortest time of the runs in `others`.
+    pub(crate) fn times_of(self, run: usize, work: &str, reference: &str, others: &[usize], limit: f64) -> Self {
+        self.row(Bar::new(work, "ns", reference, Sense::AtMost, limit), Kind::Times(run, others.to_vec()))
+    }
+
+    /// Adds a row that compares the messages per second of the first run with those of the second.
+    pub(crate) fn paces(self, work: &str, reference: &str, limit: f64) -> Self {
+        self.row(Bar::new(work, "M/s", reference, Sense::AtLeast, limit), Kind::Paces(1))
+    }
+
+    /// Adds a row that compares what each of `parts` parts adds to the time of the second run with a bare hop between
+    /// two threads.
+    pub(crate) fn hops(self, work: &str, parts: f64) -> Self {
+        let bar = Bar::new(work, "ns", "a bare hop: mutex, queue, condition variable", Sense::AtMost, 1.5);
+        self.row(bar, Kind::Added { run: 0, to: 1, parts, each: "bare_hop_ns" })
+    }
+
+    /// Adds a row that compares a count, summed over all runs, with `limit`.
+    pub(crate) fn counts(self, work: &str, unit: &str, limit: f64, count: fn(&Report) -> Option<f64>) -> Self {
+        self.row(Bar::new(work, unit, "none", Sense::AtMost, limit), Kind::Count(count))
+    }
+
+    /// Adds a row without a limit, for the additional result `name` of `run`.
+    pub(crate) fn told(self, work: &str, run: usize, name: &'static str, unit: &str, remark: &str) -> Self {
+        self.row(Bar::told(work, unit, remark), Kind::Found(run, name))
+    }
 }
 
 /// One row of the table, computed from the runs of a contest.
@@ -64,6 +122,9 @@ pub(crate) enum Kind {
     /// `Count(count)`: a count summed over all runs. The sum of the worst repetition is compared with the row's
     /// limit.
     Count(fn(&Report) -> Option<f64>),
+    /// `Least(run, name)`: the additional result `name` of `run`, a count, compared with the least of all runs. Less
+    /// than one counts as one.
+    Least(usize, &'static str),
     /// `SystemCalls`: the number of system calls of all runs, in which any system call ends the run.
     SystemCalls,
     /// `Added`: the median time of `run` minus that of run `to`, divided by `parts`, compared with the additional
@@ -103,8 +164,9 @@ impl Results {
         }
     }
 
+    /// Returns the median time of a run: one way if the shape measured that, too.
     fn median_time(&self, index: usize) -> Option<f64> {
-        Some(self.report(index)?.times.p50)
+        Some(self.found(index, "way_there_ns").unwrap_or(self.report(index)?.times.p50))
     }
 
     fn found(&self, index: usize, name: &str) -> Option<f64> {
@@ -243,6 +305,7 @@ fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
             let added = |results: &Results| Some((results.median_time(*run)? - results.median_time(*to)?) / parts);
             compare(bar, results, added, |results| results.found(*run, each))
         }
+        Kind::Least(run, name) => least(bar, results, *run, name),
         Kind::Count(count) => bar.counted(&counts(results, count)),
         Kind::SystemCalls => silence(bar, &counts(results, |_| Some(0.0))),
         Kind::Found(run, name) => {
@@ -261,6 +324,24 @@ fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
         Some(trouble) => (bar.broken(trouble), true),
         None => (bar, false),
     }
+}
+
+/// Compares the count `name` of a run with the least of all runs.
+fn least(bar: Bar, results: &[Results], run: usize, name: &str) -> Bar {
+    let value = |results: &Results| results.found(run, name);
+    let least =
+        |results: &Results| results.reports().filter_map(|report| report.found.get(name).copied()).reduce(f64::min);
+    let [value_found, least_found] = [
+        median(&results.iter().filter_map(value).collect::<Vec<_>>()),
+        median(&results.iter().filter_map(least).collect::<Vec<_>>()),
+    ];
+    if value_found.is_none() {
+        return bar.noted("cannot be counted here");
+    }
+    let at_least_one = |count: f64| count.max(1.0);
+    let bar =
+        compare(bar, results, |results| value(results).map(at_least_one), |results| least(results).map(at_least_one));
+    Bar { value: value_found, reference_value: least_found, ..bar }
 }
 
 /// Judges counts of system calls. A run is killed at its first system call, so its count is 0 or 1, and 1 stands for

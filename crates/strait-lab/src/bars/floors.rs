@@ -1,9 +1,8 @@
 //! `strait bench floors`: Strait's performance targets, each figure with a floor that is measured in the same
 //! seconds.
 
-use crate::bars::contest::{self, Contest, Job, Kind, Row, Run};
-use crate::bars::{Bar, Sense, Suite};
-use crate::pair::{self, Outcome};
+use super::bar::{Bar, Sense, Suite};
+use super::contest::{self, Contest, Kind};
 use crate::placement::{Cpus, Placement};
 use crate::shape::Shape;
 use crate::stats::bytes;
@@ -12,15 +11,7 @@ use crate::work::{DEFAULT_SLOTS, Extent, Mechanism, Wait, Work};
 /// Time budget in seconds: no repetition begins that would end later, so the suite ends within two minutes.
 const BUDGET: f64 = 105.0;
 
-impl Job for Work {
-    fn run(&self) -> std::result::Result<Run, String> {
-        match pair::run(self) {
-            Ok(Outcome::Measured(report)) => Ok(Run::Report(report)),
-            Ok(Outcome::SilenceBroken) => Ok(Run::SilenceBroken),
-            Err(trouble) => Err(trouble.to_string()),
-        }
-    }
-}
+const MIB: usize = 1 << 20;
 
 /// Runs the suite `floors`. Returns its rows, and whether a run broke. With `only`, just the rows whose work contains
 /// it are measured.
@@ -29,257 +20,141 @@ pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus) -> (Suite, bool) 
 }
 
 /// Returns the contests of the suite `floors`, with the target of each row.
-fn contests(cpus: Cpus) -> Vec<Contest<Work>> {
-    let mut all = Vec::new();
-    let two = cpus.two();
-    small_round_trips(&mut all, two);
-    copied_round_trips(&mut all, two);
-    blocking(&mut all, Some(cpus.same()));
-    blocking(&mut all, two);
-    adaptive(&mut all);
-    streams(&mut all, two);
-    large(&mut all, two);
-    in_place(&mut all, two);
-    descriptors(&mut all, two, cpus.same());
-    counted(&mut all, two);
+fn contests(cpus: Cpus) -> Vec<Contest> {
+    let mut all = round_trips(cpus);
+    all.extend(streams(cpus.two()));
+    all.extend(large(cpus.two()));
+    all.extend(descriptors(cpus));
+    all.extend(counted(cpus.two()));
     all
 }
 
-/// Adds a contest with the runs that `runs` returns for `placement`. Without a placement it has no runs, and its rows
-/// say that they were skipped.
-fn contest(
-    all: &mut Vec<Contest<Work>>,
-    placement: Option<Placement>,
-    runs: impl Fn(Placement) -> Vec<Work>,
-    rows: Vec<Row>,
-) {
-    all.push(Contest { runs: placement.map(runs).unwrap_or_default(), rows, idle: false });
+/// Returns round trips of `size` bytes, one work for each mechanism.
+fn trips<const N: usize>(mechanisms: [Mechanism; N], size: usize, wait: Wait, place: Placement) -> Vec<Work> {
+    mechanisms.map(|mechanism| Work::round_trip(mechanism, size, wait, place)).into()
 }
 
-fn times(work: String, reference: &str, against: Vec<usize>, limit: f64) -> Row {
-    Row { bar: Bar::new(&work, "ns", reference, Sense::AtMost, limit), kind: Kind::Times(0, against) }
-}
-
-fn small_round_trips(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
+fn round_trips(cpus: Cpus) -> Vec<Contest> {
+    let (two, same) = (cpus.two(), Some(cpus.same()));
+    let mut all = Vec::new();
+    let mut spinning = |size: usize, floor, reference: &str, limit| {
+        let work = format!("round trip {size} B, spinning, two cores");
+        let runs = |place| trips([Mechanism::STRAIT, floor], size, Wait::Spin, place);
+        all.push(Contest::new(two, runs).times(&work, reference, &[1], limit));
+    };
     for size in [12, 56] {
-        let reference = format!("two flag lines, {size} B in the flag's own line");
-        contest(
-            all,
-            two,
-            |place| {
-                [Mechanism::STRAIT, Mechanism::LINE]
-                    .map(|mechanism| Work::round_trip(mechanism, size, Wait::Spin, place))
-                    .to_vec()
-            },
-            vec![times(format!("round trip {size} B, spinning, two cores"), &reference, vec![1], 1.25)],
-        );
+        spinning(size, Mechanism::LINE, &format!("two flag lines, {size} B in the flag's own line"), 1.25);
     }
-}
-
-fn copied_round_trips(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
     for size in [64, 144, 1024, 4096, 20_736, 248_832] {
-        contest(
-            all,
-            two,
-            |place| {
-                [Mechanism::STRAIT, Mechanism::FLAG]
-                    .map(|mechanism| Work::round_trip(mechanism, size, Wait::Spin, place))
-                    .to_vec()
-            },
-            vec![times(
-                format!("round trip {size} B, spinning, two cores"),
-                "flag + memcpy in and out of a shared buffer",
-                vec![1],
-                1.3,
-            )],
+        spinning(size, Mechanism::FLAG, "flag + memcpy in and out of a shared buffer", 1.3);
+    }
+    for (placement, how) in [(same, "same core"), (two, "two cores")] {
+        let work = format!("round trip 64 B, blocking, {how}");
+        let floors = [Mechanism::STRAIT, Mechanism::FUTEX, Mechanism::PIPE];
+        all.push(
+            Contest::new(placement, |place| trips(floors, 64, Wait::Block, place))
+                .times(&work, "bare futex ping-pong", &[1], 1.15)
+                .times(&work, "a pipe each way", &[2], 1.0),
         );
     }
+    let waits = [Wait::Adaptive, Wait::Spin, Wait::Block];
+    let adaptive = |place| waits.map(|wait| Work::round_trip(Mechanism::STRAIT, 64, wait, place)).into();
+    let reference = "the better of Strait spinning and Strait blocking";
+    let work = "round trip 64 B, adaptive, unpinned";
+    all.push(Contest::new(Some(Placement::Free), adaptive).times(work, reference, &[1, 2], 1.2));
+    all
 }
 
-fn blocking(all: &mut Vec<Contest<Work>>, placement: Option<Placement>) {
-    let name = placement.map_or("two cores", Placement::name);
-    let work = format!("round trip 64 B, blocking, {name}");
-    contest(
-        all,
-        placement,
-        |place| {
-            [Mechanism::STRAIT, Mechanism::FUTEX, Mechanism::PIPE]
-                .map(|mechanism| Work::round_trip(mechanism, 64, Wait::Block, place))
-                .to_vec()
-        },
-        vec![times(work.clone(), "bare futex ping-pong", vec![1], 1.15), times(work, "a pipe each way", vec![2], 1.0)],
-    );
+fn descriptors(cpus: Cpus) -> Vec<Contest> {
+    let (two, same) = (cpus.two(), Some(cpus.same()));
+    let mut all = Vec::new();
+    for (placement, wait, how) in [(two, Wait::Spin, "spinning, two cores"), (same, Wait::Block, "blocking, same core")]
+    {
+        let runs = |place| trips([Mechanism::STRAIT_RIGHTS, Mechanism::RIGHTS], 64, wait, place);
+        let work = format!("one descriptor in a message each way, {how}");
+        all.push(Contest::new(placement, runs).times(&work, "bare sendmsg and recvmsg with one", &[1], 1.5));
+    }
+    all
 }
 
-fn adaptive(all: &mut Vec<Contest<Work>>) {
-    contest(
-        all,
-        Some(Placement::Free),
-        |place| {
-            [Wait::Adaptive, Wait::Spin, Wait::Block]
-                .map(|wait| Work::round_trip(Mechanism::STRAIT, 64, wait, place))
-                .to_vec()
-        },
-        vec![times(
-            "round trip 64 B, adaptive, unpinned".to_owned(),
-            "the better of Strait spinning and Strait blocking",
-            vec![1, 2],
-            1.2,
-        )],
-    );
-}
-
-fn streams(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
+fn streams(two: Option<Placement>) -> Vec<Contest> {
+    let mut all = Vec::new();
     for (batch, how) in [(1, "one at a time"), (16, "in batches of 16")] {
         for slots in [1024, DEFAULT_SLOTS] {
+            let stream = |mechanism, place| Work {
+                slots: Some(slots),
+                ..Work::one_way(mechanism, 64, batch, Wait::Spin, place)
+            };
+            let runs = |place| [Mechanism::STRAIT, Mechanism::RING].map(|mechanism| stream(mechanism, place)).into();
             let work = format!("stream of 64 B, {how}, ring of {slots}");
             let reference = format!("bare single-producer ring of {slots} slots, {how}");
-            contest(
-                all,
-                two,
-                |place| {
-                    [Mechanism::STRAIT, Mechanism::RING]
-                        .map(|mechanism| Work {
-                            slots: Some(slots),
-                            ..Work::one_way(mechanism, 64, batch, Wait::Spin, place)
-                        })
-                        .to_vec()
-                },
-                vec![Row { bar: Bar::new(&work, "M/s", &reference, Sense::AtLeast, 0.8), kind: Kind::Paces(1) }],
-            );
+            all.push(Contest::new(two, runs).paces(&work, &reference, 0.8));
         }
     }
+    all
 }
 
-const MIB: usize = 1 << 20;
-
-fn large(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
-    for (size, extent) in
-        [(MIB, Extent::Time { warm: 50, steady: 150 }), (64 * MIB, Extent::Count { warm: 3, steady: 7 })]
-    {
-        contest(
-            all,
-            two,
-            |place| {
-                [Mechanism::STRAIT, Mechanism::FLAG]
-                    .map(|mechanism| Work {
-                        shape: Shape::PingPong { reply: 8 },
-                        extent,
-                        ..Work::round_trip(mechanism, size, Wait::Spin, place)
-                    })
-                    .to_vec()
-            },
-            vec![times(
-                format!("{} copied in and out, warm", bytes(size)),
+/// Returns the contests of large messages: copied, and filled and read in place.
+fn large(two: Option<Placement>) -> Vec<Contest> {
+    let long = [(MIB, Extent::Time { warm: 50, steady: 150 }), (64 * MIB, Extent::Count { warm: 3, steady: 7 })];
+    let copied = long.map(|(size, extent)| {
+        let shape = Shape::PingPong { reply: 8 };
+        let run = |mechanism, place| Work { shape, extent, ..Work::round_trip(mechanism, size, Wait::Spin, place) };
+        Contest::new(two, |place| [Mechanism::STRAIT, Mechanism::FLAG].map(|mechanism| run(mechanism, place)).into())
+            .times(
+                &format!("{} copied in and out, warm", bytes(size)),
                 "flag + two memcpy through a warm shared buffer",
-                vec![1],
+                &[1],
                 1.15,
-            )],
-        );
-    }
-}
-
-fn in_place(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
-    contest(
-        all,
-        two,
-        |place| {
-            [(256 * MIB, 8), (MIB, 12)]
-                .map(|(size, steady)| Work {
-                    shape: Shape::InPlace,
-                    extent: Extent::Count { warm: 3, steady },
-                    ..Work::round_trip(Mechanism::STRAIT, size, Wait::Spin, place)
-                })
-                .to_vec()
-        },
-        vec![times(
-            "256 MiB filled and read in place, commit to first byte".to_owned(),
-            "1 MiB with equally cold caches",
-            vec![1],
-            1.5,
-        )],
-    );
-}
-
-fn descriptors(all: &mut Vec<Contest<Work>>, two: Option<Placement>, same: Placement) {
-    for (placement, wait, how) in
-        [(two, Wait::Spin, "spinning, two cores"), (Some(same), Wait::Block, "blocking, same core")]
-    {
-        contest(
-            all,
-            placement,
-            |place| {
-                [Mechanism::STRAIT_RIGHTS, Mechanism::RIGHTS]
-                    .map(|mechanism| Work::round_trip(mechanism, 64, wait, place))
-                    .to_vec()
-            },
-            vec![times(
-                format!("one descriptor in a message each way, {how}"),
-                "bare sendmsg and recvmsg with one",
-                vec![1],
-                1.5,
-            )],
-        );
-    }
-}
-
-fn counted(all: &mut Vec<Contest<Work>>, two: Option<Placement>) {
-    let sizes = [12, 64, 1024, 4096];
-    let count = |work: &str, unit, kind| Row { bar: Bar::new(work, unit, "none", Sense::AtMost, 0.0), kind };
-    contest(
-        all,
-        two,
-        |place| {
-            let short = Extent::Time { warm: 30, steady: 30 };
-            let there = |size| Work::round_trip(Mechanism::STRAIT, size, Wait::Spin, place);
-            let mut runs = sizes.map(there).to_vec();
-            runs.push(Work::one_way(Mechanism::STRAIT, 64, 1, Wait::Spin, place));
-            for run in &mut runs {
-                run.extent = short;
-            }
-            runs
-        },
-        vec![count(
-            "memory allocations in steady flow, 12 to 4096 B",
-            "allocations",
-            Kind::Count(|report| Some(report.allocations() as f64)),
-        )],
-    );
-    contest(
-        all,
-        two,
-        |place| {
-            let silent = |work| Work { silent: true, ..work };
-            let there = |size| {
-                silent(Work {
-                    extent: Extent::Count { warm: 20_000, steady: 50_000 },
-                    ..Work::round_trip(Mechanism::STRAIT, size, Wait::Spin, place)
-                })
-            };
-            let mut runs = sizes.map(there).to_vec();
-            runs.push(silent(Work {
-                extent: Extent::Count { warm: 200_000, steady: 1_000_000 },
-                ..Work::one_way(Mechanism::STRAIT, 64, 1, Wait::Spin, place)
-            }));
-            runs
-        },
-        vec![count("system calls in steady flow, spinning, 12 to 4096 B", "calls", Kind::SystemCalls)],
-    );
-    all.push(Contest {
-        runs: [Wait::Block, Wait::Adaptive]
-            .map(|wait| Work {
-                shape: Shape::Idle,
-                extent: Extent::Time { warm: 200, steady: 10_000 },
-                ..Work::round_trip(Mechanism::STRAIT, 64, wait, Placement::Free)
-            })
-            .to_vec(),
-        rows: vec![count(
-            "wake-ups of an idle receiver in 10 s, blocking and adaptive",
-            "wake-ups",
-            Kind::Count(|report| report.wake_ups.map(|count| count as f64)),
-        )],
-        idle: true,
+            )
     });
+    let in_place = |(size, steady), place| Work {
+        shape: Shape::InPlace,
+        extent: Extent::Count { warm: 3, steady },
+        ..Work::round_trip(Mechanism::STRAIT, size, Wait::Spin, place)
+    };
+    let runs = |place| [(256 * MIB, 8), (MIB, 12)].map(|long| in_place(long, place)).into();
+    let work = "256 MiB filled and read in place, commit to first byte";
+    copied
+        .into_iter()
+        .chain([Contest::new(two, runs).times(work, "1 MiB with equally cold caches", &[1], 1.5)])
+        .collect()
+}
+
+/// Returns the contests of counts, which must be zero.
+fn counted(two: Option<Placement>) -> Vec<Contest> {
+    // Round trips of four sizes and a stream; the extents are those of the round trips and of the stream.
+    let steady_flow = |place, trips: Extent, stream: Extent, silent| {
+        let trip = |size| Work { extent: trips, ..Work::round_trip(Mechanism::STRAIT, size, Wait::Spin, place) };
+        let one_way = Work { extent: stream, ..Work::one_way(Mechanism::STRAIT, 64, 1, Wait::Spin, place) };
+        let works = [12, 64, 1024, 4096].map(trip).into_iter().chain([one_way]);
+        works.map(|work| Work { silent, ..work }).collect()
+    };
+    let short = Extent::Time { warm: 30, steady: 30 };
+    let allocations = Contest::new(two, |place| steady_flow(place, short, short, false)).counts(
+        "memory allocations in steady flow, 12 to 4096 B",
+        "allocations",
+        0.0,
+        |report| Some(report.allocations() as f64),
+    );
+    let trips = Extent::Count { warm: 20_000, steady: 50_000 };
+    let stream = Extent::Count { warm: 200_000, steady: 1_000_000 };
+    let work = "system calls in steady flow, spinning, 12 to 4096 B";
+    let calls = Contest::new(two, |place| steady_flow(place, trips, stream, true))
+        .row(Bar::new(work, "calls", "none", Sense::AtMost, 0.0), Kind::SystemCalls);
+    let idle = |wait| Work {
+        shape: Shape::Idle,
+        extent: Extent::Time { warm: 200, steady: 10_000 },
+        ..Work::round_trip(Mechanism::STRAIT, 64, wait, Placement::Free)
+    };
+    let work = "wake-ups of an idle receiver in 10 s, blocking and adaptive";
+    let idle = Contest::new(Some(Placement::Free), |_| [Wait::Block, Wait::Adaptive].map(idle).into()).counts(
+        work,
+        "wake-ups",
+        0.0,
+        |report| report.wake_ups.map(|count| count as f64),
+    );
+    vec![allocations, calls, Contest { idle: true, ..idle }]
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub(crate) mod hop;
 mod idle;
 mod in_place;
 mod mix;
+pub(crate) mod objects;
 mod open_loop;
 mod out_of_line;
 mod parts;
@@ -45,7 +46,7 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
         Shape::Vectored { parts, linear } => vectored::first(end, work, parts.into(), linear),
         Shape::Wake { after } => wake::first(end, work, after),
         Shape::Idle => idle::first(end, work, peer),
-        Shape::Producers { .. } | Shape::FanOut { .. } | Shape::Connect => {
+        Shape::Producers { .. } | Shape::FanOut { .. } | Shape::Connect | Shape::Objects { .. } => {
             Err(Trouble::new("this shape does not run between two ends"))
         }
     }
@@ -81,6 +82,6 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
         Shape::Vectored { .. } => ping_pong::second(end, work, SMALLEST),
         Shape::Wake { .. } => wake::second(end, work),
         Shape::Idle => idle::second(end),
-        Shape::Connect => Err(Trouble::new("this shape does not run with one end")),
+        Shape::Connect | Shape::Objects { .. } => Err(Trouble::new("this shape does not run with one end")),
     }
 }

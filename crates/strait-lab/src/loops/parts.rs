@@ -6,9 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::mechanism::End;
-use crate::process::control;
 use crate::process::gauge::Gauge;
-use crate::process::silence;
+use crate::process::{clock, control, silence};
 use crate::samples::{Percentiles, Samples};
 use crate::shape::payload;
 use crate::trouble::{Result, Trouble};
@@ -107,4 +106,21 @@ pub(super) fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
     let packet = control::encode(&Ok::<_, Trouble>(Report::default()))?;
     silence::begin()?;
     Ok(Some(packet))
+}
+
+/// Builds the first process's report of `count` messages that were timed together.
+pub(super) fn paced(count: u64, elapsed: u64, spent: Spent) -> Report {
+    let mut report = Report { count, elapsed, spent: [spent, Spent::default()], ..Report::default() };
+    report.times.p50 = elapsed as f64 / count.max(1) as f64;
+    report
+}
+
+/// Calls `work` for a tenth of `count` as the warm-up, and then for `count`, which is timed as a whole.
+pub(super) fn together(count: u64, mut work: impl FnMut(u64) -> Result<()>) -> Result<Report> {
+    work((count / 10).max(1))?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    work(count)?;
+    let elapsed = clock::now() - begin;
+    Ok(paced(count, elapsed, gauge.spent()?))
 }

@@ -20,7 +20,9 @@ pub(super) fn first(end: &mut impl End, work: &Work, after: u32) -> Result<Repor
     let mut samples = Samples::new();
     let silence = Duration::from_millis(after.into());
     let mut trip = |end: &mut _, number: u64| -> Result<u64> {
-        std::thread::sleep(silence);
+        if after > 0 {
+            std::thread::sleep(silence);
+        }
         let then = clock::now();
         open_loop::put_time(&mut message, then);
         exchange(end, &mut message, &mut answer, number)?;

@@ -103,6 +103,11 @@ pub(crate) trait End: Sized + 'static {
         Err(Self::unable())
     }
 
+    /// Returns the channel that the end is.
+    fn into_channel(self) -> Result<strait::Channel> {
+        Err(Self::unable())
+    }
+
     /// Returns the error of a method that the mechanism does not support.
     fn unable() -> Trouble {
         Trouble::new(format!("{} does not support this operation", Self::TITLE))

@@ -1,4 +1,4 @@
-//! Strait itself. Of all benchmarks, only this module, `strait_modes` and [`ends`](crate::bars::ends) use its
+//! Strait itself. Of all benchmarks, only this module, `strait_modes` and [`objects`](crate::loops::objects) use its
 //! interface.
 //!
 //! Both processes get a connected socket and make a channel over it. Messages are received into the caller's buffer:
@@ -20,7 +20,7 @@ pub(crate) struct Strait(pub(crate) Channel);
 
 /// Returns the channel options for a work: the defaults, except for the way of waiting, for the size of the ring if
 /// it is fixed, and for a larger pool in which the largest messages stay warm.
-pub(super) fn options(work: &Work) -> Options {
+pub(crate) fn options(work: &Work) -> Options {
     let mut options = Options::new().wait(match work.wait {
         Wait::Spin => strait::Wait::Spin,
         Wait::Adaptive => strait::Wait::Adaptive,
@@ -47,6 +47,7 @@ impl End for Strait {
         Ability::Descriptors,
         Ability::Hub,
         Ability::Threads,
+        Ability::Objects,
     ];
     const MOST_DESCRIPTORS: usize = strait::MAX_HANDLES;
 
@@ -113,6 +114,10 @@ impl End for Strait {
         whole(received.len(), buffer.len())?;
         descriptors.extend(received.take_handles().doing("take_handles")?.into_iter().filter_map(Handle::into_fd));
         Ok(())
+    }
+
+    fn into_channel(self) -> Result<Channel> {
+        Ok(self.0)
     }
 
     fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {

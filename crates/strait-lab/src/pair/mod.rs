@@ -163,6 +163,10 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     probe()?;
     let result = match (work.shape, &others[..]) {
         (Shape::Connect, [other]) => loops::connect::first::<E>(work, other.socket.as_fd()),
+        (Shape::Objects { task }, _) => {
+            let channels = std::mem::take(&mut ends).into_iter().map(E::into_channel).collect::<Result<_>>()?;
+            loops::objects::first(channels, work, task)
+        }
         (shape, [other]) if shape.crowd().is_none() => match ends.first_mut() {
             Some(end) => loops::first(end, work, other.started.child.id()),
             None => Err(Trouble::new("the mechanism has no end")),
@@ -175,7 +179,7 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
         return Ok(Report { silence_broken: true, ..Report::default() });
     }
     // If this side failed because another process did, the error of the other process explains it better.
-    let patience = Duration::from_millis(if result.is_ok() { 5000 } else { 300 });
+    let patience = if result.is_ok() { limit(work) } else { Duration::from_millis(300) };
     let mut shares = Vec::new();
     for other in &others {
         match hear_share(other.socket.as_fd(), patience) {
@@ -268,6 +272,7 @@ fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
     probe()?;
     let result = match work.shape {
         Shape::Connect => loops::connect::second::<E>(work, control.as_fd()),
+        Shape::Objects { task } => loops::objects::second(end.into_channel()?, work, task, index),
         _ => loops::second(&mut end, work, index),
     };
     if let Ok(share) = &result {

@@ -2,12 +2,14 @@
 
 pub(crate) mod chrome;
 pub mod names;
+mod objects;
 pub(crate) mod payload;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::chrome::CHROME;
+pub use self::objects::{By, Relay, Task};
 pub use self::payload::{SMALLEST, stamp, sum};
 
 /// The shape of the work: which process sends what, and when.
@@ -94,6 +96,12 @@ pub enum Shape {
     Connect,
     /// The second process waits and no message arrives. Its wake-ups are counted.
     Idle,
+    /// A task of the suites with targets: the processes use Strait's objects.
+    #[schemars(skip)]
+    Objects {
+        /// The task.
+        task: Task,
+    },
 }
 
 /// The processes other than the first, if there may be more than one.
@@ -119,6 +127,7 @@ impl Shape {
             Self::FanOut { .. } => &[Ability::Hub],
             Self::Descriptors { .. } => &[Ability::Descriptors],
             Self::InPlace => &[Ability::InPlace],
+            Self::Objects { .. } => &[Ability::Objects],
             Self::Vectored { linear: false, .. } => &[Ability::Gather],
         }
     }
@@ -128,6 +137,9 @@ impl Shape {
         match self {
             Self::Producers { count, shared } => Some(Crowd { peers: count.into(), shared }),
             Self::FanOut { count } => Some(Crowd { peers: count.into(), shared: false }),
+            Self::Objects { task } if task.processes() != 2 => {
+                Some(Crowd { peers: task.processes() - 1, shared: false })
+            }
             _ => None,
         }
     }
@@ -174,7 +186,7 @@ impl Shape {
             Self::Vectored { parts, linear: true } => format!("{parts} pieces assembled first, acknowledged,"),
             Self::Wake { after } => format!("ping-pong after {after} ms of idle time"),
             Self::Connect => "connection and first ping-pong".to_owned(),
-            Self::PingPong { .. } | Self::Stream { .. } | Self::Idle => self.to_string(),
+            Self::PingPong { .. } | Self::Stream { .. } | Self::Idle | Self::Objects { .. } => self.to_string(),
         }
     }
 }
@@ -198,6 +210,8 @@ pub(crate) enum Ability {
     Hub,
     /// One thread can send while another receives.
     Threads,
+    /// The end is one of Strait's channels, which carries objects.
+    Objects,
 }
 
 impl Ability {
@@ -212,6 +226,7 @@ impl Ability {
             Self::Shared => "has one sender for each end",
             Self::Hub => "cannot wait for several ends",
             Self::Threads => "is used by one thread at a time",
+            Self::Objects => "carries none of Strait's objects",
         }
     }
 }

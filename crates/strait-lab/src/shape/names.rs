@@ -55,6 +55,7 @@ impl fmt::Display for Shape {
             Self::Wake { after } => write!(f, "wake:{after}"),
             Self::Connect => write!(f, "connect"),
             Self::Idle => write!(f, "idle"),
+            Self::Objects { .. } => write!(f, "objects"),
         }
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::placement::Placement;
-use crate::shape::{Ability, Shape};
+use crate::shape::{Ability, Shape, Task};
 use crate::stats::bytes;
 use crate::trouble::Result;
 
@@ -285,6 +285,8 @@ impl Work {
     /// busy processor take some time slices each, and some libraries create files for a connection.
     pub(crate) fn longest(&self) -> Duration {
         match self.extent {
+            // How long a task takes is up to the task.
+            _ if matches!(self.shape, Shape::Objects { .. }) => Duration::from_secs(35),
             Extent::Time { warm, steady } => Duration::from_millis(2 * warm + steady),
             Extent::Count { warm, steady } => {
                 let silence = if let Shape::Wake { after } = self.shape { u64::from(after) * 1_000_000 } else { 0 };
@@ -351,6 +353,11 @@ impl Work {
             return Some(format!("needs messages of at least {} bytes", self.shape.smallest()));
         }
         self.mechanism.unfit(self)
+    }
+
+    /// Describes a task with Strait's objects.
+    pub(crate) fn objects(task: Task, wait: Wait, placement: Placement) -> Self {
+        Self { shape: Shape::Objects { task }, ..Self::round_trip(Mechanism::STRAIT, 56, wait, placement) }
     }
 
     /// Describes a stream of messages in one direction, `batch` messages in a call.

@@ -4,15 +4,17 @@
 mod counting;
 mod scene;
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use crate::bars::{Bar, Sense, Suite};
-use crate::machine;
+use super::bar::{Bar, Sense, Suite};
+use super::contest::{self, Contest, Job, Kind, Row, Run};
 use crate::pair::traced;
 use crate::process::control;
-use crate::progress::Progress;
 use crate::trouble::{Result, Trouble, While};
+use crate::work::Report;
 
 use self::scene::{Order, Taken, Task};
 
@@ -65,118 +67,87 @@ const GROUPS: [Group; 3] = [
     },
 ];
 
-/// A function that returns one count of a [`Cost`], or `None` if it was not counted.
-type Figure = fn(&Cost) -> Option<f64>;
-
-/// The cost of each unit in runs with a given number of units.
-#[derive(Debug, Default)]
-struct Cost {
-    instructions: Option<f64>,
-    calls: Option<f64>,
-    time: Vec<f64>,
-    processor: Vec<f64>,
-    memory: Vec<f64>,
-}
-
-/// Runs the suite `scale`. Returns its rows, and whether a run broke. With `only`, just the groups whose description
-/// contains it are measured; with `most`, just the runs with at most so many units.
+/// Runs the suite `scale`. Returns its rows, and whether a run broke. With `only`, just the rows whose work contains it
+/// are measured; with `most`, just the runs with at most so many units.
 pub fn run(repetitions: usize, only: Option<&str>, most: Most) -> (Suite, bool) {
-    let begin = Instant::now();
-    let watch = machine::Watch::start();
-    let groups = GROUPS.iter().filter(|group| only.is_none_or(|only| group.words.contains(only)));
-    let groups: Vec<_> = groups.map(|group| (group, sizes(group, most))).collect();
-    let mut progress = Progress::new(groups.iter().map(|(_, sizes)| sizes.len()).sum());
-    let has_valgrind = counting::has_valgrind();
-
-    let mut bars = Vec::new();
-    let mut broken = false;
-    for (group, sizes) in groups {
-        let mut costs = Vec::new();
-        for &units in &sizes {
-            progress.step(group.words);
-            costs.push((units, cost(group.task, units, repetitions, has_valgrind)));
-        }
-        broken |= costs.iter().any(|(_, cost)| cost.is_err());
-        bars.extend(rows(group.words, &costs));
-    }
-    progress.finish();
-    let seconds = begin.elapsed().as_secs_f64();
-    (Suite { suite: "scale", machine: machine::describe(), seconds, foreign: watch.foreign(), bars }, broken)
+    let contests = GROUPS.iter().map(|group| contest(group, most, Units::new)).collect();
+    contest::run("scale", contests, repetitions, only, f64::INFINITY)
 }
 
-/// Returns the numbers of units of `group` that are not above `most`.
-fn sizes(group: &Group, most: Most) -> Vec<usize> {
-    group.sizes.iter().copied().filter(|&units| units <= most.0).collect()
-}
-
-/// Returns the rows of a group: first the counts, each compared with the least count in the group, and then times and
-/// memory.
-fn rows(words: &str, costs: &[(usize, Result<Cost>)]) -> Vec<Bar> {
-    let mut bars = Vec::new();
-    let counts: [(&str, Figure); 2] = [("instructions", |cost| cost.instructions), ("system calls", |cost| cost.calls)];
-    for (name, figure) in counts {
-        let least = costs.iter().filter_map(|(_, cost)| figure(cost.as_ref().ok()?)).reduce(f64::min);
-        for (units, cost) in costs {
-            let bar = Bar::new(
-                &format!("{units} {words}: {name} a unit"),
-                name,
-                "the least of these rows",
-                Sense::AtMost,
-                BAR,
-            );
-            bars.push(judge(bar, cost, |cost| figure(cost).zip(least)));
+/// Returns the contest of a group: first the rows of counts, each compared with the least count in the group, and then
+/// times and memory.
+fn contest<J: Job>(group: &Group, most: Most, job: impl Fn(Order) -> J) -> Contest<J> {
+    let sizes: Vec<_> = group.sizes.iter().copied().filter(|&units| units <= most.0).collect();
+    let mut rows = Vec::new();
+    for name in ["instructions", "system calls"] {
+        for (index, units) in sizes.iter().enumerate() {
+            let work = format!("{units} {}: {name} a unit", group.words);
+            let bar = Bar::new(&work, name, "the least of these rows", Sense::AtMost, BAR);
+            rows.push(Row { bar, kind: Kind::Least(index, name) });
         }
     }
-    for (units, cost) in costs {
-        let row = |name: &str, unit: &str| Bar::told(&format!("{units} {words}: {name} a unit"), unit, "–");
-        let told = |bar: Bar, values: fn(&Cost) -> &Vec<f64>| match cost {
-            Ok(cost) => bar.found(values(cost)),
-            Err(trouble) => bar.broken(&trouble.to_string()),
-        };
-        bars.push(told(row("time", "ns"), |cost| &cost.time));
-        bars.push(told(row("processor time", "ns"), |cost| &cost.processor));
-        bars.push(told(row("memory", "bytes"), |cost| &cost.memory));
+    for (index, units) in sizes.iter().enumerate() {
+        for (name, unit) in [("time", "ns"), ("processor time", "ns"), ("memory", "bytes")] {
+            let bar = Bar::told(&format!("{units} {}: {name} a unit", group.words), unit, "–");
+            rows.push(Row { bar, kind: Kind::Found(index, name) });
+        }
     }
-    bars
+    let runs = sizes.iter().map(|&units| job(Order { task: group.task, units })).collect();
+    Contest { runs, rows, idle: false }
 }
 
-fn judge(bar: Bar, cost: &Result<Cost>, figure: impl Fn(&Cost) -> Option<(f64, f64)>) -> Bar {
-    match cost {
-        Err(trouble) => bar.broken(&trouble.to_string()),
-        Ok(cost) => match figure(cost) {
-            Some((value, least)) => Bar {
-                value: Some(value),
-                reference_value: Some(least),
-                ..bar.compared(&[(value.max(1.0), least.max(1.0))])
-            },
-            None => bar.noted("cannot be counted here"),
-        },
+/// What was found for each unit of a run, by its name.
+type Found = BTreeMap<String, f64>;
+
+/// A run with a number of units.
+struct Units {
+    order: Order,
+    /// The counts, which are made in the first repetition only: they do not vary, and take long.
+    counts: OnceLock<Found>,
+}
+
+impl Units {
+    fn new(order: Order) -> Self {
+        Self { order, counts: OnceLock::new() }
+    }
+
+    fn measure(&self) -> Result<Report> {
+        let taken = plain(self.order)?;
+        let parts = [("time", taken.time), ("processor time", taken.processor), ("memory", taken.memory)];
+        let each = |total: f64| (total / self.order.units as f64).round();
+        let mut found: Found = parts.into_iter().map(|(name, total)| (name.to_owned(), each(total))).collect();
+        if self.counts.get().is_none() {
+            // Only one thread runs the job.
+            let _ = self.counts.set(counts(self.order)?);
+        }
+        found.extend(self.counts.get().cloned().unwrap_or_default());
+        Ok(Report { found, ..Report::default() })
     }
 }
 
-/// Measures the cost of each unit in runs with `units` units.
-fn cost(task: Task, units: usize, repetitions: usize, has_valgrind: bool) -> Result<Cost> {
-    let order = Order { task, units };
-    let mut cost = Cost::default();
-    for _ in 0..repetitions {
-        let taken = plain(order)?;
-        cost.time.push((taken.time / units as f64).round());
-        cost.processor.push((taken.processor / units as f64).round());
-        cost.memory.push((taken.memory / units as f64).round());
+impl Job for Units {
+    fn run(&self) -> std::result::Result<Run, String> {
+        self.measure().map(|report| Run::Report(Box::new(report))).map_err(|trouble| trouble.to_string())
     }
-    cost.calls = each(order, |order| Ok(traced::count(command(order)?, PATIENCE)?.iter().sum()))?;
-    if has_valgrind && task != Task::Clients {
-        cost.instructions = each(order, |order| counting::instructions(&command(order)?))?.map(f64::round);
+}
+
+/// Counts the system calls and, if this machine can, the instructions of each unit of `order`.
+fn counts(order: Order) -> Result<Found> {
+    let calls = each(order, |order| Ok(traced::count(command(order)?, PATIENCE)?.iter().sum()))?;
+    let mut found = Found::from([("system calls".to_owned(), calls)]);
+    if order.task != Task::Clients && counting::has_valgrind() {
+        let instructions = each(order, |order| counting::instructions(&command(order)?))?;
+        found.insert("instructions".to_owned(), instructions.round());
     }
-    Ok(cost)
+    Ok(found)
 }
 
 /// Returns what `count` counts for each unit of `order`: the difference between a run with all units and a run with
 /// none, divided by their number.
-fn each(order: Order, count: impl Fn(Order) -> Result<u64>) -> Result<Option<f64>> {
+fn each(order: Order, count: impl Fn(Order) -> Result<u64>) -> Result<f64> {
     let without = count(Order { units: 0, ..order })?;
     let with = count(order)?;
-    Ok(Some(with.saturating_sub(without) as f64 / order.units as f64))
+    Ok(with.saturating_sub(without) as f64 / order.units as f64)
 }
 
 /// Runs the order without tracing, so that its times are undisturbed. Returns the costs that the process reports.
@@ -207,23 +178,32 @@ pub fn main(told: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cost, rows};
+    use super::scene::Order;
+    use super::{BTreeMap, GROUPS, Job, Most, Report, Run, contest};
+
+    /// A job that pretends to have found costs that grow with the number of units.
+    struct Pretended(Order);
+
+    impl Job for Pretended {
+        fn run(&self) -> Result<Run, String> {
+            let instructions = match self.0.units {
+                10 => 100.0,
+                100 => 110.0,
+                _ => 130.0,
+            };
+            let found = [("instructions", instructions), ("system calls", 0.0), ("time", 7.0)];
+            let found: BTreeMap<_, _> = found.map(|(name, value)| (name.to_owned(), value)).into();
+            Ok(Run::Report(Box::new(Report { found, ..Report::default() })))
+        }
+    }
 
     #[test]
     fn a_unit_that_costs_more_among_many_is_seen() {
-        let cost = |instructions| {
-            Ok(Cost {
-                instructions: Some(instructions),
-                calls: Some(0.0),
-                time: vec![7.0],
-                processor: vec![6.0],
-                memory: vec![8.0],
-            })
-        };
-        let bars = rows("things", &[(10, cost(100.0)), (100, cost(110.0)), (1000, cost(130.0))]);
-        let holds: Vec<_> = bars[..3].iter().map(|bar| bar.holds).collect();
-        assert_eq!(holds, [Some(true), Some(true), Some(false)]);
-        assert!(bars[3..6].iter().all(|bar| bar.holds == Some(true)));
-        assert_eq!([6, 7, 8].map(|row| bars[row].value), [Some(7.0), Some(6.0), Some(8.0)]);
+        let contests = vec![contest(&GROUPS[1], Most::FULL, Pretended)];
+        let (suite, broken) = crate::bars::contest::run("scale", contests, 1, None, f64::INFINITY);
+        let holds: Vec<_> = suite.bars[..3].iter().map(|bar| bar.holds).collect();
+        assert_eq!((holds, broken), (vec![Some(true), Some(true), Some(false)], false));
+        assert!(suite.bars[3..6].iter().all(|bar| bar.holds == Some(true)));
+        assert_eq!((suite.bars[6].value, suite.bars[7].value), (Some(7.0), None));
     }
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use strait::{Channel, DataConsumer, DataProducer, Deadline, Handle, Outgoing, PipeOptions, Region, RegionMap};
 
-use super::super::ends::talk;
-use crate::process::clock;
-use crate::process::gauge::Gauge;
+use super::super::parts::{Share, together};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Report;
 
@@ -16,7 +14,7 @@ const SLOTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs the first process of the task `Bulk`: writes `pieces` pieces, after a tenth of them as warm-up.
-pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
+pub(super) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
     let (producer, consumer) =
         PipeOptions::new().capacity(SLOTS * PIECE).prefault(true).create().doing("making a pipe")?;
     let region = Region::new((SLOTS + 1) * PIECE).doing("making a region")?;
@@ -25,18 +23,11 @@ pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<R
     let map = region.map_writable(..).doing("mapping")?;
     let write = |pieces| if bare { bare_in(&map, &source, pieces) } else { pipe_in(&producer, &source, pieces) };
     let done = || peer.recv_by(PATIENCE).doing("recv").map(drop);
-    write((pieces / 10).max(1))?;
-    done()?;
-    let gauge = Gauge::start()?;
-    let begin = clock::now();
-    write(pieces)?;
-    done()?;
-    let elapsed = clock::now() - begin;
-    Ok(talk::paced(pieces, elapsed, gauge.spent()?))
+    together(pieces, |pieces| write(pieces).and_then(|()| done()))
 }
 
 /// Runs the second process of the task `Bulk`: reads the pieces.
-pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
+pub(super) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Share> {
     let mut handles = peer.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
     let region =
         handles.pop().and_then(Handle::into_region).ok_or_else(|| Trouble::new("the message has no region"))?;
@@ -56,7 +47,7 @@ pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<
         sink.fill(0);
         peer.send(b"done").doing("send")?;
     }
-    Ok(Report::default())
+    Ok(Share::default())
 }
 
 /// Waits until the flag of `slot` has the value `wanted`, and returns the flag. The flag is 1 while the slot is full.

@@ -1,67 +1,21 @@
-//! One end at a time: to the peer, and to a third process; and the references for both.
+//! One end at a time: to the peer, and to a third process.
 //!
 //! All times are one way: each message carries the time at which its sending began, by the clock that all processes
 //! share.
 
-use std::os::fd::OwnedFd;
-
 use strait::{Channel, Options};
 
-use super::order::Order;
+use super::super::parts::Share;
 use super::talk::{self, SIZE, Words, words};
-use crate::mechanism::{End, Rights, Side, StraitRights, traveller};
 use crate::process::clock;
 use crate::samples::Samples;
 use crate::shape::payload;
 use crate::trouble::{Result, While};
-use crate::work::{Mechanism, Report, Work};
+use crate::work::Report;
 
 /// Returns the number of messages in the warm-up: `count`, but at most 500.
 fn warm_up(count: u64) -> u64 {
     count.min(500)
-}
-
-fn report(count: u64, samples: &Samples) -> Report {
-    Report { count, times: samples.percentiles(), ..Report::default() }
-}
-
-/// Runs either process of the task `Descriptor`: sends a descriptor back and forth, and times the messages that it
-/// receives.
-pub(super) fn descriptor(order: &Order, first: bool, bare: bool, count: u64, socket: OwnedFd) -> Result<Report> {
-    // The mechanisms take a description of a work.
-    let mechanism = if bare { Mechanism::RIGHTS } else { Mechanism::STRAIT_RIGHTS };
-    let work = Work::round_trip(mechanism, SIZE, order.wait, order.placement);
-    let mut descriptors = vec![socket];
-    let side = if first { Side::First } else { Side::Second };
-    if first {
-        descriptors.push(traveller()?);
-    }
-    if bare {
-        to_and_fro(&mut Rights::join(&work, side, descriptors)?, first, count)
-    } else {
-        to_and_fro(&mut StraitRights::join(&work, side, descriptors)?, first, count)
-    }
-}
-
-fn to_and_fro(end: &mut impl End, first: bool, count: u64) -> Result<Report> {
-    let mut samples = Samples::new();
-    let warm = warm_up(count);
-    let mut heard = [0; SIZE];
-    for number in 0..warm + count {
-        if first {
-            end.send(&words(number, clock::now()))?;
-        }
-        end.recv(&mut heard)?;
-        let now = clock::now();
-        payload::check(&heard, number)?;
-        if number >= warm {
-            samples.record(now - talk::time_in(&heard), 1);
-        }
-        if !first {
-            end.send(&words(number, clock::now()))?;
-        }
-    }
-    Ok(report(count, &samples))
 }
 
 /// Runs the first process of the task `Give`: sends an end of a new channel, and a message through the channel.
@@ -80,13 +34,13 @@ pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Repo
         // The other process closes its end before it answers, so closing is not timed.
         talk::hear_number(peer, number)?;
     }
-    let mut report = talk::hear_report(peer)?;
+    let mut report = Report { count, ..Report::default() };
     report.found.insert("sending".to_owned(), sends.percentiles().p50);
     Ok(report)
 }
 
 /// Runs the second process of the task `Give`: receives each end, and the message through it.
-pub(super) fn take(peer: &Channel, count: u64) -> Result<Report> {
+pub(super) fn take(peer: &Channel, count: u64) -> Result<Share> {
     hear_over_new_ends(peer, count, Answer::Afterwards)
 }
 
@@ -100,7 +54,7 @@ enum Answer {
 }
 
 /// Receives `count` ends after the warm-up, and times the first message that arrives through each.
-fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Report> {
+fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Share> {
     let warm = warm_up(count);
     let mut samples = Samples::new();
     let mut heard: Words = [0; SIZE];
@@ -119,9 +73,7 @@ fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Repo
         drop(end);
         talk::say(from, number)?;
     }
-    let report = report(count, &samples);
-    talk::report(from, &report)?;
-    Ok(report)
+    Ok(Share { count, times: samples.percentiles(), ..Share::default() })
 }
 
 /// Runs the first process of the task `Acquaint`: sends one end of a new channel to the second process and the other
@@ -134,23 +86,23 @@ pub(super) fn acquaint(second: &Channel, third: &Channel, options: &Options, cou
         talk::give(third, &words(number, clock::now()), [other])?;
         talk::hear_number(second, number)?;
     }
-    talk::hear_report(second)
+    Ok(Report { count, ..Report::default() })
 }
 
 /// Runs the second process of the task `Acquaint`: receives through its end the message that the third process sends.
-pub(super) fn meet(first: &Channel, count: u64) -> Result<Report> {
+pub(super) fn meet(first: &Channel, count: u64) -> Result<Share> {
     hear_over_new_ends(first, count, Answer::AtOnce)
 }
 
 /// Runs the third process of the task `Acquaint`: sends a message through each end as soon as it has received the
 /// end.
-pub(super) fn greet(first: &Channel, count: u64) -> Result<Report> {
+pub(super) fn greet(first: &Channel, count: u64) -> Result<Share> {
     let mut heard: Words = [0; SIZE];
     for _ in 0..warm_up(count) + count {
         let end = talk::one_end(talk::hear(first, &mut heard)?)?;
         end.send(&heard).doing("the first message")?;
     }
-    Ok(Report::default())
+    Ok(Share::default())
 }
 
 pub(super) fn new_channel(options: &Options) -> Result<(Channel, Channel)> {

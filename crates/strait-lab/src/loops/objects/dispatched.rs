@@ -6,27 +6,16 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Message};
 
-use crate::loops::hop;
+use super::super::hop;
+use super::super::parts::Share;
 use crate::process::clock;
 use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload;
+use crate::shape::{By, payload};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Spent};
-
-/// The caller of a message's handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum By {
-    /// The thread that receives calls the handler; there is no dispatcher.
-    Itself,
-    /// A dispatcher receives and calls the handler.
-    Dispatcher,
-    /// A dispatcher calls the handler; a pump in another thread receives for it.
-    Pump,
-}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -55,7 +44,7 @@ impl Asker {
 }
 
 /// Runs the first process of the task `Dispatched`: makes `trips` round trips, after a tenth of them as warm-up.
-pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) -> Result<Report> {
+pub(super) fn ask(channel: Channel, by: By, size: usize, trips: u64) -> Result<Report> {
     let bare = hop::bare()?;
     let asker = Asker { message: vec![7; size], number: 0, begun: 0, samples: Samples::new() };
     let asker = Rc::new(RefCell::new(asker));
@@ -86,12 +75,12 @@ pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) ->
 
 /// Runs the second process of the task `Dispatched`: sends back every message until the first process closes the
 /// channel.
-pub(in crate::bars) fn answer(channel: Channel, by: By) -> Result<Report> {
+pub(super) fn answer(channel: Channel, by: By) -> Result<Share> {
     serve(channel, by, |channel, message| match channel.send(message) {
         Err(failed) if failed.error == Error::PeerClosed => Ok(true),
         sent => sent.doing("send").map(|()| false),
     })?;
-    Ok(Report::default())
+    Ok(Share::default())
 }
 
 /// Calls `handle` in this thread with each message, until `handle` returns `true` or the peer has closed the channel.

@@ -4,10 +4,10 @@ use std::fs;
 
 use strait::{Channel, Options};
 
-use super::order::Order;
+use super::super::parts::Share;
+use super::super::ping_pong;
 use super::sending::new_channel;
 use super::talk::{self, SIZE, Words, words};
-use crate::loops;
 use crate::mechanism::Strait;
 use crate::process::allocations;
 use crate::shape::payload::{self, STOP};
@@ -35,19 +35,19 @@ pub(super) fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, c
 }
 
 /// Runs the first process of the task `Beside`: makes round trips on one channel, while `idle` others are idle.
-pub(super) fn ping(peer: &Channel, options: &Options, order: &Order, idle: usize) -> Result<Report> {
+pub(super) fn ping(peer: &Channel, options: &Options, work: &Work, idle: usize) -> Result<Report> {
     let mut mine = Vec::new();
     fill(peer, options, &mut mine, 1)?;
     let active = mine.remove(0);
     fill(peer, options, &mut mine, idle)?;
     talk::say(peer, STOP)?;
-    let report = loops::first(&mut Strait(active), &work(order), 0)?;
+    let report = ping_pong::first(&mut Strait(active), &round_trips(work), SIZE)?;
     talk::hear_number(peer, STOP)?;
     Ok(report)
 }
 
 /// Runs the second process of the task `Beside`: answers on one channel, and holds the idle channels.
-pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report> {
+pub(super) fn echo(peer: &Channel, work: &Work, idle: usize) -> Result<Share> {
     let mut heard: Words = [0; SIZE];
     let active = talk::one_end(talk::hear(peer, &mut heard)?)?;
     let mut ends = Vec::with_capacity(idle);
@@ -55,15 +55,15 @@ pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report>
         ends.extend(talk::ends(talk::hear(peer, &mut heard)?)?);
     }
     talk::hear_number(peer, STOP)?;
-    loops::second(&mut Strait(active), &work(order), 0)?;
+    let share = ping_pong::second(&mut Strait(active), &round_trips(work), SIZE)?;
     talk::say(peer, STOP)?;
-    Ok(Report::default())
+    Ok(share)
 }
 
-/// Returns the work that the measuring loops of a ping-pong take as their description.
-fn work(order: &Order) -> Work {
-    let work = Work::round_trip(Mechanism::STRAIT, SIZE, order.wait, order.placement);
-    Work { extent: Extent::Time { warm: 30, steady: 200 }, ..work }
+/// Returns the work of the ping-pong beside the idle channels.
+fn round_trips(work: &Work) -> Work {
+    let extent = Extent::Time { warm: 30, steady: 200 };
+    Work { extent, ..Work::round_trip(Mechanism::STRAIT, SIZE, work.wait, work.placement) }
 }
 
 /// The descriptors and the memory that a process holds.
@@ -162,7 +162,7 @@ pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result
 
 /// Runs the second process of the task `Hold`: receives the message through each channel, and reads its memory and
 /// descriptor counts when the first process asks for them.
-pub(super) fn hold_too(peer: &Channel) -> Result<Report> {
+pub(super) fn hold_too(peer: &Channel) -> Result<Share> {
     // The list has room for all ends from the start, so that it does not move: this process does not know their
     // number.
     let mut all = Vec::with_capacity(1 << 17);
@@ -192,7 +192,7 @@ pub(super) fn hold_too(peer: &Channel) -> Result<Report> {
     };
     let packet = serde_json::to_vec(&after.since(before)).doing("encoding")?;
     peer.send(&packet).doing("send")?;
-    Ok(Report::default())
+    Ok(Share::default())
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, Value};
 
-use super::super::ends::talk;
+use super::super::parts::{Share, together};
+use super::talk;
 use crate::process::clock;
 use crate::process::gauge::Gauge;
 use crate::samples::Samples;
-use crate::shape::payload;
+use crate::shape::{Relay, payload};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Spent};
 
@@ -18,22 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The distance in bytes between the bytes of a message that the receiver checks.
 const PAGE: usize = 4096;
 
-/// The way in which the second process passes a message on to the third.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Relay {
-    /// The second process receives the message, and sends its bytes.
-    Sent,
-    /// The second process receives the message, and forwards it.
-    Forwarded,
-    /// The second process receives the message in place, and forwards it.
-    View,
-    /// The first process seals the message; the second receives it, and forwards it.
-    Sealed,
-}
-
 /// Runs the first process of the task `Relayed`: sends `count` messages, one at a time. Each is timed from before it
 /// is written until the third process has checked it.
-pub(in crate::bars) fn source(
+pub(super) fn source(
     relay: &Channel,
     sink: &Channel,
     options: &Options,
@@ -76,19 +63,19 @@ fn end(channel: &Channel) -> Result<Channel> {
 }
 
 /// Runs the second process of the task `Relayed`: passes on every message that it receives.
-pub(in crate::bars) fn relay(from: &Channel, how: Relay) -> Result<Report> {
+pub(super) fn relay(from: &Channel, how: Relay) -> Result<Share> {
     let to = end(from)?;
     let mut message = Message::new();
     loop {
         if how == Relay::View {
             match from.recv_in_place(Deadline::NEVER) {
-                Err(Error::PeerClosed) => return Ok(Report::default()),
+                Err(Error::PeerClosed) => return Ok(Share::default()),
                 view => view.doing("recv_in_place")?.forward(&to, PATIENCE).doing("forward")?,
             }
             continue;
         }
         match from.recv_to(&mut message, Deadline::NEVER) {
-            Err(Error::PeerClosed) => return Ok(Report::default()),
+            Err(Error::PeerClosed) => return Ok(Share::default()),
             received => received.doing("recv_to")?,
         }
         if how == Relay::Sent {
@@ -101,7 +88,7 @@ pub(in crate::bars) fn relay(from: &Channel, how: Relay) -> Result<Report> {
 
 /// Runs the third process of the task `Relayed`: checks a byte of each page of each message, and acknowledges the
 /// message.
-pub(in crate::bars) fn sink(first: &Channel) -> Result<Report> {
+pub(super) fn sink(first: &Channel) -> Result<Share> {
     let from = end(first)?;
     let mut message = Message::new();
     let mut number = 0;
@@ -113,7 +100,7 @@ pub(in crate::bars) fn sink(first: &Channel) -> Result<Report> {
         talk::say(first, number)?;
         number += 1;
     }
-    Ok(Report::default())
+    Ok(Share::default())
 }
 
 /// A value that owns many bytes, and can be sent as it is or as bytes.
@@ -131,11 +118,11 @@ impl Value for Picture {
 
 /// Runs the only process of the task `Values`: sends `count` values (or, with `as_bytes`, messages) from one end to
 /// the other, after a tenth of them as warm-up.
-pub(in crate::bars) fn values(options: &Options, as_bytes: bool, size: usize, count: u64) -> Result<Report> {
+pub(super) fn values(options: &Options, as_bytes: bool, size: usize, count: u64) -> Result<Report> {
     let (one, other) = Channel::pair_with(options).doing("making a channel")?;
     let mut picture = Picture(vec![7; size]);
     let mut message = Message::new();
-    let mut all = |count: u64| -> Result<()> {
+    let all = |count: u64| -> Result<()> {
         for number in 0..count {
             payload::stamp(&mut picture.0, number);
             if as_bytes {
@@ -152,10 +139,5 @@ pub(in crate::bars) fn values(options: &Options, as_bytes: bool, size: usize, co
         }
         Ok(())
     };
-    all((count / 10).max(1))?;
-    let gauge = Gauge::start()?;
-    let begin = clock::now();
-    all(count)?;
-    let elapsed = clock::now() - begin;
-    Ok(talk::paced(count, elapsed, gauge.spent()?))
+    together(count, all)
 }

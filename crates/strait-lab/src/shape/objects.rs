@@ -1,27 +1,11 @@
-//! Orders: what the processes of a run are to do.
+//! The tasks of the suites with targets: channel ends that travel, and the objects that are built on channels.
 
 use serde::{Deserialize, Serialize};
 
-use crate::bars::toolbox::dispatched::By;
-use crate::bars::toolbox::objects::Relay;
-use crate::placement::Placement;
-use crate::work::Wait;
-
-/// The order for one run: its task, the way of waiting and the placement.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Order {
-    pub(crate) task: Task,
-    /// The way in which every blocking call waits.
-    pub(crate) wait: Wait,
-    pub(crate) placement: Placement,
-}
-
-/// The task of a run. The numbers in it say how often or how many.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Task {
-    /// `Descriptor`: a message with one descriptor goes back and forth, over a channel or (`bare`) over a socket. It
-    /// is timed from before it is sent until it is received. Sending an end is compared with this.
-    Descriptor { bare: bool, count: u64 },
+/// What the processes of a run do with Strait's objects. The numbers say how often or how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the documentation of a task names its numbers")]
+pub enum Task {
     /// `Give`: an end of a new channel goes to the second process. It is timed from before it is sent until that
     /// process has received the first message through it.
     Give { count: u64 },
@@ -68,7 +52,7 @@ pub(crate) enum Task {
 
 impl Task {
     /// Returns the number of processes that take part.
-    pub(crate) fn processes(self) -> usize {
+    pub(super) fn processes(self) -> usize {
         match self {
             Self::Acquaint { .. } | Self::Stream { .. } | Self::Relayed { .. } => 3,
             Self::Within { .. } | Self::Values { .. } => 1,
@@ -77,17 +61,26 @@ impl Task {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{Order, Task};
-    use crate::placement::Placement;
-    use crate::work::Wait;
+/// The caller of a message's handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum By {
+    /// The thread that receives calls the handler; there is no dispatcher.
+    Itself,
+    /// A dispatcher receives and calls the handler.
+    Dispatcher,
+    /// A dispatcher calls the handler; a pump in another thread receives for it.
+    Pump,
+}
 
-    #[test]
-    fn an_order_survives_the_way_to_its_process() {
-        let task = Task::Pass { crossings: 3, ends: 2, window: 1 };
-        let order = Order { task, wait: Wait::Block, placement: Placement::Same(0) };
-        let told = serde_json::to_string(&order).unwrap();
-        assert_eq!(serde_json::from_str::<Order>(&told).unwrap(), order);
-    }
+/// The way in which the second process passes a message on to the third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Relay {
+    /// The second process receives the message, and sends its bytes.
+    Sent,
+    /// The second process receives the message, and forwards it.
+    Forwarded,
+    /// The second process receives the message in place, and forwards it.
+    View,
+    /// The first process seals the message; the second receives it, and forwards it.
+    Sealed,
 }

@@ -2,6 +2,7 @@
 
 use strait::{Channel, Options};
 
+use super::super::parts::Share;
 use super::sending::new_channel;
 use super::talk::{self, SIZE, Words, words};
 use crate::process::clock;
@@ -42,8 +43,7 @@ pub(super) fn open(peer: &Channel, options: &Options, channels: usize, batch: us
     talk::hear_number(peer, STOP)?;
     let end = clock::now();
     let spent = gauge.spent()?;
-    let mut report = talk::hear_report(peer)?;
-    report.spent[0] = spent;
+    let mut report = Report { count: channels as u64, spent: [spent, Spent::default()], ..Report::default() };
     let before = clock::now();
     drop(all);
     for (name, time) in [("each", end - begin), ("sending", sent - begin), ("closing", clock::now() - before)] {
@@ -53,7 +53,7 @@ pub(super) fn open(peer: &Channel, options: &Options, channels: usize, batch: us
 }
 
 /// Runs the second process of the task `Open`: receives a message through each end.
-pub(super) fn accept(peer: &Channel, channels: usize) -> Result<Report> {
+pub(super) fn accept(peer: &Channel, channels: usize) -> Result<Share> {
     let mut heard: Words = [0; SIZE];
     let first = talk::one_end(talk::hear(peer, &mut heard)?)?;
     talk::hear_number(&first, 0)?;
@@ -79,10 +79,8 @@ pub(super) fn accept(peer: &Channel, channels: usize) -> Result<Report> {
         }
     }
     talk::say(peer, STOP)?;
-    let spent = [Spent::default(), gauge.spent()?];
-    let report = Report { count: channels as u64, times: samples.percentiles(), spent, ..Report::default() };
-    talk::report(peer, &report)?;
-    Ok(report)
+    let spent = gauge.spent()?;
+    Ok(Share { count: channels as u64, times: samples.percentiles(), spent, ..Share::default() })
 }
 
 /// Runs the first process of the task `Pass`: sends ends and receives them back.
@@ -146,12 +144,11 @@ pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: us
     let passed = rounds * 2 * ends as u64;
     let mut report = Report { count: passed, times: samples.percentiles(), spent, ..Report::default() };
     report.found.insert("each".to_owned(), (end - begin) as f64 / passed as f64);
-    report.spent[1] = talk::hear_report(peer)?.spent[1];
     Ok(report)
 }
 
 /// Runs the second process of the task `Pass`: sends back every message with its ends.
-pub(super) fn pass_back(peer: &Channel) -> Result<Report> {
+pub(super) fn pass_back(peer: &Channel) -> Result<Share> {
     let mut heard: Words = [0; SIZE];
     let gauge = Gauge::start()?;
     loop {
@@ -161,7 +158,5 @@ pub(super) fn pass_back(peer: &Channel) -> Result<Report> {
         }
         talk::give(peer, &heard, talk::ends(received)?)?;
     }
-    let report = Report { spent: [Spent::default(), gauge.spent()?], ..Report::default() };
-    talk::report(peer, &report)?;
-    Ok(report)
+    Ok(Share { spent: gauge.spent()?, ..Share::default() })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strait::{CallEnd, Channel};
 
-use super::super::ends::talk;
+use super::super::parts::{Share, paced};
 use crate::process::clock;
 use crate::process::gauge::Gauge;
 use crate::trouble::{Result, Trouble, While};
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs the first process of the task `Call`: makes calls from `threads` threads for `millis` milliseconds, after a
 /// third of that time as warm-up.
-pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Result<Report> {
+pub(super) fn call(channel: Channel, threads: usize, millis: u64) -> Result<Report> {
     let end = CallEnd::over(channel);
     let (measured, over, count) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     let caller = |thread: usize| -> Result<()> {
@@ -52,16 +52,16 @@ pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Re
         }
         Ok((elapsed, spent))
     })?;
-    Ok(talk::paced(count.into_inner(), elapsed, spent))
+    Ok(paced(count.into_inner(), elapsed, spent))
 }
 
 /// Runs the second process of the task `Call`: replies to each request with the request's bytes.
-pub(in crate::bars) fn serve(channel: Channel) -> Result<Report> {
+pub(super) fn serve(channel: Channel) -> Result<Share> {
     let end = CallEnd::over(channel);
     while let Ok(request) = end.next_request(PATIENCE) {
         let mut answer = [0; SIZE];
         answer.copy_from_slice(request.bytes());
         request.reply(&answer).doing("reply")?;
     }
-    Ok(Report::default())
+    Ok(Share::default())
 }

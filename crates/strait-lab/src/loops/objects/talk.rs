@@ -2,9 +2,8 @@
 
 use strait::{Channel, Deadline, Handle, Outgoing, Received};
 
-use crate::shape::payload::{self, SMALLEST};
+use crate::shape::payload;
 use crate::trouble::{Result, Trouble, While};
-use crate::work::{Report, Spent};
 
 /// The size of a message of this suite in bytes: it fits into one cache line with its header.
 pub(super) const SIZE: usize = 56;
@@ -27,16 +26,9 @@ pub(super) fn time_in(words: &Words) -> u64 {
     u64::from_le_bytes(*words[8..].first_chunk().expect("a message is longer"))
 }
 
-/// Returns a report for `count` messages in `elapsed` nanoseconds; `spent` is what the first process used for them.
-pub(in crate::bars) fn paced(count: u64, elapsed: u64, spent: Spent) -> Report {
-    let mut report = Report { count, elapsed, spent: [spent, Spent::default()], ..Report::default() };
-    report.times.p50 = elapsed as f64 / count.max(1) as f64;
-    report
-}
-
 /// Sends a message with this number.
 #[inline]
-pub(in crate::bars) fn say(channel: &Channel, number: u64) -> Result<()> {
+pub(super) fn say(channel: &Channel, number: u64) -> Result<()> {
     channel.send(&words(number, 0)).doing("send")
 }
 
@@ -57,7 +49,7 @@ pub(super) fn hear(channel: &Channel, words: &mut Words) -> Result<Received> {
 
 /// Receives a message and checks that it has this number.
 #[inline]
-pub(in crate::bars) fn hear_number(channel: &Channel, number: u64) -> Result<()> {
+pub(super) fn hear_number(channel: &Channel, number: u64) -> Result<()> {
     let mut words = [0; SIZE];
     hear(channel, &mut words)?;
     payload::check(&words, number)
@@ -75,19 +67,4 @@ pub(super) fn ends(mut received: Received) -> Result<Vec<Channel>> {
 /// Returns the only channel end in a message.
 pub(super) fn one_end(received: Received) -> Result<Channel> {
     ends(received)?.pop().ok_or_else(|| Trouble::new("the message has no channel end"))
-}
-
-/// Sends a process's report to the first process.
-pub(super) fn report(channel: &Channel, report: &Report) -> Result<()> {
-    let packet = serde_json::to_vec(report).doing("encoding a report")?;
-    channel.send(&packet).doing("send")
-}
-
-/// Receives the report of another process.
-pub(super) fn hear_report(channel: &Channel) -> Result<Report> {
-    let message = channel.recv().doing("recv")?;
-    if message.bytes().len() <= SMALLEST {
-        return Err(Trouble::new("no report arrived"));
-    }
-    serde_json::from_slice(message.bytes()).doing("decoding a report")
 }

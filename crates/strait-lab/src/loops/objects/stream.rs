@@ -2,6 +2,7 @@
 
 use strait::{Channel, Options};
 
+use super::super::parts::Share;
 use super::sending::new_channel;
 use super::talk::{self, Words, words};
 use crate::process::clock;
@@ -55,23 +56,20 @@ pub(super) fn pour(
     }
     talk::say(second, STOP)?;
     talk::say(third, STOP)?;
-    let mut others = Spent::default();
-    for other in [second, third] {
-        others.cpu += talk::hear_report(other)?.spent[1].cpu;
-    }
 
     let mut times = samples.percentiles();
     let median = times.p50 * stretch as f64;
     // The pace over the whole run is judged, including the moves.
     times.p50 = (then - first) as f64 / ((stretches - 1 - WARM_UP) * stretch) as f64;
-    let mut report = Report { count: stretches * stretch, times, spent: [spent, others], ..Report::default() };
+    let mut report =
+        Report { count: stretches * stretch, times, spent: [spent, Spent::default()], ..Report::default() };
     report.found.insert("stretch".to_owned(), median);
     Ok(report)
 }
 
 /// Runs the second or the third process of the task `Stream`: each receives a stretch of messages and, if the end is
 /// to move, sends the end to the other.
-pub(super) fn drain(first: &Channel, is_second: bool, stretch: u64) -> Result<Report> {
+pub(super) fn drain(first: &Channel, is_second: bool, stretch: u64) -> Result<Share> {
     let mut heard: Words = [0; talk::SIZE];
     let across = talk::one_end(talk::hear(first, &mut heard)?)?;
     let gauge = Gauge::start()?;
@@ -92,9 +90,7 @@ pub(super) fn drain(first: &Channel, is_second: bool, stretch: u64) -> Result<Re
         hand_about(first, &across, None, stretch)?;
     }
     talk::hear_number(first, STOP)?;
-    let report = Report { spent: [Spent::default(), gauge.spent()?], ..Report::default() };
-    talk::report(first, &report)?;
-    Ok(report)
+    Ok(Share { spent: gauge.spent()?, ..Share::default() })
 }
 
 /// Receives the messages of one stretch through `end`, and tells the first process when the last has arrived.

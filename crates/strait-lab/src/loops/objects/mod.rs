@@ -1,0 +1,71 @@
+//! The loops of the suites with targets: channel ends that travel, and the objects that are built on channels.
+//!
+//! Each process has a channel over a link to the first process, and the first has one to each of the others.
+
+mod bulk;
+mod calls;
+mod dispatched;
+mod holding;
+mod many;
+mod relay;
+mod sending;
+mod stream;
+mod talk;
+mod tasks;
+mod waking;
+mod within;
+
+use strait::Channel;
+
+use super::parts::Share;
+use crate::mechanism::options;
+use crate::shape::Task;
+use crate::trouble::Result;
+use crate::work::{Report, Work};
+
+/// Runs the first process of `task`, which has a channel to each of the others. An end that a process receives waits
+/// as the channel that brought it does.
+pub(crate) fn first(mut links: Vec<Channel>, work: &Work, task: Task) -> Result<Report> {
+    let options = options(work);
+    match task {
+        Task::Give { count } => sending::give(&links[0], &options, count),
+        Task::Acquaint { count } => sending::acquaint(&links[0], &links[1], &options, count),
+        Task::Stream { moves, stretches, stretch } => {
+            stream::pour(&links[0], &links[1], &options, moves, stretches, stretch)
+        }
+        Task::Beside { idle } => holding::ping(&links[0], &options, work, idle),
+        Task::Hold { channels } => holding::hold(&links[0], &options, channels),
+        Task::Wake { members } => waking::wake(&links[0], &options, members),
+        Task::Within { channels } => within::run(&options, channels),
+        Task::Open { channels, batch } => many::open(&links[0], &options, channels, batch),
+        Task::Pass { crossings, ends, window } => many::pass(&links[0], &options, crossings, ends, window),
+        Task::Call { threads, millis } => calls::call(links.remove(0), threads, millis),
+        Task::Bulk { bare, pieces } => bulk::fill(&links[0], bare, pieces),
+        Task::Tasks { bare, trips } => tasks::ask(links.remove(0), bare, trips),
+        Task::Dispatched { by, size, trips } => dispatched::ask(links.remove(0), by, size, trips),
+        Task::Relayed { how, size, count } => relay::source(&links[0], &links[1], &options, how, size, count),
+        Task::Values { as_bytes, size, count } => relay::values(&options, as_bytes, size, count),
+    }
+}
+
+/// Runs another process of `task`, with the number `index` from 0. `first` is the channel to the first process.
+pub(crate) fn second(first: Channel, work: &Work, task: Task, index: usize) -> Result<Share> {
+    match (task, index) {
+        (Task::Give { count }, _) => sending::take(&first, count),
+        (Task::Acquaint { count }, 0) => sending::meet(&first, count),
+        (Task::Acquaint { count }, _) => sending::greet(&first, count),
+        (Task::Stream { stretch, .. }, _) => stream::drain(&first, index == 0, stretch),
+        (Task::Beside { idle }, _) => holding::echo(&first, work, idle),
+        (Task::Hold { .. }, _) => holding::hold_too(&first),
+        (Task::Wake { members }, _) => waking::sleep(&first, members),
+        (Task::Open { channels, .. }, _) => many::accept(&first, channels),
+        (Task::Pass { .. }, _) => many::pass_back(&first),
+        (Task::Call { .. }, _) => calls::serve(first),
+        (Task::Bulk { bare, pieces }, _) => bulk::drain(&first, bare, pieces),
+        (Task::Tasks { bare, .. }, _) => tasks::answer(first, bare),
+        (Task::Dispatched { by, .. }, _) => dispatched::answer(first, by),
+        (Task::Relayed { how, .. }, 0) => relay::relay(&first, how),
+        (Task::Relayed { .. }, _) => relay::sink(&first),
+        (Task::Within { .. } | Task::Values { .. }, _) => Ok(Share::default()),
+    }
+}
