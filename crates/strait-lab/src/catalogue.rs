@@ -1,5 +1,6 @@
 //! The catalogue: every mechanism by its name, and the processes that measure it.
 
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -7,8 +8,7 @@ use serde::Deserialize;
 use crate::mechanism::{
     Datagrams, Empty, End, Eventfds, Faulty, Fifo, Flag, Futex, FutexBell, InPlace, InSet, Line, Named, Packets, Pipe,
     PosixQueue, PosixSemaphores, ProcessVm, Read, Rights, Ring, Sealed, Second, Sequenced, Shm, Signal, Spin, Strait,
-    StraitEnds, StraitRights, StraitUsed, Stream, SysvQueue, SysvSemaphores, Tcp, Uring, Vmsplice, Waited, Whole,
-    carrier, faulty,
+    StraitUsed, StraitWith, Stream, SysvQueue, SysvSemaphores, Tcp, Uring, Vmsplice, Waited, Whole, carrier, faulty,
 };
 use crate::pair;
 use crate::trouble::{Result, Trouble};
@@ -40,9 +40,9 @@ catalogue! {
     /// Strait, over a channel that shares its link with another channel.
     STRAIT_SECOND: StraitUsed<Second>;
     /// Strait, with one descriptor in each message.
-    STRAIT_RIGHTS: StraitRights;
+    STRAIT_RIGHTS: StraitWith<OwnedFd>;
     /// Strait, with an end of another channel in each message.
-    STRAIT_ENDS: StraitEnds;
+    STRAIT_ENDS: StraitWith<strait::Channel>;
     /// Two cache lines, one for each direction, with flag and payload in the same line.
     LINE: Line;
     /// A flag, with copies into and out of a shared buffer.

@@ -8,8 +8,8 @@
 //!
 //! * `mechanism` has a small module for each mechanism, behind one trait. A new mechanism takes about a page of code.
 //!   The [`CATALOGUE`] lists them.
-//! * [`shape`] describes which process sends what, and when. `loops` has the measuring loops, written once for all mechanisms.
-//!   They check every message.
+//! * [`shape`] describes which process sends what, and when. `loops` has the measuring loops, written once for all
+//!   mechanisms. They check every message.
 //! * [`process`] starts and observes a process, and [`pair`] runs the processes of a measurement.
 //! * [`suite`] lists the works of each named suite, [`runner`] measures them in random order and in repetitions,
 //!   [`results`] stores the figures, and [`compare`] compares two stored results.

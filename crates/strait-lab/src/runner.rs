@@ -26,7 +26,7 @@ use crate::work::{Calls, Extent, Mechanism, Report, Wait, Work};
 
 /// The greatest number of times that a run is measured if the probe (the bare cache-line round trip) changes within
 /// it by more than [`STEADY`].
-const RETRIES: usize = 3;
+pub(crate) const RETRIES: usize = 3;
 
 /// A suite to measure: its works, and how to measure them.
 #[derive(Clone, Debug)]

@@ -11,35 +11,21 @@ use crate::machine;
 use crate::pair::{self, Outcome};
 use crate::placement::Placement;
 use crate::progress::Progress;
+use crate::results::figure::STEADY;
+use crate::runner::RETRIES;
 use crate::stats::{median, spread};
+use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
-
-/// The factor by which the probe (the bare cache-line round trip) may change within a contest.
-const STEADY: f64 = 1.5;
-/// The greatest number of tries of one repetition of a contest; a try is repeated if the probe changed by more than
-/// [`STEADY`].
-const RETRIES: usize = 3;
 
 /// A run that can be repeated: each call of `run` uses fresh processes.
 pub(crate) trait Job: Sync {
     /// Runs the job once, and waits for its result.
-    fn run(&self) -> std::result::Result<Run, String>;
-}
-
-/// How a run ended.
-#[derive(Debug)]
-pub(crate) enum Run {
-    Report(Box<Report>),
-    SilenceBroken,
+    fn run(&self) -> Result<Outcome>;
 }
 
 impl Job for Work {
-    fn run(&self) -> std::result::Result<Run, String> {
-        match pair::run(self) {
-            Ok(Outcome::Measured(report)) => Ok(Run::Report(report)),
-            Ok(Outcome::SilenceBroken) => Ok(Run::SilenceBroken),
-            Err(trouble) => Err(trouble.to_string()),
-        }
+    fn run(&self) -> Result<Outcome> {
+        pair::run(self)
     }
 }
 
@@ -139,27 +125,27 @@ pub(crate) enum Kind {
 #[derive(Debug, Default)]
 struct Results {
     /// The result of each run, or its error.
-    runs: Vec<std::result::Result<Run, String>>,
+    runs: Vec<Result<Outcome>>,
     /// Whether the probe changed too much in every try of this repetition.
     unsteady: bool,
 }
 
 impl Results {
     fn broke(&self) -> bool {
-        self.runs.iter().any(std::result::Result::is_err)
+        self.runs.iter().any(Result::is_err)
     }
 
     /// Returns the reports of the runs that were measured.
     fn reports(&self) -> impl Iterator<Item = &Report> {
         self.runs.iter().filter_map(|run| match run {
-            Ok(Run::Report(report)) => Some(&**report),
+            Ok(Outcome::Measured(report)) => Some(&**report),
             _ => None,
         })
     }
 
     fn report(&self, index: usize) -> Option<&Report> {
         match self.runs.get(index)? {
-            Ok(Run::Report(report)) => Some(report),
+            Ok(Outcome::Measured(report)) => Some(report),
             _ => None,
         }
     }
@@ -259,7 +245,7 @@ fn repeat<J: Job>(contest: &Contest<J>, repetition: usize, progress: &mut Progre
 
 fn once<J: Job>(contest: &Contest<J>, repetition: usize) -> Results {
     let count = contest.runs.len();
-    let mut runs: Vec<_> = (0..count).map(|_| Err("not run".to_owned())).collect();
+    let mut runs: Vec<_> = (0..count).map(|_| Err(Trouble::new("not run"))).collect();
     if contest.idle {
         // Idle processes do not disturb each other, so all run at the same time.
         std::thread::scope(|scope| {
@@ -321,7 +307,7 @@ fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
     }
     bar.probe = median(&results.iter().flat_map(Results::probes).collect::<Vec<_>>());
     match trouble {
-        Some(trouble) => (bar.broken(trouble), true),
+        Some(trouble) => (bar.broken(&trouble.to_string()), true),
         None => (bar, false),
     }
 }
@@ -397,9 +383,9 @@ fn costs(results: &[Results], run: usize) -> Vec<f64> {
 /// Returns the sum of a count over all runs, for each repetition. A run that was killed for a system call counts as
 /// 1.
 fn counts(results: &[Results], count: impl Fn(&Report) -> Option<f64>) -> Vec<f64> {
-    let of_run = |run: &std::result::Result<Run, String>| match run {
-        Ok(Run::Report(report)) => count(report),
-        Ok(Run::SilenceBroken) => Some(1.0),
+    let of_run = |run: &Result<Outcome>| match run {
+        Ok(Outcome::Measured(report)) => count(report),
+        Ok(Outcome::SilenceBroken) => Some(1.0),
         Err(_) => None,
     };
     let of_all = |results: &Results| results.runs.iter().map(of_run).sum::<Option<f64>>();
@@ -408,8 +394,10 @@ fn counts(results: &[Results], count: impl Fn(&Report) -> Option<f64>) -> Vec<f6
 
 #[cfg(test)]
 mod tests {
-    use super::{Contest, Job, Kind, Row, Run, run, silence};
+    use super::{Contest, Job, Kind, Row, run, silence};
     use crate::bars::{Bar, Sense};
+    use crate::pair::Outcome;
+    use crate::trouble::{Result, Trouble};
     use crate::work::Report;
 
     #[test]
@@ -428,11 +416,11 @@ mod tests {
     struct Pretended(Option<f64>);
 
     impl Job for Pretended {
-        fn run(&self) -> Result<Run, String> {
+        fn run(&self) -> Result<Outcome> {
             let mut report = Report::default();
-            report.times.p50 = self.0.ok_or("it broke")?;
+            report.times.p50 = self.0.ok_or_else(|| Trouble::new("it broke"))?;
             report.found.insert("size".to_owned(), 7.0);
-            Ok(Run::Report(Box::new(report)))
+            Ok(Outcome::Measured(Box::new(report)))
         }
     }
 

@@ -6,11 +6,9 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 
-use super::parts::{Share, report};
+use super::parts::{Share, closed_loop};
 use crate::mechanism::{End, traveller};
-use crate::process::clock;
 use crate::process::gauge::Gauge;
-use crate::samples::Samples;
 use crate::shape::payload::{self, STEADY, STOP};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Work};
@@ -21,45 +19,23 @@ pub(super) fn first(end: &mut impl End, work: &Work, count: usize) -> Result<Rep
     let mut message = vec![0; work.size];
     let mut answer = vec![0; work.size];
     let mut held = (0..count).map(|_| traveller()).collect::<Result<Vec<OwnedFd>>>()?;
-    let mut samples = Samples::new();
-    let mut number = 0;
-    let mut trip = |end: &mut _, number: u64| -> Result<()> {
-        payload::stamp(&mut message, number);
-        End::send_with(end, &message, &mut held)?;
-        End::recv_with(end, &mut answer, &mut held)?;
-        payload::check(&answer, number)?;
-        if held.len() == count {
-            Ok(())
-        } else {
-            Err(Trouble::new(format!("{} of {count} descriptors came back", held.len())))
+    let mut open = usize::MAX;
+    closed_loop(&Work { stride: 1, ..work.clone() }, |number| {
+        if number == STOP && open_descriptors()? > open {
+            return Err(Trouble::new("descriptors stayed behind in the first process"));
         }
-    };
-    let begin = clock::now();
-    trip(end, number)?;
-    let first = clock::now() - begin;
-    while !work.extent.is_warm(number, clock::now() - begin) {
-        number += 1;
-        trip(end, number)?;
-    }
-    trip(end, STEADY)?;
-    let open = open_descriptors()?;
-    let gauge = Gauge::start()?;
-    let begin = clock::now();
-    let (mut then, mut done) = (begin, 0);
-    while !work.extent.is_over(done, then - begin) {
-        number += 1;
-        trip(end, number)?;
-        let now = clock::now();
-        samples.record(now - then, 1);
-        then = now;
-        done += 1;
-    }
-    let spent = gauge.spent()?;
-    if open_descriptors()? > open {
-        return Err(Trouble::new("descriptors stayed behind in the first process"));
-    }
-    trip(end, STOP)?;
-    Ok(Report { first, ..report(spent, done, then - begin, &samples) })
+        payload::stamp(&mut message, number);
+        end.send_with(&message, &mut held)?;
+        end.recv_with(&mut answer, &mut held)?;
+        payload::check(&answer, number)?;
+        if held.len() != count {
+            return Err(Trouble::new(format!("{} of {count} descriptors came back", held.len())));
+        }
+        if number == STEADY {
+            open = open_descriptors()?;
+        }
+        Ok(())
+    })
 }
 
 /// Runs the second process of the shape `descriptors`: sends back every message with its descriptors.

@@ -2,12 +2,9 @@
 //!
 //! The others answer as in a [ping-pong](super::ping_pong).
 
-use super::parts::{acknowledged, report};
+use super::parts::{acknowledged, closed_loop};
 use crate::mechanism::Hub;
-use crate::process::clock;
-use crate::process::gauge::Gauge;
-use crate::samples::Samples;
-use crate::shape::payload::{self, SMALLEST, STEADY, STOP};
+use crate::shape::payload::{self, SMALLEST};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
 
@@ -15,9 +12,7 @@ use crate::work::{Report, Work};
 /// and the acknowledgements of all.
 pub(super) fn first(hub: &mut dyn Hub, work: &Work, receivers: usize) -> Result<Report> {
     let mut message = vec![0; work.size];
-    let mut samples = Samples::new();
-    let mut number = 0;
-    let mut round = |number: u64| -> Result<()> {
+    closed_loop(&Work { stride: 1, ..work.clone() }, |number| {
         payload::stamp(&mut message, number);
         for to in 0..receivers {
             hub.send(to, &message)?;
@@ -34,28 +29,5 @@ pub(super) fn first(hub: &mut dyn Hub, work: &Work, receivers: usize) -> Result<
         } else {
             Err(Trouble::new("one receiver acknowledged twice, and another never"))
         }
-    };
-
-    let begin = clock::now();
-    round(number)?;
-    let first = clock::now() - begin;
-    while !work.extent.is_warm(number, clock::now() - begin) {
-        number += 1;
-        round(number)?;
-    }
-    round(STEADY)?;
-    let gauge = Gauge::start()?;
-    let begin = clock::now();
-    let (mut then, mut count) = (begin, 0);
-    while !work.extent.is_over(count, then - begin) {
-        number += 1;
-        round(number)?;
-        let now = clock::now();
-        samples.record(now - then, 1);
-        then = now;
-        count += 1;
-    }
-    let spent = gauge.spent()?;
-    round(STOP)?;
-    Ok(Report { first, ..report(spent, count, then - begin, &samples) })
+    })
 }

@@ -1,4 +1,5 @@
-//! What the measuring loops share: exchanging one message, and the reports of both sides.
+//! Parts of the measuring loops: the exchange of one message, loops that several shapes use, and the reports of both
+//! sides.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::mechanism::End;
 use crate::process::gauge::Gauge;
 use crate::process::{clock, control, silence};
 use crate::samples::{Percentiles, Samples};
-use crate::shape::payload;
+use crate::shape::payload::{self, STEADY, STOP};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Spent, Work};
 
@@ -106,6 +107,36 @@ pub(super) fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
     let packet = control::encode(&Ok::<_, Trouble>(Report::default()))?;
     silence::begin()?;
     Ok(Some(packet))
+}
+
+/// Measures round trips one at a time. `trip` makes the round trip of the message with the given number. The clock is
+/// read after each stride of the work. Messages with the numbers [`STEADY`] and [`STOP`] announce the measured part and the end.
+pub(super) fn closed_loop(work: &Work, mut trip: impl FnMut(u64) -> Result<()>) -> Result<Report> {
+    let stride = u64::from(work.stride);
+    let mut samples = Samples::new();
+    let begin = clock::now();
+    trip(0)?;
+    let first = clock::now() - begin;
+    let mut number = 0;
+    while !work.extent.is_warm(number, clock::now() - begin) {
+        (number + 1..=number + stride).try_for_each(&mut trip)?;
+        number += stride;
+    }
+    trip(STEADY)?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    let (mut then, mut count) = (begin, 0);
+    while !work.extent.is_over(count, then - begin) {
+        (number + 1..=number + stride).try_for_each(&mut trip)?;
+        number += stride;
+        let now = clock::now();
+        samples.record(now - then, stride);
+        then = now;
+        count += stride;
+    }
+    let spent = gauge.spent()?;
+    trip(STOP)?;
+    Ok(Report { first, ..report(spent, count, then - begin, &samples) })
 }
 
 /// Builds the first process's report of `count` messages that were timed together.

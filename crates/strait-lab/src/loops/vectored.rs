@@ -5,12 +5,9 @@
 
 use std::io::IoSlice;
 
-use super::parts::{acknowledged, report};
+use super::parts::{acknowledged, closed_loop};
 use crate::mechanism::End;
-use crate::process::clock;
-use crate::process::gauge::Gauge;
-use crate::samples::Samples;
-use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::shape::payload::SMALLEST;
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
@@ -34,57 +31,28 @@ fn stamp(pieces: &mut [Vec<u8>], number: u64) {
 /// acknowledgement. If `linear` is set, the pieces are assembled first.
 pub(super) fn first(end: &mut impl End, work: &Work, parts: usize, linear: bool) -> Result<Report> {
     let mut pieces = pieces(work.size, parts);
-    let mut samples = Samples::new();
-    let mut number = 0;
-    let mut trip = |end: &mut _, number: u64| -> Result<()> {
+    closed_loop(work, |number| {
         stamp(&mut pieces, number);
         let pieces = std::hint::black_box(&pieces);
         if linear {
             let mut message = Vec::with_capacity(work.size);
             pieces.iter().for_each(|piece| message.extend_from_slice(piece));
-            End::send(end, &message)?;
+            end.send(&message)?;
         } else if parts <= 64 {
             // The list is on the stack, as a careful sender has it.
             let mut slices = [IoSlice::new(&[]); 64];
             for (slice, piece) in slices.iter_mut().zip(pieces) {
                 *slice = IoSlice::new(piece);
             }
-            End::send_gathered(end, &slices[..parts])?;
+            end.send_gathered(&slices[..parts])?;
         } else {
             let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-            End::send_gathered(end, &slices)?;
+            end.send_gathered(&slices)?;
         }
         let mut answer = [0; SMALLEST];
-        End::recv(end, &mut answer)?;
+        end.recv(&mut answer)?;
         acknowledged(&answer, number)
-    };
-    let stride = u64::from(work.stride);
-    let begin = clock::now();
-    trip(end, number)?;
-    let first = clock::now() - begin;
-    while !work.extent.is_warm(number, clock::now() - begin) {
-        for _ in 0..stride {
-            number += 1;
-            trip(end, number)?;
-        }
-    }
-    trip(end, STEADY)?;
-    let gauge = Gauge::start()?;
-    let begin = clock::now();
-    let (mut then, mut count) = (begin, 0);
-    while !work.extent.is_over(count, then - begin) {
-        for _ in 0..stride {
-            number += 1;
-            trip(end, number)?;
-        }
-        let now = clock::now();
-        samples.record(now - then, stride);
-        then = now;
-        count += stride;
-    }
-    let spent = gauge.spent()?;
-    trip(end, STOP)?;
-    Ok(Report { first, ..report(spent, count, then - begin, &samples) })
+    })
 }
 
 #[cfg(test)]

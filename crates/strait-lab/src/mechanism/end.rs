@@ -1,4 +1,4 @@
-//! Ends: what a mechanism has to do for the measuring loops.
+//! Ends: the operations of a mechanism that the measuring loops use.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;

@@ -58,7 +58,7 @@ pub(crate) use self::shm::{Shm, carrier};
 pub(crate) use self::signal::{Read, Signal, Waited};
 pub(crate) use self::socket::traveller;
 pub(crate) use self::strait_modes::{InPlace, InSet, Sealed, Second, StraitUsed, Whole};
-pub(crate) use self::strait_peer::{Strait, StraitEnds, StraitRights, options};
+pub(crate) use self::strait_peer::{Strait, StraitWith, options};
 pub(crate) use self::stream::Stream;
 pub(crate) use self::sysv_queue::SysvQueue;
 pub(crate) use self::tcp::Tcp;

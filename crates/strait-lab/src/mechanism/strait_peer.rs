@@ -199,66 +199,56 @@ pub(super) fn whole(got: usize, due: usize) -> Result<()> {
     if got == due { Ok(()) } else { Err(Trouble::new(format!("a message of {got} bytes arrived instead of {due}"))) }
 }
 
-/// One process's end of a channel over which one descriptor goes back and forth, in every message.
-#[derive(Debug)]
-pub(crate) struct StraitRights {
-    channel: Channel,
-    /// The descriptor that goes back and forth, while this process has it.
-    held: Option<OwnedFd>,
+/// An object that goes back and forth over a channel.
+pub(crate) trait Travels: Sized + Into<Handle> + 'static {
+    /// The name and the title of the mechanism.
+    const NAMES: [&'static str; 2];
+
+    /// Makes the object, and the channel end that stays in the first process meanwhile, if there is one.
+    fn new() -> Result<(Self, Option<Channel>)>;
+
+    /// Returns the object in a received handle, if it is one.
+    fn of(handle: Handle) -> Option<Self>;
 }
 
-impl End for StraitRights {
-    const NAME: &'static str = "strait-rights";
-    const TITLE: &'static str = "Strait with a descriptor";
-    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
-    const ABILITIES: &'static [Ability] = &[];
+impl Travels for OwnedFd {
+    const NAMES: [&'static str; 2] = ["strait-rights", "Strait with a descriptor"];
 
-    fn open(work: &Work) -> Result<Opened> {
-        let mut opened = Strait::open(work)?;
-        opened.first.push(socket::traveller()?);
-        Ok(opened)
+    fn new() -> Result<(Self, Option<Channel>)> {
+        Ok((socket::traveller()?, None))
     }
 
-    fn join(work: &Work, side: Side, mut descriptors: Vec<OwnedFd>) -> Result<Self> {
-        let held = match side {
-            Side::First => descriptors.pop(),
-            Side::Second => None,
-        };
-        let Strait(channel) = Strait::join(work, side, descriptors)?;
-        Ok(Self { channel, held })
-    }
-
-    fn send(&mut self, message: &[u8]) -> Result<()> {
-        let held = self.held.take().ok_or_else(|| Trouble::new("this process does not have the descriptor"))?;
-        self.channel.send(Outgoing::new(message).handle(held)).doing("send")
-    }
-
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let mut received = self.channel.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
-        whole(received.len(), buffer.len())?;
-        let mut handles = received.take_handles().doing("take_handles")?;
-        self.held = handles.pop().and_then(strait::Handle::into_fd);
-        match self.held {
-            Some(_) => Ok(()),
-            None => Err(Trouble::new("the descriptor did not arrive")),
-        }
+    fn of(handle: Handle) -> Option<Self> {
+        handle.into_fd()
     }
 }
 
-/// One process's end of a channel over which an end of another channel goes back and forth, in every message. The
-/// other end of that channel stays in the first process.
+/// An end of another channel, whose other end stays in the first process.
+impl Travels for Channel {
+    const NAMES: [&'static str; 2] = ["strait-ends", "Strait with an end"];
+
+    fn new() -> Result<(Self, Option<Channel>)> {
+        Channel::pair().map(|(end, home)| (end, Some(home))).doing("making a channel")
+    }
+
+    fn of(handle: Handle) -> Option<Self> {
+        handle.into_channel()
+    }
+}
+
+/// One process's end of a channel over which one object goes back and forth, in every message.
 #[derive(Debug)]
-pub(crate) struct StraitEnds {
+pub(crate) struct StraitWith<T> {
     channel: Channel,
-    /// The end that goes back and forth, while this process has it.
-    held: Option<Channel>,
-    /// The other end of the channel whose end goes back and forth, in the first process.
+    /// The object that goes back and forth, while this process has it.
+    held: Option<T>,
+    /// The channel end that stays in the first process.
     _home: Option<Channel>,
 }
 
-impl End for StraitEnds {
-    const NAME: &'static str = "strait-ends";
-    const TITLE: &'static str = "Strait with an end";
+impl<T: Travels> End for StraitWith<T> {
+    const NAME: &'static str = T::NAMES[0];
+    const TITLE: &'static str = T::NAMES[1];
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
     const ABILITIES: &'static [Ability] = &[];
 
@@ -269,25 +259,21 @@ impl End for StraitEnds {
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let Strait(channel) = Strait::join(work, side, descriptors)?;
         let (held, home) = match side {
-            Side::First => Channel::pair().map(|(held, home)| (Some(held), Some(home))).doing("making a channel")?,
+            Side::First => T::new().map(|(held, home)| (Some(held), home))?,
             Side::Second => (None, None),
         };
         Ok(Self { channel, held, _home: home })
     }
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let held = self.held.take().ok_or_else(|| Trouble::new("this process does not have the end"))?;
+        let held = self.held.take().ok_or_else(|| Trouble::new("this process does not have the object"))?;
         self.channel.send(Outgoing::new(message).handle(held)).doing("send")
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
         let mut received = self.channel.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
         whole(received.len(), buffer.len())?;
-        let mut handles = received.take_handles().doing("take_handles")?;
-        self.held = handles.pop().and_then(Handle::into_channel);
-        match self.held {
-            Some(_) => Ok(()),
-            None => Err(Trouble::new("the end did not arrive")),
-        }
+        self.held = received.take_handles().doing("take_handles")?.pop().and_then(T::of);
+        if self.held.is_some() { Ok(()) } else { Err(Trouble::new("the object did not arrive")) }
     }
 }

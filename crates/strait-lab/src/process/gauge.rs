@@ -23,21 +23,7 @@ impl Gauge {
     pub(crate) fn spent(&self) -> Result<Spent> {
         // Reading the other counters may allocate: so allocations are read first here, and last at the start.
         let allocations = allocations::so_far();
-        let (then, now) = (self.0, now()?);
-        let since = |then: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(then?));
-        Ok(Spent {
-            cpu: now.cpu - then.cpu,
-            sleeps: now.sleeps - then.sleeps,
-            preempted: now.preempted - then.preempted,
-            minor_faults: now.minor_faults - then.minor_faults,
-            major_faults: now.major_faults - then.major_faults,
-            allocations: allocations - then.allocations,
-            calls: since(then.calls, now.calls),
-            instructions: since(then.instructions, now.instructions),
-            branches: since(then.branches, now.branches),
-            mispredictions: since(then.mispredictions, now.mispredictions),
-            instruction_misses: since(then.instruction_misses, now.instruction_misses),
-        })
+        Ok(Spent { allocations, ..now()? }.with(self.0, u64::saturating_sub))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A process of a measurement: how it is started, told what to do, and observed.
+//! A process of a measurement: its start, its control socket, its clock, and its counters.
 
 pub mod allocations;
 pub mod clock;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the processes of a run do with Strait's objects. The numbers say how often or how many.
+/// A task of the processes of a run, with Strait's objects. Its numbers say how often or how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the documentation of a task names its numbers")]
 pub enum Task {

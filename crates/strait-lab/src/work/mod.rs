@@ -285,7 +285,7 @@ impl Work {
     /// busy processor take some time slices each, and some libraries create files for a connection.
     pub(crate) fn longest(&self) -> Duration {
         match self.extent {
-            // How long a task takes is up to the task.
+            // The task has its own length.
             _ if matches!(self.shape, Shape::Objects { .. }) => Duration::from_secs(35),
             Extent::Time { warm, steady } => Duration::from_millis(2 * warm + steady),
             Extent::Count { warm, steady } => {

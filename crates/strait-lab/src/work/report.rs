@@ -1,4 +1,4 @@
-//! Reports: what a run found.
+//! Reports: the results of a run.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -38,22 +38,29 @@ pub struct Spent {
     pub instruction_misses: Option<u64>,
 }
 
-impl AddAssign for Spent {
-    fn add_assign(&mut self, other: Self) {
-        let both = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-        *self = Self {
-            cpu: self.cpu + other.cpu,
-            sleeps: self.sleeps + other.sleeps,
-            preempted: self.preempted + other.preempted,
-            minor_faults: self.minor_faults + other.minor_faults,
-            major_faults: self.major_faults + other.major_faults,
-            allocations: self.allocations + other.allocations,
+impl Spent {
+    /// Combines each counter with that of `other`. A counter that one of them lacks is absent.
+    pub(crate) fn with(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        let both = |one: Option<u64>, other: Option<u64>| Some(combine(one?, other?));
+        Self {
+            cpu: combine(self.cpu, other.cpu),
+            sleeps: combine(self.sleeps, other.sleeps),
+            preempted: combine(self.preempted, other.preempted),
+            minor_faults: combine(self.minor_faults, other.minor_faults),
+            major_faults: combine(self.major_faults, other.major_faults),
+            allocations: combine(self.allocations, other.allocations),
             calls: both(self.calls, other.calls),
             instructions: both(self.instructions, other.instructions),
             branches: both(self.branches, other.branches),
             mispredictions: both(self.mispredictions, other.mispredictions),
             instruction_misses: both(self.instruction_misses, other.instruction_misses),
-        };
+        }
+    }
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        *self = self.with(other, |one, other| one + other);
     }
 }
 

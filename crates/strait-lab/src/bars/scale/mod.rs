@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::bar::{Bar, Sense, Suite};
-use super::contest::{self, Contest, Job, Kind, Row, Run};
-use crate::pair::traced;
+use super::contest::{self, Contest, Job, Kind, Row};
+use crate::pair::{Outcome, traced};
 use crate::process::control;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Report;
@@ -96,7 +96,7 @@ fn contest<J: Job>(group: &Group, most: Most, job: impl Fn(Order) -> J) -> Conte
     Contest { runs, rows, idle: false }
 }
 
-/// What was found for each unit of a run, by its name.
+/// The results for each unit of a run, by their names.
 type Found = BTreeMap<String, f64>;
 
 /// A run with a number of units.
@@ -126,8 +126,8 @@ impl Units {
 }
 
 impl Job for Units {
-    fn run(&self) -> std::result::Result<Run, String> {
-        self.measure().map(|report| Run::Report(Box::new(report))).map_err(|trouble| trouble.to_string())
+    fn run(&self) -> Result<Outcome> {
+        self.measure().map(|report| Outcome::Measured(Box::new(report)))
     }
 }
 
@@ -179,13 +179,13 @@ pub fn main(told: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::scene::Order;
-    use super::{BTreeMap, GROUPS, Job, Most, Report, Run, contest};
+    use super::{BTreeMap, GROUPS, Job, Most, Outcome, Report, Result, contest};
 
     /// A job that pretends to have found costs that grow with the number of units.
     struct Pretended(Order);
 
     impl Job for Pretended {
-        fn run(&self) -> Result<Run, String> {
+        fn run(&self) -> Result<Outcome> {
             let instructions = match self.0.units {
                 10 => 100.0,
                 100 => 110.0,
@@ -193,7 +193,7 @@ mod tests {
             };
             let found = [("instructions", instructions), ("system calls", 0.0), ("time", 7.0)];
             let found: BTreeMap<_, _> = found.map(|(name, value)| (name.to_owned(), value)).into();
-            Ok(Run::Report(Box::new(Report { found, ..Report::default() })))
+            Ok(Outcome::Measured(Box::new(Report { found, ..Report::default() })))
         }
     }
 
