@@ -78,7 +78,9 @@ pub(crate) fn tells_files(_: &str) {
                 handles.filter(|handle| matches!(handle, Handle::Fd(_))).flat_map(content_of).collect();
             channel.send(&files).unwrap();
         }
-        before.get_or_insert_with(descriptors);
+        if count > 0 {
+            before.get_or_insert_with(descriptors);
+        }
     }
     // Descriptors of failed messages are closed, except those of the last one.
     assert!(descriptors() <= before.unwrap() + 2, "{} descriptors, once {}", descriptors(), before.unwrap());
@@ -103,6 +105,8 @@ fn packets_of_a_message_that_failed_are_not_taken_for_those_of_the_next() {
         room.add_handle(file_with(content));
         room.commit(deadline)
     };
+    // The child receives the first packets of the link: the small socket may not hold them and those of a message.
+    receive(0, b"nothing");
     send_two(b"first", DEADLINE.into()).unwrap();
     receive(1, b"first");
     let mut failed = 0;
