@@ -293,22 +293,29 @@ impl World {
 
     /// Waits until all messages and ends have arrived that were sent to processes that are alive.
     fn drain(&mut self) -> Result<(), Wrong> {
-        let mut since = now();
+        let (mut since, mut before) = (now(), 0);
         let mut known = 0;
         loop {
             let (missing, received) = self.missing();
             let Some((end, what)) = missing else { return Ok(()) };
             self.watch()?;
             // The wait goes on as long as messages arrive.
+            let held_up = self.held_up();
             if received != known {
-                (since, known) = (now(), received);
+                (since, known, before) = (now(), received, held_up);
             }
-            let held_up = self.ledger.pauses.load(SeqCst);
-            if now() - since > DRAINED + held_up {
+            if now() - since > DRAINED + held_up.saturating_sub(before) {
                 return Err(Wrong(what, Some(end)));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Returns the nanoseconds for which the machine as a whole stood still, and for which the threads of all processes
+    /// waited for a processor, all together.
+    fn held_up(&mut self) -> u64 {
+        let delayed: u64 = (0..self.workers.len()).map(|at| self.delayed(at)).sum();
+        delayed + self.ledger.pauses.load(SeqCst)
     }
 
     /// Returns an end that is still in transit, or at which a sent message is still missing, with a description; and
