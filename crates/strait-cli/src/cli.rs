@@ -36,14 +36,6 @@ pub(crate) enum Command {
         /// The work, as JSON.
         work: String,
     },
-    /// The process of a benchmark of scale
-    #[command(hide = true)]
-    Scale {
-        /// Always `one`: there is one process.
-        name: String,
-        /// The work, as JSON.
-        order: String,
-    },
     /// The second process of the demo
     #[command(hide = true)]
     Companion,

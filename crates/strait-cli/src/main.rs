@@ -13,7 +13,6 @@ mod ls;
 use std::process::ExitCode;
 
 use clap::Parser;
-use strait_lab::bars::scale;
 use strait_lab::pair;
 use strait_lab::process::allocations;
 use strait_lab::trouble::Result;
@@ -55,7 +54,6 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Ls { directory } => ls::run(directory.as_deref()).map(|()| ExitCode::SUCCESS),
         Command::Doctor => Ok(doctor::run()),
         Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),
-        Command::Scale { order, .. } => scale::main(&order).map(|()| ExitCode::SUCCESS),
         Command::Peer { side, work } => pair::main(&side, &work).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -18,7 +18,7 @@
 //! Each module uses only those below it; `tests/layers.rs` has their order.
 //!
 //! The measuring processes are this same program, executed again with a hidden subcommand. A program that embeds the
-//! laboratory calls [`pair::main`] for the subcommand `peer`, and [`bars::scale::main`] for `scale`.
+//! laboratory calls [`pair::main`] for this subcommand, `peer`.
 
 pub mod bars;
 mod catalogue;

@@ -66,7 +66,7 @@ impl Keeper {
     pub(super) fn start() -> Result<Self> {
         let (socket, theirs) = control::pair()?;
         // The keeper ends when its socket is closed. Until then no process waits for it.
-        drop(start("peer", KEEPER, &(), theirs)?);
+        drop(start(KEEPER, &(), theirs)?);
         Ok(Self(Some(socket)))
     }
 

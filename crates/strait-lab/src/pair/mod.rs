@@ -3,6 +3,7 @@
 //! `strait` starts a fresh first process for each run, and the first process starts the others. Each is this program,
 //! executed again with a hidden subcommand. Its standard input is its control socket, and it dies with its parent.
 
+pub(crate) mod counted;
 pub(crate) mod traced;
 
 use std::io::stdin;
@@ -50,7 +51,7 @@ pub enum Outcome {
 /// the limit has passed, the processes are killed.
 pub fn run(work: &Work) -> Result<Outcome> {
     let (socket, theirs) = control::pair()?;
-    let mut first = Started::new("peer", "first", work, theirs)?;
+    let mut first = Started::new("first", work, theirs)?;
     match hear(socket.as_fd(), work)? {
         Heard::Packet(Ok(report), _) if report.silence_broken => Ok(Outcome::SilenceBroken),
         Heard::Packet(Ok(report), _) => Ok(Outcome::Measured(Box::new(report))),
@@ -134,7 +135,7 @@ impl Other {
     /// probe.
     fn start(work: &Work, index: usize, mut descriptors: Vec<OwnedFd>, probe: &OwnedFd) -> Result<Self> {
         let (socket, theirs) = control::pair()?;
-        let started = Started::new("peer", "second", work, theirs)?;
+        let started = Started::new("second", work, theirs)?;
         descriptors.push(probe.try_clone().doing("dup")?);
         control::send(socket.as_fd(), &index, &descriptors)?;
         drop(descriptors);

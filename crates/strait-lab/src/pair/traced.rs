@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::mpsc;
@@ -66,18 +66,30 @@ fn run(work: &Work, steady: u64) -> Result<Run> {
     let warm = WARM.min(steady);
     let work = Work { extent: Extent::Count { warm, steady }, stride: 1, silent: false, ..work.clone() };
     let (socket, theirs) = control::pair()?;
-    let command = start::command("peer", "first", &work, theirs)?;
+    let command = start::command("first", &work, theirs)?;
     let calls = count(command, 4 * work.longest() + Duration::from_secs(20))?;
+    reported(&socket).map(|report| Run { messages: report.count, calls })
+}
+
+/// Returns the report that a process, which has ended, sent to `socket`.
+pub(super) fn reported(socket: &OwnedFd) -> Result<Report> {
     match control::recv::<Result<Report>>(socket.as_fd(), Duration::ZERO)? {
-        Heard::Packet(Ok(report), _) => Ok(Run { messages: report.count, calls }),
-        Heard::Packet(Err(trouble), _) => Err(trouble),
-        Heard::Gone | Heard::Nothing => Err(Trouble::new("the traced process gave no result")),
+        Heard::Packet(report, _) => report,
+        Heard::Gone | Heard::Nothing => Err(Trouble::new("the observed process gave no result")),
     }
+}
+
+/// Counts the system calls of all processes of `work`, from their start to their end.
+pub(crate) fn total(work: &Work, patience: Duration) -> Result<u64> {
+    let (socket, theirs) = control::pair()?;
+    let calls = count(start::command("first", work, theirs)?, patience)?;
+    reported(&socket)?;
+    Ok(calls.iter().sum())
 }
 
 /// Counts the system calls of a process from its start to its end, and of all processes that it starts. A process
 /// that is not done after `patience` is killed. Returns the count of the first process, and of all others together.
-pub(crate) fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
+fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
     // SAFETY: between `fork` and `exec` the closure makes one system call, and touches no memory but errno.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
     // The child is waited for by its number, below, and never by its handle: once it has ended, another process may

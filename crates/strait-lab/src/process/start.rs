@@ -18,9 +18,9 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Starts this program with a hidden subcommand, and `socket` as its standard input.
-    pub(crate) fn new(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Self> {
-        start(subcommand, side, work, socket).map(|child| Self { child })
+    /// Starts this program with the hidden subcommand, and `socket` as its standard input.
+    pub(crate) fn new(side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Self> {
+        start(side, work, socket).map(|child| Self { child })
     }
 
     /// Whether the process was killed for a system call. Waits up to about 100 ms for its end.
@@ -32,19 +32,19 @@ impl Started {
     }
 }
 
-/// Starts this program with a hidden subcommand, and `socket` as its standard input. The process is not killed when
+/// Starts this program with the hidden subcommand, and `socket` as its standard input. The process is not killed when
 /// the returned [`Child`] is dropped.
-pub(crate) fn start(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Child> {
-    command(subcommand, side, work, socket)?.spawn().doing("starting a process")
+pub(crate) fn start(side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Child> {
+    command(side, work, socket)?.spawn().doing("starting a process")
 }
 
-/// Returns the command that executes this program with a hidden subcommand, and `socket` as its standard input.
-pub(crate) fn command(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Command> {
+/// Returns the command that executes this program with the hidden subcommand, and `socket` as its standard input.
+pub(crate) fn command(side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Command> {
     let program = env::current_exe().doing("finding this program's file")?;
     let told = serde_json::to_string(work).doing("describing the work")?;
     let mut command = Command::new(program);
     command
-        .args([subcommand, side, &told])
+        .args(["peer", side, &told])
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         // An interrupt at the terminal goes to the process that runs the suite, which completes the current run.

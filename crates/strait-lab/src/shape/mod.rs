@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::chrome::CHROME;
-pub use self::objects::{By, Relay, Task};
+pub use self::objects::{By, Relay, Task, Unit};
 pub use self::payload::{SMALLEST, stamp, sum};
 
 /// The shape of the work: which process sends what, and when.

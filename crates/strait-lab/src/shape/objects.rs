@@ -48,6 +48,8 @@ pub enum Task {
     /// `Values`: values that own `size` bytes are sent from one end to the other within one process, as they are or
     /// (`as_bytes`) as bytes.
     Values { as_bytes: bool, size: usize, count: u64 },
+    /// `Units`: so many units of work within one process, after 64 others as warm-up.
+    Units { unit: Unit, units: usize },
 }
 
 impl Task {
@@ -55,7 +57,7 @@ impl Task {
     pub(super) fn processes(self) -> usize {
         match self {
             Self::Acquaint { .. } | Self::Stream { .. } | Self::Relayed { .. } => 3,
-            Self::Within { .. } | Self::Values { .. } => 1,
+            Self::Within { .. } | Self::Values { .. } | Self::Units { .. } => 1,
             _ => 2,
         }
     }
@@ -83,4 +85,15 @@ pub enum Relay {
     View,
     /// The first process seals the message; the second receives it, and forwards it.
     Sealed,
+}
+
+/// The kind of unit that a run makes many of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Unit {
+    /// A channel over one link: it is made, one end is sent, and one message is sent through it.
+    Channels,
+    /// A client of one listener: it connects, is accepted, and one message is sent through the channel.
+    Clients,
+    /// A member of one wait set: it is added, a message notifies it, and the message is received.
+    Members,
 }

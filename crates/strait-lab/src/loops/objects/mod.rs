@@ -12,6 +12,7 @@ mod sending;
 mod stream;
 mod talk;
 mod tasks;
+mod units;
 mod waking;
 mod within;
 
@@ -45,6 +46,7 @@ pub(crate) fn first(mut links: Vec<Channel>, work: &Work, task: Task) -> Result<
         Task::Dispatched { by, size, trips } => dispatched::ask(links.remove(0), by, size, trips),
         Task::Relayed { how, size, count } => relay::source(&links[0], &links[1], &options, how, size, count),
         Task::Values { as_bytes, size, count } => relay::values(&options, as_bytes, size, count),
+        Task::Units { unit, units } => units::run(unit, units),
     }
 }
 
@@ -66,6 +68,6 @@ pub(crate) fn second(first: Channel, work: &Work, task: Task, index: usize) -> R
         (Task::Dispatched { by, .. }, _) => dispatched::answer(first, by),
         (Task::Relayed { how, .. }, 0) => relay::relay(&first, how),
         (Task::Relayed { .. }, _) => relay::sink(&first),
-        (Task::Within { .. } | Task::Values { .. }, _) => Ok(Share::default()),
+        (Task::Within { .. } | Task::Values { .. } | Task::Units { .. }, _) => Ok(Share::default()),
     }
 }

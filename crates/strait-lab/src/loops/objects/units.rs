@@ -1,6 +1,6 @@
-//! The work of a measured process: units of work against one link, listener or wait set that grows.
+//! Units of work in one process, against one link, listener or wait set that grows.
 //!
-//! Each task runs in one process, so that its instructions and system calls do not depend on the scheduler. The two
+//! All units run in one process, so that its instructions and system calls do not depend on the scheduler. The two
 //! ends of a link are connected by a socket pair, as they would be between two processes.
 
 use std::fs;
@@ -8,11 +8,12 @@ use std::thread;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use serde::{Deserialize, Serialize};
 use strait::{Channel, Connector, Deadline, Handle, Interest, Listener, Mode, Options, Outgoing, Wait, WaitSet};
 
 use crate::process::clock;
+use crate::shape::Unit;
 use crate::trouble::{Result, Trouble, While};
+use crate::work::Report;
 
 /// The number of units before the measured ones, since the first units create memory and tables for all.
 const WARM: usize = 64;
@@ -20,60 +21,31 @@ const WARM: usize = 64;
 /// The number of channel ends in one message.
 const BATCH: usize = 64;
 
-/// The kind of unit that a run makes many of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Task {
-    /// A channel over one link: it is made, one end is sent, and one message is sent through it.
-    Channels,
-    /// A client of one listener: it connects, is accepted, and one message is sent through the channel.
-    Clients,
-    /// A member of one wait set: it is added, a message notifies it, and the message is received.
-    Members,
-}
-
-/// The order for one run: the task, and the number of measured units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Order {
-    pub(super) task: Task,
-    pub(super) units: usize,
-}
-
-/// The total cost of the measured units of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Taken {
-    /// The duration of all units together in nanoseconds.
-    pub(super) time: f64,
-    /// The processor time of all threads for all units together, in nanoseconds.
-    pub(super) processor: f64,
-    /// The memory in bytes by which this process holds more after the units than before, shared memory included.
-    pub(super) memory: f64,
-}
-
-/// Runs `order` in this process, and returns the cost of its units.
-pub(super) fn run(order: Order) -> Result<Taken> {
+/// Runs the only process of the task `Units`, and reports the cost of all units together.
+pub(super) fn run(unit: Unit, units: usize) -> Result<Report> {
     raise_descriptor_limit()?;
-    match order.task {
-        Task::Channels => {
+    match unit {
+        Unit::Channels => {
             let link = Link::new()?;
             let mut ends = Vec::new();
-            measured(order.units, |units| link.open(units, &mut ends))
+            measured(units, |units| link.open(units, &mut ends))
         }
-        Task::Clients => {
+        Unit::Clients => {
             let directory = tempdir()?;
             let listener = Listener::builder().directory(&directory).bind("scale").doing("bind")?;
             let mut ends = Vec::new();
-            let taken = measured(order.units, |units| clients(&listener, &directory, units, &mut ends));
+            let taken = measured(units, |units| clients(&listener, &directory, units, &mut ends));
             drop((ends, listener));
             fs::remove_dir_all(&directory).doing("removing the name directory")?;
             taken
         }
-        Task::Members => {
+        Unit::Members => {
             let link = Link::new()?;
             let mut ends = Vec::new();
-            link.open(WARM + order.units, &mut ends)?;
+            link.open(WARM + units, &mut ends)?;
             let set = WaitSet::new().doing("WaitSet::new")?;
             let mut added = 0;
-            measured(order.units, |units| {
+            measured(units, |units| {
                 added += units;
                 members(&set, &ends[added - units..added], added - units)
             })
@@ -82,13 +54,16 @@ pub(super) fn run(order: Order) -> Result<Taken> {
 }
 
 /// Calls `work` with the number of units for the warm-up, and then with `units`. Returns the cost of the second call.
-fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<Taken> {
+fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<Report> {
     work(WARM)?;
     let memory = held_memory()?;
     let (begin, processor) = (clock::now(), clock::cpu());
     work(units)?;
     let (time, processor) = ((clock::now() - begin) as f64, (clock::cpu() - processor) as f64);
-    Ok(Taken { time, processor, memory: held_memory()? - memory })
+    // Of shared memory, the share of this process counts.
+    let costs = [("time", time), ("processor time", processor), ("memory", held_memory()? - memory)];
+    let found = costs.map(|(name, cost)| (name.to_owned(), cost)).into();
+    Ok(Report { count: units as u64, found, ..Report::default() })
 }
 
 /// A link with both of its ends in this process: the first channel over it, as each side has it.

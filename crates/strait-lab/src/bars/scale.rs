@@ -1,22 +1,17 @@
 //! `strait bench scale`: whether one more channel, client or member of a wait set costs the same however many there
 //! are.
 
-mod counting;
-mod scene;
-
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::bar::{Bar, Sense, Suite};
 use super::contest::{self, Contest, Job, Kind, Row};
-use crate::pair::{Outcome, traced};
-use crate::process::control;
-use crate::trouble::{Result, Trouble, While};
-use crate::work::Report;
-
-use self::scene::{Order, Taken, Task};
+use crate::pair::{Outcome, counted, traced};
+use crate::placement::Placement;
+use crate::shape::{Task, Unit};
+use crate::trouble::Result;
+use crate::work::{Wait, Work};
 
 /// The greatest allowed ratio of a unit's cost to the least cost of a unit in its group.
 const BAR: f64 = 1.2;
@@ -46,22 +41,22 @@ impl Most {
     pub const QUICK: Self = Self(100);
 }
 
-/// A group of rows: a task, its description, and the numbers of units to compare.
+/// A group of rows: a kind of unit, its description, and the numbers of units to compare.
 struct Group {
-    task: Task,
+    unit: Unit,
     words: &'static str,
     sizes: &'static [usize],
 }
 
 const GROUPS: [Group; 3] = [
     Group {
-        task: Task::Channels,
+        unit: Unit::Channels,
         words: "channels over one link: made, sent, used",
         sizes: &[10, 100, 1000, 10_000, 100_000],
     },
-    Group { task: Task::Clients, words: "clients of one listener: connected, accepted, used", sizes: &[10, 100, 1000] },
+    Group { unit: Unit::Clients, words: "clients of one listener: connected, accepted, used", sizes: &[10, 100, 1000] },
     Group {
-        task: Task::Members,
+        unit: Unit::Members,
         words: "members of one wait set: added, woken, received",
         sizes: &[10, 100, 1000, 10_000, 50_000],
     },
@@ -76,7 +71,7 @@ pub fn run(repetitions: usize, only: Option<&str>, most: Most) -> (Suite, bool) 
 
 /// Returns the contest of a group: first the rows of counts, each compared with the least count in the group, and then
 /// times and memory.
-fn contest<J: Job>(group: &Group, most: Most, job: impl Fn(Order) -> J) -> Contest<J> {
+fn contest<J: Job>(group: &Group, most: Most, job: impl Fn(Unit, usize) -> J) -> Contest<J> {
     let sizes: Vec<_> = group.sizes.iter().copied().filter(|&units| units <= most.0).collect();
     let mut rows = Vec::new();
     for name in ["instructions", "system calls"] {
@@ -92,7 +87,7 @@ fn contest<J: Job>(group: &Group, most: Most, job: impl Fn(Order) -> J) -> Conte
             rows.push(Row { bar, kind: Kind::Found(index, name) });
         }
     }
-    let runs = sizes.iter().map(|&units| job(Order { task: group.task, units })).collect();
+    let runs = sizes.iter().map(|&units| job(group.unit, units)).collect();
     Contest { runs, rows, idle: false }
 }
 
@@ -101,92 +96,66 @@ type Found = BTreeMap<String, f64>;
 
 /// A run with a number of units.
 struct Units {
-    order: Order,
+    unit: Unit,
+    units: usize,
     /// The counts, which are made in the first repetition only: they do not vary, and take long.
     counts: OnceLock<Found>,
 }
 
 impl Units {
-    fn new(order: Order) -> Self {
-        Self { order, counts: OnceLock::new() }
+    fn new(unit: Unit, units: usize) -> Self {
+        Self { unit, units, counts: OnceLock::new() }
     }
 
-    fn measure(&self) -> Result<Report> {
-        let taken = plain(self.order)?;
-        let parts = [("time", taken.time), ("processor time", taken.processor), ("memory", taken.memory)];
-        let each = |total: f64| (total / self.order.units as f64).round();
-        let mut found: Found = parts.into_iter().map(|(name, total)| (name.to_owned(), each(total))).collect();
-        if self.counts.get().is_none() {
-            // Only one thread runs the job.
-            let _ = self.counts.set(counts(self.order)?);
+    fn work(&self, units: usize) -> Work {
+        Work::objects(Task::Units { unit: self.unit, units }, Wait::Block, Placement::Free)
+    }
+
+    /// Counts the system calls and, if this machine can, the instructions of each unit.
+    fn counts(&self) -> Result<Found> {
+        let calls = self.each(|work| traced::total(work, PATIENCE))?;
+        let mut found = Found::from([("system calls".to_owned(), calls)]);
+        if self.unit != Unit::Clients && counted::has_valgrind() {
+            found.insert("instructions".to_owned(), self.each(counted::instructions)?.round());
         }
-        found.extend(self.counts.get().cloned().unwrap_or_default());
-        Ok(Report { found, ..Report::default() })
+        Ok(found)
+    }
+
+    /// Returns what `count` counts for each unit: the difference between a run with all units and a run with none,
+    /// divided by their number.
+    fn each(&self, count: impl Fn(&Work) -> Result<u64>) -> Result<f64> {
+        let without = count(&self.work(0))?;
+        let with = count(&self.work(self.units))?;
+        Ok(with.saturating_sub(without) as f64 / self.units as f64)
     }
 }
 
 impl Job for Units {
     fn run(&self) -> Result<Outcome> {
-        self.measure().map(|report| Outcome::Measured(Box::new(report)))
+        let mut outcome = self.work(self.units).run()?;
+        if let Outcome::Measured(report) = &mut outcome {
+            report.found.values_mut().for_each(|cost| *cost = (*cost / self.units as f64).round());
+            if self.counts.get().is_none() {
+                // Only one thread runs the job.
+                let _ = self.counts.set(self.counts()?);
+            }
+            report.found.extend(self.counts.get().cloned().unwrap_or_default());
+        }
+        Ok(outcome)
     }
-}
-
-/// Counts the system calls and, if this machine can, the instructions of each unit of `order`.
-fn counts(order: Order) -> Result<Found> {
-    let calls = each(order, |order| Ok(traced::count(command(order)?, PATIENCE)?.iter().sum()))?;
-    let mut found = Found::from([("system calls".to_owned(), calls)]);
-    if order.task != Task::Clients && counting::has_valgrind() {
-        let instructions = each(order, |order| counting::instructions(&command(order)?))?;
-        found.insert("instructions".to_owned(), instructions.round());
-    }
-    Ok(found)
-}
-
-/// Returns what `count` counts for each unit of `order`: the difference between a run with all units and a run with
-/// none, divided by their number.
-fn each(order: Order, count: impl Fn(Order) -> Result<u64>) -> Result<f64> {
-    let without = count(Order { units: 0, ..order })?;
-    let with = count(order)?;
-    Ok(with.saturating_sub(without) as f64 / order.units as f64)
-}
-
-/// Runs the order without tracing, so that its times are undisturbed. Returns the costs that the process reports.
-fn plain(order: Order) -> Result<Taken> {
-    let output = command(order)?.stdout(Stdio::piped()).output().doing("starting a process")?;
-    if !output.status.success() {
-        return Err(Trouble::new(format!("the measured process failed: {}", output.status)));
-    }
-    serde_json::from_slice(&output.stdout).doing("decoding the result of the process")
-}
-
-/// Returns the command that executes this program with the hidden subcommand and the order.
-fn command(order: Order) -> Result<Command> {
-    let program = std::env::current_exe().doing("finding this program's file")?;
-    let told = String::from_utf8(control::encode(&order)?).doing("describing the order")?;
-    let mut command = Command::new(program);
-    command.args(["scale", "one", &told]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-    Ok(command)
-}
-
-/// The main function of a process that was started with the hidden subcommand. `told` is the order as JSON.
-pub fn main(told: &str) -> Result<()> {
-    let order: Order = serde_json::from_str(told).doing("reading the order")?;
-    let taken = scene::run(order)?;
-    println!("{}", serde_json::to_string(&taken).doing("encoding the result")?);
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::scene::Order;
-    use super::{BTreeMap, GROUPS, Job, Most, Outcome, Report, Result, contest};
+    use super::{BTreeMap, GROUPS, Job, Most, Outcome, Result, Unit, contest};
+    use crate::work::Report;
 
     /// A job that pretends to have found costs that grow with the number of units.
-    struct Pretended(Order);
+    struct Pretended(usize);
 
     impl Job for Pretended {
         fn run(&self) -> Result<Outcome> {
-            let instructions = match self.0.units {
+            let instructions = match self.0 {
                 10 => 100.0,
                 100 => 110.0,
                 _ => 130.0,
@@ -199,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_unit_that_costs_more_among_many_is_seen() {
-        let contests = vec![contest(&GROUPS[1], Most::FULL, Pretended)];
+        let contests = vec![contest(&GROUPS[1], Most::FULL, |_: Unit, units| Pretended(units))];
         let (suite, broken) = crate::bars::contest::run("scale", contests, 1, None, f64::INFINITY);
         let holds: Vec<_> = suite.bars[..3].iter().map(|bar| bar.holds).collect();
         assert_eq!((holds, broken), (vec![Some(true), Some(true), Some(false)], false));

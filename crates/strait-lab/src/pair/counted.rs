@@ -4,30 +4,37 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::traced::reported;
+use crate::process::{control, start};
 use crate::trouble::{Result, Trouble, While};
+use crate::work::Work;
 
 /// Whether this machine has Valgrind.
-pub(super) fn has_valgrind() -> bool {
+pub(crate) fn has_valgrind() -> bool {
     let mut command = Command::new("valgrind");
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs `command` under Valgrind and returns how many instructions it executed in user space.
-pub(super) fn instructions(command: &Command) -> Result<u64> {
+/// Runs the first process of `work` under Valgrind, and returns how many instructions it executed in user space.
+pub(crate) fn instructions(work: &Work) -> Result<u64> {
+    let (socket, theirs) = control::pair()?;
+    let command = start::command("first", work, theirs.try_clone().doing("dup")?)?;
     let output = std::env::temp_dir().join(format!("strait-instructions-{}", std::process::id()));
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=cachegrind", "--cache-sim=no", "--quiet"]);
     valgrind.arg(format!("--cachegrind-out-file={}", output.display()));
     valgrind.arg(command.get_program()).args(command.get_args());
-    valgrind.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    valgrind.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::piped());
     let done = valgrind.output().doing("starting valgrind")?;
+    drop((command, valgrind));
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
         return Err(Trouble::new(format!("the process under valgrind failed: {}, {}", done.status, said.trim())));
     }
     let counted = summary(&output);
     let _ = fs::remove_file(&output);
+    reported(&socket)?;
     counted
 }
 
