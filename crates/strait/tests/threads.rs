@@ -640,7 +640,11 @@ fn a_wait_that_spins_on_a_busy_machine_ends_soon_after_its_deadline() {
     let (_one, other) = Channel::pair_with(&Options::new().wait(Wait::Spin)).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..busy {
-            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         let waits = (0..5).map(|_| {
             let before = times_run();
