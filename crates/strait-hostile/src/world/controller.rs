@@ -119,11 +119,13 @@ fn what_is_open(process: u32) -> String {
 }
 
 /// Returns whether a thread waits for something that the kernel does for all processes: it looks which sockets nobody can
-/// receive any more, before the thread sends more sockets, or it waits for a grace period, before the table of descriptors becomes larger.
-/// On a busy machine each can take a second. Returns `false` if this process may not see the thread's stack.
+/// receive any more, before the thread sends more sockets; it waits for a grace period, before the table of descriptors
+/// becomes larger; or it has each processor give up the pages that it holds back, before a memory is sealed. On a busy machine
+/// each can take a second. Returns `false` if this process may not see the thread's stack.
 fn waits_for_kernel(process: u32, thread: u64) -> bool {
     let stack = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stack")).unwrap_or_default();
-    stack.contains("expand_files") || stack.contains("__flush_work") && stack.contains("_sendmsg")
+    let flushes = |caller| stack.contains("__flush_work") && stack.contains(caller);
+    stack.contains("expand_files") || flushes("_sendmsg") || flushes("lru_add_drain_all")
 }
 
 /// Returns the largest amount of memory that a process has had so far, in bytes.
