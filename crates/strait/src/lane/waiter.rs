@@ -255,8 +255,8 @@ impl Waiter<'_> {
             let found = if self.peer_is_elsewhere() {
                 looks(LOOKS, std::hint::spin_loop, &mut ready)
             } else {
-                // On a busy machine a thread that yields may run again only after many milliseconds. So everything that ends
-                // the wait is checked after each time.
+                // On a busy machine a thread that yields may run again only after many milliseconds. So everything that
+                // ends the wait is checked after each yield.
                 let is_over = || deadline.has_passed() || self.interruption.has_come() || self.link.is_down();
                 looks(LOOKS, std::thread::yield_now, &mut || ready() || is_over()) && ready()
             };

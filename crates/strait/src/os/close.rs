@@ -90,7 +90,8 @@ fn has_little(fd: BorrowedFd<'_>) -> bool {
 const REMEMBERED: usize = 8;
 
 /// The unique numbers of mounts of memory that files of peers were on; 0 where none is remembered yet. A mount that was
-/// in this process's mount namespace once is taken to stay there: a peer cannot unmount it.
+/// in this process's mount namespace once is taken to stay there: a peer cannot unmount it. If this process leaves its
+/// mount namespace or unmounts the file system, the last close of a file there may free all memory of that file system.
 static REMEMBERED_MOUNTS: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
 
 /// Returns whether the file `fd` is on the kernel's internal mount for memfds, or on a mount of this process's mount

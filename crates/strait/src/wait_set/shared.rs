@@ -42,8 +42,8 @@ const RETRY: Duration = blocked_on::POLL_INTERVAL;
 /// The longest time for which a wait set ignores a link that has used up its budget of idle wake-ups.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// `REST`: a wait set ignores throttled links for this many times as long as it looked at them, so the looks take a
-/// twentieth of the time.
+/// `REST`: a wait set ignores throttled links for this many times as long as it looked at them. The looks
+/// then take a twentieth of the time, unless [`LONGEST_PAUSE`] makes the pause shorter.
 const REST: u32 = 19;
 
 /// The most times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait returns
