@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::time::{ClockId, clock_gettime};
 use strait::{Channel, Error, Handle, Options, Outgoing};
 use strait_hostile::RawPeer;
 use strait_hostile::record::Block;
@@ -199,6 +200,16 @@ pub(crate) fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let result = work();
     assert!(begin.elapsed() < SOON, "{what} took {:?}", begin.elapsed());
     result
+}
+
+/// Returns the processor time that this thread has used.
+pub(crate) fn thread_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
+}
+
+/// Returns the processor time that all threads of this process have used.
+pub(crate) fn process_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap()
 }
 
 /// Returns a file with this content, to be sent.

@@ -472,6 +472,43 @@ attack! {
     }
 }
 
+attack! {
+    /// An end in the first of very many lanes is dropped. The thread that drops it follows a small part of the row, and
+    /// the end is closed nevertheless: the peer finds it closed in the last lane.
+    a04_a_row_of_lanes_does_not_hold_up_who_drops_the_end {
+        on_a_victim(|mut peer, channel| {
+            const LANES: u32 = 400_000;
+            for (number, frozen) in [(1, false), (2, true)] {
+                let arena = peer.announce(number, LANES, 4, 0).unwrap();
+                for slot in 0..LANES - 1 {
+                    let lane = arena.lane(slot);
+                    lane.transfer().store(transfer::HANDED_OVER, SeqCst);
+                    if frozen {
+                        lane.ring(0).set_forward(arena.name(slot + 1).to_words());
+                        lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+                    } else {
+                        Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
+                    }
+                }
+                let last = arena.lane(LANES - 1);
+                last.transfer().store(transfer::HANDED_OVER, SeqCst);
+                let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+                let (of_process, of_thread) = (process_time(), thread_time());
+                drop(end);
+                let dropping = thread_time() - of_thread;
+                let ring = last.ring(usize::from(!frozen));
+                in_time("closing the end", || {
+                    while kind_of(ring.header(0).load(SeqCst)) != kind::CLOSED {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+                let all = process_time() - of_process;
+                assert!(dropping < all / 4, "{dropping:?} of {all:?}");
+            }
+        });
+    }
+}
+
 /// Makes a call until it returns anything but *would block*. Returns the number of calls that returned *would block*,
 /// and the last result.
 fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Result<T, Error>) {

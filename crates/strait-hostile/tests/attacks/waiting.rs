@@ -206,11 +206,6 @@ attack! {
     }
 }
 
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 attack! {
     /// Packets without end must not delay a call that does not wait.
     a20_packets_without_end_keep_no_call {

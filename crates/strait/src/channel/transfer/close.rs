@@ -1,4 +1,7 @@
 //! Closing an end: its unreceived messages are dropped, and the peer is woken to learn of the close.
+//!
+//! A peer chooses how many messages and lanes an end has to go through before it is closed. The call that drops the end
+//! does a [limited part](AT_ONCE) of this work, and the [deferred close](super::deferred_close) does the rest.
 
 use std::sync::Arc;
 
@@ -18,23 +21,106 @@ use crate::wake::lock::Guard;
 /// Largest number of records that closing one end drops while the peer goes on sending. The ends in the dropped
 /// messages share this limit. The peer gets no credit meanwhile, so a correct peer can fill only the present ring and
 /// the larger rings and lanes that follow it.
-pub(super) const CLOSE_LIMIT: usize = 1 << 22;
+const CLOSE_LIMIT: usize = 1 << 22;
 
-/// Number of records that a mark (a record that leads to another lane) counts as, towards [`CLOSE_LIMIT`].
-const CLOSE_MARK: usize = 4;
+/// Largest number of records from other processes that one attempt to close ends drops. An attempt takes some 20 ms at
+/// most: the call that drops an end makes the first one, and must not be held up by the peer.
+const AT_ONCE: usize = 1 << 16;
 
-/// Number of records that a handle or a piece of memory counts as, towards [`CLOSE_LIMIT`], because the kernel is
-/// called for it.
+/// Number of records that a step to another lane counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`].
+const CLOSE_LANE: usize = 4;
+
+/// Number of records that a handle or a piece of memory counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`], because the
+/// kernel is called for it.
 const CLOSE_THING: usize = 64;
+
+/// How much work an attempt to close ends may still do, counted in records.
+#[derive(Debug)]
+struct Work {
+    /// What is left of [`CLOSE_LIMIT`], for this attempt and all later ones.
+    in_all: usize,
+    /// What is left of [`AT_ONCE`], for this attempt.
+    at_once: usize,
+}
+
+impl Work {
+    /// Returns whether the attempt may do no more work.
+    fn is_done(&self) -> bool {
+        self.in_all == 0 || self.at_once == 0
+    }
+
+    /// Counts the work that `records` records caused. Records of this process (`is_local`) count only towards
+    /// [`CLOSE_LIMIT`]: the program expects that values and ends which it has sent to itself are dropped with the end
+    /// that would have received them.
+    fn count(&mut self, records: usize, is_local: bool) {
+        self.in_all = self.in_all.saturating_sub(records);
+        if !is_local {
+            self.at_once = self.at_once.saturating_sub(records);
+        }
+    }
+}
+
+/// Why an attempt to close an end has left it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::channel) enum Open {
+    /// The attempt has done as much work as one attempt may do. The next attempt can begin at once.
+    Unfinished,
+    /// This process lacked descriptors, memory or threads. The next attempt should begin after a pause.
+    Shortage,
+}
+
+/// Ends that are to be closed together: one that was dropped, and those that were found in its unreceived messages.
+pub(in crate::channel) struct Closing {
+    ends: Vec<Arc<End>>,
+    /// What is left of [`CLOSE_LIMIT`] for all of them.
+    limit: usize,
+}
+
+impl Closing {
+    pub(super) fn new(end: Arc<End>) -> Self {
+        Self { ends: vec![end], limit: CLOSE_LIMIT }
+    }
+
+    /// Closes the ends, and then, one after the other, the ends in their unreceived messages, until all are closed or
+    /// this attempt has done as much work as one attempt may do. Returns what is left for later attempts, each part
+    /// with the reason. A loop takes the place of a recursion, however deeply ends lie in each other's messages.
+    pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
+        let mut work = Work { in_all: self.limit, at_once: AT_ONCE };
+        let mut left = Vec::new();
+        while let Some(end) = self.ends.pop() {
+            let (handles, open) = end.close(&mut work);
+            match open {
+                None => {}
+                Some(Open::Shortage) => left.push((Self::new(end), Open::Shortage)),
+                Some(Open::Unfinished) => self.ends.push(end),
+            }
+            self.ends.extend(handles.into_iter().filter_map(Handle::into_end));
+            if work.at_once == 0 {
+                break;
+            }
+        }
+        self.limit = work.in_all;
+        if !self.ends.is_empty() {
+            left.push((self, Open::Unfinished));
+        }
+        left
+    }
+}
 
 /// Returns whether the error comes from a shortage of descriptors, memory or threads in this process. Only a close that
 /// failed with such an error is tried again: a peer could cause the other errors without end.
-pub(super) fn is_ours(error: &Error) -> bool {
+fn is_ours(error: &Error) -> bool {
     match error {
         Error::NoDescriptors | Error::NoMemory { .. } => true,
         Error::System { code, .. } => [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM].contains(code),
         _ => false,
     }
+}
+
+/// Returns [`Open::Shortage`] if `error` comes from a shortage in this process, so that the close that failed with it has
+/// to be tried again.
+fn shortage(error: Error) -> Option<Open> {
+    is_ours(&shortage_behind(error)).then_some(Open::Shortage)
 }
 
 /// Returns [`Error::NoDescriptors`] in place of `error` if the descriptor limit of a peer was reached while this
@@ -76,123 +162,119 @@ pub(crate) fn close(end: &Arc<End>) {
     deferred::run();
 }
 
-/// Closes an end that no call uses any more, and then, one after the other, the ends in its unreceived messages. An end
-/// that cannot be closed for lack of descriptors or memory gets a deferred close. A loop takes the place of a
-/// recursion, however deeply ends lie in each other's messages.
+/// Closes an end that no call uses any more, and the ends in its unreceived messages. Ends that are left open after one
+/// attempt get a deferred close.
 pub(super) fn close_all(end: Arc<End>) {
-    let mut closing = vec![end];
-    let mut limit = CLOSE_LIMIT;
-    while let Some(end) = closing.pop() {
-        let (handles, failure) = end.close(&mut limit);
-        closing.extend(handles.into_iter().filter_map(Handle::into_end));
-        if failure.is_some() {
-            deferred_close::close_later(end);
-        }
+    for (closing, open) in Closing::new(end).attempt() {
+        deferred_close::close_later(closing, open);
     }
 }
 
 impl End {
-    /// Closes both directions of this end. Drops its unreceived messages, until none is left or `limit` is used up, and
-    /// lowers `limit` as [`close_rx`](Self::close_rx) does. Returns the ends from these messages, for the caller to
-    /// close. Also returns an error if this process lacked descriptors, memory or threads, so that the close has to be
+    /// Closes both directions of this end. Drops its unreceived messages, and counts this as `work`. Returns the ends
+    /// from these messages, for the caller to close. Also returns why the end is still open, if the close has to be
     /// tried again.
-    fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
+    fn close(&self, work: &mut Work) -> (Vec<Handle>, Option<Open>) {
         // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a wait set, which
         // do not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was
         // leaked and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
-        let failure = self.close_tx(&mut tx).err().map(shortage_behind);
-        let (ends, error) = self.close_rx(&mut rx, limit);
-        let failure = failure.filter(is_ours).or(error.filter(is_ours));
-        if failure.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
+        let sending = self.close_tx(&mut tx, work);
+        let (ends, receiving) = self.close_rx(&mut rx, work);
+        let open = sending.max(receiving);
+        if open.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
             self.close_delayed(&mut tx, &mut rx);
-            let _ = self.close_tx(&mut tx);
+            let _ = self.close_tx(&mut tx, work);
         }
-        (ends, failure)
+        (ends, open)
     }
 
-    /// Closes the receiving direction of this end: drops its unreceived messages, and then ends the ring, so that the
-    /// peer's sends fail from here on. Lowers `limit` by the records dropped, but not below 0; a handle or a piece of
-    /// memory counts as [`CLOSE_THING`] further records, and a mark as [`CLOSE_MARK`] records. If `limit` reaches 0,
-    /// stops without an error: further messages stay in the ring, and the ring is not ended by this call. Returns the
-    /// channel ends and data-pipe ends from the dropped messages, for the caller to close. Also returns an error if a
-    /// failure left messages undropped or the ring not ended.
-    pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
+    /// Closes the receiving direction of this end: drops its unreceived messages, counts this as `work`, and then ends
+    /// the ring, so that the peer's sends fail from here on. A handle or a piece of memory counts as [`CLOSE_THING`]
+    /// further records, and a mark as [`CLOSE_LANE`] records. Returns the channel ends and data-pipe ends from the
+    /// dropped messages, for the caller to close. Also returns why messages were left undropped and the ring not ended,
+    /// if the close has to be tried again. A peer that has sent more than [`CLOSE_LIMIT`] records is given up: they
+    /// stay in the ring, the ring is not ended, and the close is not tried again.
+    fn close_rx(&self, rx: &mut Rx, work: &mut Work) -> (Vec<Handle>, Option<Open>) {
         let mut ends: Vec<Handle> = Vec::new();
-        let mut stopped = None;
-        while *limit > 0 {
+        let mut open = None;
+        let mut is_over = false;
+        while !is_over && !work.is_done() {
             while let Some(unread) = rx.pop_backlog() {
                 ends.extend(unread.into_ends());
             }
+            let is_local = rx.lane.current_link().is_local();
             match self.next_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
-                    *limit = limit.saturating_sub(CLOSE_MARK);
+                    work.count(CLOSE_LANE, is_local);
                     if let Err(error) = self.follow_mark(rx, record) {
-                        stopped = Some(shortage_behind(error));
-                        break;
+                        open = shortage(error);
+                        is_over = true;
                     }
                 }
                 Ok(Some(record)) => {
                     let things = record.header.handles() + usize::from(record.header.kind() != RecordKind::Message);
-                    *limit = limit.saturating_sub(1 + CLOSE_THING * things);
+                    work.count(1 + CLOSE_THING * things, is_local);
                     // Handles and blocks are released one by one; the rest is released with the link.
                     let payload = self.payload(rx, record);
-                    match self.arrived(rx, record).map_err(shortage_behind) {
+                    match self.arrived(rx, record) {
                         Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
                         // This shortage will pass, and other processes wait at the other ends of the ends in this
                         // message: the close is tried again.
-                        Err(error) if is_ours(&error) => {
-                            stopped = Some(error);
-                            break;
+                        Err(error) => open = shortage(error),
+                    }
+                    is_over = open.is_some();
+                    if !is_over {
+                        if let Ok(payload) = payload {
+                            self.let_go(rx, payload);
                         }
-                        Err(_) => {}
+                        rx.consumer().advance(record);
                     }
-                    if let Ok(payload) = payload {
-                        self.let_go(rx, payload);
-                    }
-                    rx.consumer().advance(record);
                 }
-                Ok(None) if rx.consumer.is_none() => break,
+                Ok(None) if rx.consumer.is_none() => is_over = true,
                 Ok(None) => {
                     // A prepended backlog may have been found.
-                    *limit = limit.saturating_sub(1);
+                    work.count(1, is_local);
                     if rx.backlog().is_none() && rx.consumer().end(RecordKind::Closed) {
                         rx.lane.set_read();
                         self.give_credit(rx);
-                        break;
+                        is_over = true;
                     }
                 }
                 Err(error) => match rx.lane.found_next().cloned() {
                     // The sending direction has found the lane in which the other end is; the receiving direction
                     // cannot find that lane by itself. No other thread reads in that lane.
                     Some(next) => {
-                        *limit = limit.saturating_sub(CLOSE_MARK);
+                        work.count(CLOSE_LANE, is_local);
                         rx.leave();
                         rx.over = false;
                         rx.enter(next);
                     }
                     None => {
                         // If the link ends with this end, or has ended, the peer learns of the close from that.
-                        stopped = (rx.lane.current_link().has_other_uses() && !rx.lane.is_down())
-                            .then(|| shortage_behind(error));
-                        break;
+                        if rx.lane.current_link().has_other_uses() && !rx.lane.is_down() {
+                            open = shortage(error);
+                        }
+                        is_over = true;
                     }
                 },
             }
         }
+        if !is_over && work.in_all > 0 {
+            open = Some(Open::Unfinished);
+        }
         let link = rx.lane.current_link();
         // The next attempt needs the attachments of the messages that are left.
-        if !link.is_local() && !stopped.is_some_and(|error| is_ours(&error)) {
+        if !link.is_local() && open.is_none() {
             link.discard_received(rx.lane.token_in());
         }
-        (ends, stopped)
+        (ends, open)
     }
 
     /// Closes the sending direction of this end: ends the ring with a record that says *closed*, and wakes the peer.
-    ///
-    /// # Errors
-    /// The error that kept this end from following the peer into the lane to which the peer has moved.
-    fn close_tx(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
+    /// Follows the other end before, from lane to lane, and counts this as `work`. Returns why the ring was not ended,
+    /// if the close has to be tried again.
+    fn close_tx(&self, tx: &mut Guard<'_, Tx>, work: &mut Work) -> Option<Open> {
         while !tx.over {
             match tx.producer.end(RecordKind::Closed, &[]) {
                 Ok(()) => {
@@ -200,10 +282,18 @@ impl End {
                     let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
                     waiter::wake(tx.lane.current_link(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }
-                Err(Ended(Some(RecordKind::Frozen))) => self.follow_frozen(tx)?,
+                Err(Ended(Some(RecordKind::Frozen))) if work.is_done() => {
+                    return (work.in_all > 0).then_some(Open::Unfinished);
+                }
+                Err(Ended(Some(RecordKind::Frozen))) => {
+                    work.count(CLOSE_LANE, tx.lane.current_link().is_local());
+                    if let Err(error) = self.follow_frozen(tx) {
+                        return shortage(error);
+                    }
+                }
                 Err(_) => break,
             }
         }
-        Ok(())
+        None
     }
 }

@@ -1,22 +1,22 @@
-//! Deferred close: ends that could not be closed when they were dropped. This process lacked a descriptor or
-//! memory to follow the other end to its lane. They are closed as soon as that is possible, because the process of
-//! the other end waits for it.
+//! Deferred close: ends that were not closed when they were dropped. This process lacked a descriptor or memory to
+//! follow the other end to its lane, or the peer had sent so much that one [attempt](Closing::attempt) did not suffice.
+//! They are closed as soon as that is possible, because the process of the other end waits for it.
 //!
-//! The program may never call into the library again, so a thread tries from time to time while there are such ends.
-//! The thread is seldom started, and it ends.
+//! The program may never call into the library again, so a thread makes the attempts while there are such ends. The
+//! thread is seldom started, and it ends.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use std::vec::IntoIter;
 
-use super::close;
-use crate::channel::End;
+use super::close::{Closing, Open};
 use crate::deferred;
 use crate::os::fork::PerProcess;
 use crate::os::process::background;
 use crate::sync::unpoisoned;
 
-/// The pause of the deferred close before its first attempt: 10 ms. The pause doubles with each attempt, up to 1 s.
+/// The pause of the deferred close before its first attempt after a shortage: 10 ms. The pause doubles with each
+/// attempt, up to 1 s.
 const SOON: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_secs(1);
 
@@ -24,25 +24,25 @@ const LATER: Duration = Duration::from_secs(1);
 const STACK: usize = 256 << 10;
 
 struct DeferredClose<T> {
-    ends: Vec<T>,
+    waiting: Vec<(T, Open)>,
     running: bool,
 }
 
-static DEFERRED: PerProcess<Mutex<DeferredClose<Arc<End>>>> =
-    PerProcess::new(|| Mutex::new(DeferredClose { ends: Vec::new(), running: false }));
+static DEFERRED: PerProcess<Mutex<DeferredClose<Closing>>> =
+    PerProcess::new(|| Mutex::new(DeferredClose { waiting: Vec::new(), running: false }));
 
-/// Adds an end that could not be closed to the deferred close: a thread of the library tries again to close it.
-pub(in crate::channel) fn close_later(end: Arc<End>) {
+/// Adds ends that were not closed to the deferred close: a thread of the library tries again to close them.
+pub(in crate::channel) fn close_later(closing: Closing, open: Open) {
     let mut deferred_close = unpoisoned(DEFERRED.get());
-    deferred_close.ends.push(end);
+    deferred_close.waiting.push((closing, open));
     start(deferred_close);
 }
 
 /// Starts the thread of the deferred close, if there are ends to close and the thread does not run yet. If the thread
 /// cannot be started, a later call into the library tries again.
-fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Arc<End>>>) {
-    if !deferred_close.running && !deferred_close.ends.is_empty() {
-        let run = || run(DEFERRED.get(), close::close_all);
+fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Closing>>) {
+    if !deferred_close.running && !deferred_close.waiting.is_empty() {
+        let run = || run(DEFERRED.get(), Closing::attempt);
         deferred_close.running = background::start(c"strait-unclosed", STACK, run);
         if !deferred_close.running {
             deferred::try_later("ends", || start(unpoisoned(DEFERRED.get())));
@@ -50,19 +50,19 @@ fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Arc<End>>>) {
     }
 }
 
-/// The ends that the thread of the deferred close tries to close in one attempt.
+/// What the thread of the deferred close tries to close in one round.
 struct Round<'a, T> {
     of: &'a Mutex<DeferredClose<T>>,
-    ends: IntoIter<T>,
+    waiting: IntoIter<(T, Open)>,
 }
 
 impl<T> Drop for Round<'_, T> {
-    /// If the thread of the deferred close panics, puts the ends that it has not tried in this attempt back into the
-    /// list. The next thread closes these ends.
+    /// If the thread of the deferred close panics, puts what it has not tried in this round back into the list. The
+    /// next thread closes it.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut deferred_close = unpoisoned(self.of);
-            deferred_close.ends.extend(&mut self.ends);
+            deferred_close.waiting.extend(&mut self.waiting);
             deferred_close.running = false;
             // No other end may ever be added, which would start the next thread.
             deferred::try_later("ends", || start(unpoisoned(DEFERRED.get())));
@@ -70,19 +70,24 @@ impl<T> Drop for Round<'_, T> {
     }
 }
 
-fn run<T>(of: &Mutex<DeferredClose<T>>, close: impl Fn(T)) {
+/// Makes attempts in rounds, one attempt a round for each entry of the list, until the list is empty. A round that has
+/// only entries with a shortage begins after a pause.
+fn run<T>(of: &Mutex<DeferredClose<T>>, attempt: impl Fn(T) -> Vec<(T, Open)>) {
     let mut pause = SOON;
     loop {
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LATER);
-        let ends = std::mem::take(&mut unpoisoned(of).ends).into_iter();
-        let mut round = Round { of, ends };
-        // An end that still cannot be closed is added again.
-        round.ends.by_ref().for_each(&close);
+        if unpoisoned(of).waiting.iter().all(|(_, open)| *open == Open::Shortage) {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LATER);
+        }
+        let mut round = Round { of, waiting: std::mem::take(&mut unpoisoned(of).waiting).into_iter() };
+        for (closing, _) in round.waiting.by_ref() {
+            let left = attempt(closing);
+            unpoisoned(of).waiting.extend(left);
+        }
         deferred::run();
         drop(round);
         let mut deferred_close = unpoisoned(of);
-        deferred_close.running = !deferred_close.ends.is_empty();
+        deferred_close.running = !deferred_close.waiting.is_empty();
         if !deferred_close.running {
             return;
         }
@@ -95,11 +100,15 @@ mod tests {
 
     #[test]
     fn a_panic_ends_the_thread_and_loses_nothing_else() {
-        let deferred_close = Mutex::new(DeferredClose { ends: vec![1, 2, 3], running: true });
+        let waiting = [1, 2, 3].map(|end| (end, Open::Shortage)).to_vec();
+        let deferred_close = Mutex::new(DeferredClose { waiting, running: true });
         let closed = Mutex::new(Vec::new());
         let close = |end| match end {
             2 => panic!("closing this one fails"),
-            end => closed.lock().unwrap().push(end),
+            end => {
+                closed.lock().unwrap().push(end);
+                Vec::new()
+            }
         };
         let ended = std::thread::scope(|scope| scope.spawn(|| run(&deferred_close, close)).join());
         ended.unwrap_err();
@@ -107,5 +116,21 @@ mod tests {
         // The next end that is added would start another thread; this call runs in place of that thread.
         run(&deferred_close, close);
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
+    }
+
+    #[test]
+    fn what_one_attempt_does_not_finish_is_tried_in_turn_and_without_a_pause() {
+        let waiting = vec![(('a', 300), Open::Unfinished), (('b', 300), Open::Unfinished)];
+        let deferred_close = Mutex::new(DeferredClose { waiting, running: true });
+        let tried = Mutex::new(Vec::new());
+        let begin = std::time::Instant::now();
+        run(&deferred_close, |(name, left)| {
+            tried.lock().unwrap().push(name);
+            if left > 0 { vec![((name, left - 1), Open::Unfinished)] } else { Vec::new() }
+        });
+        let tried = tried.into_inner().unwrap();
+        assert_eq!((tried.len(), &tried[..4]), (602, &['a', 'b', 'a', 'b'][..]));
+        // A pause in each round would take minutes.
+        assert!(begin.elapsed() < Duration::from_secs(60));
     }
 }

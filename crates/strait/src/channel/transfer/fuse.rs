@@ -29,8 +29,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use super::close::{self, CLOSE_LIMIT};
-use super::deferred_close;
+use super::close;
 use super::ends::cancel_transfers;
 use super::in_transit;
 use super::table::{FlatHandles, Parsed};
@@ -700,21 +699,14 @@ impl<'a, 'b> Joining<'a, 'b> {
 }
 
 /// Closes the receiving direction of this process's side of `lane`, in place of a far end that was closed before it
-/// came to this lane. The close uses the options of `end`. If this process lacks descriptors or memory for the close, a
-/// deferred close tries again.
+/// came to this lane. The close uses the options of `end`.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
-    let lacked = match end.rx.lock(Deadline::NOW) {
-        Ok(mut rx) => end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).1.filter(close::is_ours),
-        Err(_) => None,
-    };
-    if lacked.is_some() {
-        // The far end has closed the sending direction itself.
-        if let Ok(mut tx) = end.tx.lock(Deadline::NOW) {
-            tx.end_with(Error::PeerClosed);
-        }
-        deferred_close::close_later(Arc::new(end));
+    // The far end has closed the sending direction itself.
+    if let Ok(mut tx) = end.tx.lock(Deadline::NOW) {
+        tx.end_with(Error::PeerClosed);
     }
+    close::close_all(Arc::new(end));
 }
 
 impl End {
