@@ -43,6 +43,7 @@ fn child() {
         ("few descriptors for a while", few_descriptors_for_a_while),
         ("users", users_do_not_disturb_each_other),
         ("lanes", lanes_are_limited),
+        ("lanes unmapped", lanes_wait_unmapped),
         ("queued", queued_messages_are_limited),
         ("grown rings are given back", grown_rings_are_given_back),
         ("bad peer", bad_peer_is_told_once),
@@ -538,6 +539,27 @@ fn lanes_are_limited(_: &str) {
         assert_eq!(recv(&end).bytes(), pattern(n, 10));
     }
     assert!(channel.peer_usage().unwrap().unwrap().peer(Resource::Lanes).held > 2);
+}
+
+/// Shows that memory of lanes which may not be mapped yet waits as a descriptor, and that this descriptor counts
+/// towards the limit of the peer.
+#[test]
+fn memory_of_lanes_that_waits_unmapped_is_a_descriptor_of_the_peer() {
+    alone("lanes unmapped", "");
+}
+
+fn lanes_wait_unmapped(_: &str) {
+    let (_one, channel) = start();
+    strait::set_limits(Limits::new().peer(Resource::Lanes, 2).peer(Resource::Descriptors, 0));
+    order(&channel, "end 1 10");
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Descriptors));
+    strait::set_limits(Limits::new().peer(Resource::Lanes, 2));
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Lanes));
+    let held = || channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held;
+    assert_eq!(held(), 1);
+    strait::set_limits(Limits::new());
+    let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    assert_eq!((recv(&end).bytes(), held()), (&pattern(0, 10)[..], 0));
 }
 
 #[test]
