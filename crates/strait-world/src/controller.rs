@@ -17,8 +17,8 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::Arguments;
 use crate::clock::{Delay, nanos, now};
-use crate::judge::is_gone;
-use crate::ledger::{Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, faults, other};
+use crate::judge::{is_gone, is_peer_gone};
+use crate::ledger::{Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, faults};
 use crate::own;
 use crate::random::{Random, mix};
 use crate::trail::{self, Call};
@@ -324,12 +324,12 @@ impl World {
         let mut missing = None;
         let mut all = 0;
         for end in 0..self.ledger.ends() {
-            let stream = self.ledger.end(other(end));
-            let [accepted, received] = [&stream.accepted, &stream.received].map(|word| word.load(SeqCst));
-            all += received;
+            all += self.ledger.end(end).received.load(SeqCst);
             let place = self.ledger.end(end).place();
             let is_held = matches!(place, Place::Held { life, .. } if !self.ledger.lives[life].is_doomed());
-            if is_held && received < accepted && !is_gone(self.ledger, other(end)) {
+            if is_held && self.ledger.has_message(end) && !is_peer_gone(self.ledger, end) {
+                let book = self.ledger.end(self.ledger.stream_to(end));
+                let [accepted, received] = [&book.accepted, &book.received].map(|word| word.load(SeqCst));
                 let what = format!("end {end} has received {received} of {accepted} messages, and no more come");
                 missing = Some((end, what));
             } else if matches!(place, Place::Riding { .. }) && !is_gone(self.ledger, end) {
@@ -516,7 +516,7 @@ impl World {
                          the other end is {:?}",
                         Call::of(walk.call.load(SeqCst)),
                         time / 1_000_000,
-                        self.ledger.end(other(end)).place()
+                        self.ledger.end(self.ledger.peer(end)).place()
                     );
                     return Err(Wrong(what + &self.whereabouts(at, walker), Some(end)));
                 }
@@ -583,8 +583,7 @@ impl World {
 
     /// Returns whether a message, or the close of the other end, is there for a thread that waits at this end.
     fn is_there(&self, end: u32) -> bool {
-        let stream = self.ledger.end(other(end));
-        stream.accepted.load(SeqCst) > stream.received.load(SeqCst) || is_gone_for_good(self.ledger, other(end))
+        self.ledger.has_message(end) || is_gone_for_good(self.ledger, self.ledger.peer(end))
     }
 }
 
@@ -614,16 +613,18 @@ impl World {
             let end = self.ledger.end(end);
             *sums.entry("accepted").or_default() += end.accepted.load(SeqCst);
             *sums.entry("received").or_default() += end.received.load(SeqCst);
+            *sums.entry("fused").or_default() += u64::from(matches!(end.place(), Place::Fused { .. }));
         }
         let [kills, stops, descriptors, memory] = self.counts;
         let kept = self.ledger.lives[..self.lives].iter().map(|life| life.kept.load(SeqCst)).max().unwrap_or_default();
         format!(
-            "{:.1} s, {} processes at a time, faults {:05b}, {} channels, {} messages accepted, {} received, {kills} kills, \
-             {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept, {} errors that are not explained",
+            "{:.1} s, {} processes at a time, faults {:05b}, {} channels, {} fused, {} messages accepted, {} received, \
+             {kills} kills, {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept, {} errors that are not explained",
             (now() - self.begin) as f64 / 1e9,
             self.workers.len(),
             self.faults,
             self.ledger.ends() / 2,
+            sums["fused"] / 2,
             sums["accepted"],
             sums["received"],
             kept >> 10,
@@ -649,16 +650,21 @@ impl World {
         )
     }
 
-    /// Returns the channel of this end, the channels in whose messages its ends are, and so on.
+    /// Returns the channel of this end, the channels in whose messages its ends are, those with which it was fused, and
+    /// so on.
     fn chain(&self, about: u32) -> Vec<u32> {
         let mut chain = vec![about / 2];
         let mut at = 0;
         while let Some(channel) = chain.get(at).copied() {
             for end in [2 * channel, 2 * channel + 1] {
-                if let Place::Riding { stream, .. } = self.ledger.end(end).place()
-                    && !chain.contains(&(stream / 2))
-                {
-                    chain.push(stream / 2);
+                let next = match self.ledger.end(end).place() {
+                    Place::Riding { stream: end, .. }
+                    | Place::Fusing { with: end, .. }
+                    | Place::Fused { with: end } => end / 2,
+                    _ => continue,
+                };
+                if !chain.contains(&next) {
+                    chain.push(next);
                 }
             }
             at += 1;

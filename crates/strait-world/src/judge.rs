@@ -5,27 +5,47 @@ use std::sync::atomic::Ordering::SeqCst;
 use strait::Error;
 
 use crate::ledger::faults::KILLS;
-use crate::ledger::{LIVES, Ledger, Place, other};
+use crate::ledger::{LIVES, Ledger, Place};
 
-/// Returns whether an end is gone: closed, lost, in a process that was killed, or in a message that will never be
+/// Returns whether an end may be gone: closed, lost, in a process that was killed, or in a message that will never be
 /// received.
 pub(crate) fn is_gone(ledger: &Ledger, end: u32) -> bool {
+    is_gone_or(ledger, end, true)
+}
+
+/// Returns whether the other end of the channel of `end` may be gone.
+pub(crate) fn is_peer_gone(ledger: &Ledger, end: u32) -> bool {
+    is_peer_gone_or(ledger, end, true)
+}
+
+/// Returns whether the other end of the channel of `end` is gone for certain.
+pub(crate) fn is_peer_gone_for_certain(ledger: &Ledger, end: u32) -> bool {
+    is_peer_gone_or(ledger, end, false)
+}
+
+/// Returns whether an end is gone; `unknown` if that depends on a fuse during which the process was killed.
+fn is_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
     match ledger.end(end).place() {
         Place::Nowhere | Place::Closed | Place::Lost => true,
         // The accepting process may have died before it knew which channel it accepted.
         Place::Offered => true,
         Place::Held { life, .. } => ledger.lives[life].is_doomed(),
-        Place::Riding { stream, number } => is_dropped(ledger, stream, number),
+        Place::Riding { stream, number } => is_dropped(ledger, stream, number, unknown),
+        Place::Fusing { .. } | Place::Fused { .. } => false,
     }
 }
 
-/// Returns whether a message with ends in it will never be received.
-fn is_dropped(ledger: &Ledger, stream: u32, number: u64) -> bool {
+fn is_peer_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
+    if ledger.is_fuse_unknown(end) { unknown } else { is_gone_or(ledger, ledger.peer(end), unknown) }
+}
+
+/// Returns whether a message with ends in it will never be received; `unknown` as for [`is_gone_or`].
+fn is_dropped(ledger: &Ledger, stream: u32, number: u64, unknown: bool) -> bool {
     let carrier = ledger.end(stream);
     // A sender that was killed during the call may or may not have sent the message.
     let is_sent = carrier.accepted.load(SeqCst) > number;
     let sender_is_dead = matches!(carrier.place(), Place::Held { life, .. } if ledger.lives[life].is_doomed());
-    !is_sent && sender_is_dead || is_gone(ledger, other(stream))
+    !is_sent && sender_is_dead || is_peer_gone_or(ledger, stream, unknown)
 }
 
 /// Returns whether an end may be lost, because it is in a message whose handles may have been lost when the message
@@ -43,9 +63,10 @@ fn may_be_lost(ledger: &Ledger, end: u32) -> bool {
     let Place::Riding { stream, .. } = ledger.end(end).place() else { return false };
     let had_hardship = |end| ledger.end(end).hardship.load(SeqCst) != 0;
     // The message may have been received without its handles, and put back.
-    let receiver = ledger.end(other(stream)).place();
+    let receiver = ledger.end(ledger.peer(stream)).place();
     let receiver_lacks = matches!(receiver, Place::Held { life, .. } if ledger.lives[life].has_been_short());
-    receiver_lacks || had_hardship(stream) || had_hardship(other(stream)) || may_be_lost(ledger, other(stream))
+    let had_any = had_hardship(stream) || ledger.far_ends(stream).any(had_hardship);
+    receiver_lacks || had_any || may_be_lost(ledger, ledger.peer(stream))
 }
 
 /// Violations of the protocol of which the library accused an honest peer in a world whose processes are killed, each about
@@ -66,7 +87,8 @@ pub(crate) fn is_not_explained(ledger: &Ledger, error: Error) -> bool {
 /// worlds, a call on such an end says that the peer is closed, although the other end has moved on from the killed process
 /// before. That is not explained yet either.
 pub(crate) fn is_loss_not_explained(ledger: &Ledger, end: u32) -> bool {
-    let was_in = |life: usize| [end, other(end)].iter().any(|end| ledger.end(*end).was_held_by(life));
+    let ends: Vec<u32> = ledger.far_ends(end).chain([end]).collect();
+    let was_in = |life: usize| ends.iter().any(|end| ledger.end(*end).was_held_by(life));
     let is = (0..LIVES).any(|life| ledger.lives[life].is_doomed() && was_in(life));
     ledger.not_explained.fetch_add(is.into(), SeqCst);
     is

@@ -3,6 +3,9 @@
 //! A channel has two ends with the numbers 2n and 2n + 1. The messages that an end sends are the **stream** of the
 //! same number. The process that has the end records how many messages it tries to send and how many were accepted.
 //! The process that has the other end records how many it received.
+//!
+//! When a process fuses two ends, their streams stay as they are, and no more is sent in them. The other end of each
+//! receives what is left of them, and then the stream of the other one's other end: see [`Ledger::far_ends`].
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -73,6 +76,10 @@ pub(crate) enum Place {
     Closed,
     /// The end was in a message whose handles were lost.
     Lost,
+    /// The process `life` is in a call that fuses the end with the end `with`.
+    Fusing { life: usize, with: u32 },
+    /// The end was fused with the end `with`.
+    Fused { with: u32 },
 }
 
 impl Place {
@@ -84,6 +91,8 @@ impl Place {
             Self::Offered => 3,
             Self::Closed => 4,
             Self::Lost => 5,
+            Self::Fusing { life, with } => 6 | u64::from(with) << 4 | (life as u64) << 24,
+            Self::Fused { with } => 7 | u64::from(with) << 4,
         }
     }
 
@@ -94,6 +103,8 @@ impl Place {
             2 => Self::Riding { stream: (word >> 4 & 0xf_ffff) as u32, number: word >> 24 },
             3 => Self::Offered,
             4 => Self::Closed,
+            6 => Self::Fusing { life: (word >> 24) as usize, with: (word >> 4 & 0xf_ffff) as u32 },
+            7 => Self::Fused { with: (word >> 4 & 0xf_ffff) as u32 },
             _ => Self::Lost,
         }
     }
@@ -135,13 +146,19 @@ impl End {
         self.place.store(place.word(), SeqCst);
     }
 
+    /// Returns whether a message of the end's stream was accepted and not received.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.received.load(SeqCst) < self.accepted.load(SeqCst)
+    }
+
     /// Returns whether the process `life` has had the end.
     pub(crate) fn was_held_by(&self, life: usize) -> bool {
         self.holders[life / 64].load(SeqCst) & 1 << (life % 64) != 0
     }
 }
 
-/// Returns the number of the other end of the same channel.
+/// Returns the number of the end that was made as the other end of this one. After a fuse the other end is another one:
+/// see [`Ledger::peer`].
 pub(crate) fn other(end: u32) -> u32 {
     end ^ 1
 }
@@ -311,6 +328,40 @@ impl Ledger {
 
     pub(crate) fn end(&self, end: u32) -> &End {
         &self.ends[end as usize]
+    }
+
+    /// Returns the ends whose streams `end` receives, one after the other: the end that was made as its other end; if that
+    /// was fused, or is being fused, the end at which the fused channel goes on; and so on.
+    pub(crate) fn far_ends(&self, end: u32) -> impl Iterator<Item = u32> {
+        let next = |far: &u32| match self.end(*far).place() {
+            Place::Fusing { with, .. } | Place::Fused { with } => Some(other(with)),
+            _ => None,
+        };
+        // Two processes can try to fuse channels to a ring. Then one of the two calls fails.
+        std::iter::successors(Some(other(end)), next).take(ENDS)
+    }
+
+    /// Returns the other end of the channel that `end` is an end of.
+    pub(crate) fn peer(&self, end: u32) -> u32 {
+        self.far_ends(end).last().unwrap_or(other(end))
+    }
+
+    /// Returns whether a process was killed while it fused the channel of `end`, so that nobody knows whether it did.
+    pub(crate) fn is_fuse_unknown(&self, end: u32) -> bool {
+        let is_unknown =
+            |far| matches!(self.end(far).place(), Place::Fusing { life, .. } if self.lives[life].is_doomed());
+        self.far_ends(end).any(is_unknown)
+    }
+
+    /// Returns the stream that `end` receives from at present.
+    pub(crate) fn stream_to(&self, end: u32) -> u32 {
+        let is_left = |stream: &u32| self.end(*stream).is_unread();
+        self.far_ends(end).find(is_left).unwrap_or_else(|| self.peer(end))
+    }
+
+    /// Returns whether a message for `end` was accepted and not received.
+    pub(crate) fn has_message(&self, end: u32) -> bool {
+        self.far_ends(end).any(|stream| self.end(stream).is_unread())
     }
 
     /// Returns the number of ends that the world has had so far.

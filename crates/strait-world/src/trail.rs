@@ -38,7 +38,7 @@ calls! {
     Pair "pair" Connect "connect" Accept "accept" Listen "listen"
     Send "send" SendVectored "send vectored" SendWithEnds "send with ends" SendMany "send_many"
     Reserve "reserve" Sealed "reserve_sealed" Draft "draft" Forward "forward" Value "send_value" PutBack "put_back" InPlace "recv_in_place"
-    Rehome "rehome" Look "status, counters and peer"
+    Rehome "rehome" Fuse "fuse" Look "status, counters and peer"
     Recv "recv" RecvInto "recv_into" RecvMany "recv_many" RecvBytes "try_recv_bytes" Drain "drain"
     Add "set: add" Remove "set: remove" Wait "set: wait" NewSet "set: new"
     Interrupted "recv, interrupted" Rearm "set: rearm" NewTraps "traps: new" Arm "traps: arm" Dispatch "traps: dispatch"

@@ -1,5 +1,6 @@
 //! A thread of a world, which uses the ends that it has at random.
 
+mod fuse;
 mod waits;
 
 use std::io::IoSlice;
@@ -185,13 +186,14 @@ impl Walker {
 
     fn wrong(&self, end: u32, what: &str) -> ! {
         let book = self.book(end);
-        let there = self.book(other(end));
+        let peer = self.process.ledger.peer(end);
+        let there = self.book(peer);
         let count = |book: &End| [&book.tried, &book.accepted, &book.received].map(|word| word.load(SeqCst));
         let counts = format!(
             "\n  end {end} {:?} tried/accepted/received by the other {:?}\n  end {} {:?} {:?}",
             book.place(),
             count(book),
-            other(end),
+            peer,
             there.place(),
             count(there)
         );
@@ -281,9 +283,9 @@ impl Walker {
     /// Returns whether the other end is gone, after a call on this end returned *peer closed*. The process that lost
     /// the other end records that a little later, and may be stopped before, so this waits for a while.
     fn is_other_gone(&self, end: u32) -> bool {
-        let (ledger, there, begin) = (self.process.ledger, other(end), Instant::now());
+        let (ledger, begin) = (self.process.ledger, Instant::now());
         loop {
-            if judge::is_gone(ledger, there) || judge::presume_lost(ledger, there) {
+            if judge::is_peer_gone(ledger, end) || judge::presume_lost(ledger, ledger.peer(end)) {
                 return true;
             }
             if begin.elapsed() > WRITTEN_DOWN {
@@ -339,6 +341,7 @@ impl Walker {
             (Mood::Mixed, 35..52) | (Mood::Talking | Mood::Parting, _) => self.send_an_end(),
             (Mood::Mixed, 52..54) => self.rehome(),
             (Mood::Mixed, 54..56) => self.look(),
+            (Mood::Mixed, 70..72) => self.fuse(),
             (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),
             (Mood::Mixed, 65..67) | (Mood::Listening, 40..42) => self.receive_interrupted(),
@@ -979,24 +982,31 @@ impl Walker {
     /// arrived, and closes the end.
     fn see_closed(&mut self, at: usize) {
         let end = self.held[at].end;
-        let there = self.book(other(end));
         if !self.is_other_gone(end) {
             if judge::is_loss_not_explained(self.process.ledger, end) {
                 return self.close(at);
             }
             self.wrong(end, "receiving says that the peer is closed, and it is not");
         }
-        let [received, accepted, tried] =
-            [&there.received, &there.accepted, &there.tried].map(|word| word.load(SeqCst));
-        if !(accepted..=tried.max(accepted)).contains(&received) {
-            self.wrong(end, &format!("the peer is closed, and {received} of {accepted} messages have come"));
+        if !self.process.ledger.is_fuse_unknown(end) {
+            self.process.ledger.far_ends(end).for_each(|stream| self.see_complete(end, stream));
         }
         self.close(at);
     }
 
+    /// Checks that all messages of a stream have arrived at `end`, whose peer is closed.
+    fn see_complete(&self, end: u32, stream: u32) {
+        let book = self.book(stream);
+        let [received, accepted, tried] = [&book.received, &book.accepted, &book.tried].map(|word| word.load(SeqCst));
+        if !(accepted..=tried.max(accepted)).contains(&received) {
+            let what = format!("the peer is closed, and {received} of {accepted} messages of {stream} have come");
+            self.wrong(end, &what);
+        }
+    }
+
     /// Checks a received message: it must be the next of its stream. Holds the ends in it.
     fn take(&mut self, end: u32, bytes: &[u8], handles: Result<Vec<Handle>, Error>) {
-        let stream = other(end);
+        let stream = self.process.ledger.stream_to(end);
         let book = self.book(stream);
         let number = book.received.load(SeqCst);
         if bytes.is_empty() {
@@ -1184,11 +1194,11 @@ impl Walker {
     fn see_that_lone_ends_say_so(&mut self) {
         for at in (0..self.held.len()).rev() {
             let end = self.held[at].end;
-            if self.book(other(end)).place() == Place::Offered {
+            if self.book(self.process.ledger.peer(end)).place() == Place::Offered {
                 // The other end may be an accepted channel whose first message was not received.
                 continue;
             }
-            let is_lone = judge::is_gone(self.process.ledger, other(end));
+            let is_lone = judge::is_peer_gone_for_certain(self.process.ledger, end);
             if is_lone {
                 while self.receive(at, TOLD) {}
                 if self.held.get(at).is_some_and(|held| held.end == end) {

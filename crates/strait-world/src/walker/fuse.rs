@@ -1,0 +1,90 @@
+//! Joining channels: a thread fuses two ends that it has, and their other ends go on as the two ends of one channel.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use strait::{Deadline, Error, FuseError};
+
+use super::{About, Held, Walker};
+use crate::clock::now;
+use crate::ledger::{Place, other};
+use crate::trail::{self, Call};
+
+fn said_of_fusing(result: &Result<(), FuseError>) -> String {
+    match result {
+        Ok(()) => "Ok".into(),
+        Err(FuseError { error, .. }) => format!("{error:?}"),
+    }
+}
+
+impl Walker {
+    /// Fuses two ends of channels of the same class, so that what the channels carry stays of a higher class.
+    pub(super) fn fuse(&mut self) {
+        let Some((one, two)) = self.pick_to_fuse() else { return };
+        let (near, far) = (one.end, two.end);
+        let (Some(one), Some(two)) = (Rc::into_inner(one.channel), Rc::into_inner(two.channel)) else {
+            self.wrong(near, "an end that is to be fused is still in use")
+        };
+        let life = self.process.number;
+        self.book(near).put(Place::Fusing { life, with: far });
+        self.book(far).put(Place::Fusing { life, with: near });
+        if self.life.has_been_short() {
+            [near, far].iter().for_each(|end| self.book(*end).hardship.store(1, SeqCst));
+        }
+        let patience = self.patience();
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        let over = self.life.shortages_over();
+        let about = About { call: Call::Fuse, end: near, number: far.into() };
+        let fused = self.timed(about, patience, || one.fuse(two, deadline), said_of_fusing);
+        trail::note(self.walk, now(), 0, Call::Fuse, far, near.into(), &said_of_fusing(&fused));
+        match fused {
+            Ok(()) => {
+                self.book(near).put(Place::Fused { with: far });
+                self.book(far).put(Place::Fused { with: near });
+            }
+            Err(FuseError { error, channels: (one, two) }) => {
+                self.hold(near, one);
+                self.hold(far, two);
+                if !self.may_fuse_say(near, far, over, patience, error) {
+                    self.wrong(near, &format!("fusing with {far} says {error:?}"));
+                }
+            }
+        }
+    }
+
+    /// Takes two ends that can be fused from those that this thread has: of channels of one class, and not of one
+    /// channel.
+    fn pick_to_fuse(&mut self) -> Option<(Held, Held)> {
+        // Channels between processes that were made by connecting are few.
+        let with_roads = self.random.one_in(4);
+        let one = self.pick(|_| true)?;
+        let one = self.held.swap_remove(one);
+        let (class, peer) = (self.class(&one), self.process.ledger.peer(one.end));
+        let of_class = |walker: &Self, held: &Held| walker.class(held) == class && held.end != peer;
+        let may_be = |walker: &Self, held: &Held| of_class(walker, held) && walker.is_known(held.end);
+        let found: Vec<usize> = (0..self.held.len()).filter(|at| may_be(self, &self.held[*at])).collect();
+        if found.is_empty() || class == 0 && !with_roads || !self.is_known(one.end) {
+            self.held.push(one);
+            return None;
+        }
+        let two = self.held.swap_remove(found[self.random.index(found.len())]);
+        Some((one, two))
+    }
+
+    /// Returns whether the process at the other end of a channel can tell from the first message which channel it is.
+    fn is_known(&self, end: u32) -> bool {
+        self.book(other(end)).place() != Place::Offered || self.book(end).accepted.load(SeqCst) > 0
+    }
+
+    /// Returns whether a fuse may have failed with this error.
+    fn may_fuse_say(&self, near: u32, far: u32, over: u64, patience: Duration, error: Error) -> bool {
+        match error {
+            // Meanwhile another process has fused the other ends of both.
+            Error::OwnChannel => self.process.ledger.peer(near) == far,
+            // One of the other ends was closed, or its process killed, during the call.
+            Error::PeerClosed => self.is_other_gone(near) || self.is_other_gone(far),
+            _ => self.passes(near, over, patience, error) && self.passes(far, over, patience, error),
+        }
+    }
+}
