@@ -362,15 +362,18 @@ attack! {
                     assert!(matches!(error, Error::BadPeer(_)), "{claim}: {error:?}");
                 }
             }
-            // The credit shrinks.
-            let (mut peer, channel) = meet_with(&Options::new().ring(1024).ring_max(1024));
-            for _ in 0..20 {
-                channel.try_send(&[1; 100]).unwrap();
-                peer.try_recv().unwrap().unwrap();
+            // The credit, or the number of received messages, shrinks.
+            for taken in [false, true] {
+                let (mut peer, channel) = meet_with(&Options::new().ring(1024).ring_max(1024).queue_messages(8));
+                for _ in 0..20 {
+                    channel.try_send(&[1; 100]).unwrap();
+                    peer.try_recv().unwrap().unwrap();
+                }
+                let ring = peer.reader.as_ref().unwrap().ring.clone();
+                if taken { ring.taken().store(2, SeqCst) } else { ring.credit().store(2, SeqCst) }
+                let error = (0..100).find_map(|_| channel.try_send(&[2; 100]).err()).unwrap().error;
+                assert!(matches!(error, Error::BadPeer(_)), "{error:?}");
             }
-            peer.reader.as_ref().unwrap().ring.credit().store(2, SeqCst);
-            let error = (0..100).find_map(|_| channel.try_send(&[2; 100]).err()).unwrap().error;
-            assert!(matches!(error, Error::BadPeer(_)), "{error:?}");
             // The peer writes where the victim's next record will be.
             for word in [header(kind::MESSAGE, 8, 0), header(kind::FROZEN, 0, 0), header(kind::PAD, 8, 0), 1, u64::MAX, 77 << 32] {
                 let (peer, channel) = meet();
