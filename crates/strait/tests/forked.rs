@@ -15,8 +15,8 @@ use std::time::Duration;
 use common::{DEADLINE, alone, command, pattern};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::{
-    Channel, CommandExt, Connector, DataPipe, Deadline, Error, Interest, Limits, Listener, Mode, Options, Outgoing,
-    Region, Resource, WaitSet,
+    Channel, CommandExt, Connector, DataPipe, Deadline, Error, Interest, Limits, Listener, Message, Mode, Options,
+    Outgoing, Region, Resource, WaitSet,
 };
 
 #[test]
@@ -182,6 +182,14 @@ fn assert_is_the_parents(channel: &Channel, set: &WaitSet, own: Option<&Channel>
     assert_eq!(channel.try_recv_bytes(&mut [0; 10]).err(), forked);
     assert_eq!(channel.status().err(), forked);
     assert_eq!(channel.rehome(Deadline::NOW).err(), forked);
+    assert_eq!(channel.reserve_sealed(10).map(drop).err(), forked);
+    assert_eq!(channel.forward(&mut Message::from_parts(vec![1], Vec::new()), Deadline::NOW).err(), forked);
+    assert_eq!(channel.draft().append(b"x").err(), forked);
+    assert_eq!(channel.draft().put_at(0, b"").err(), forked);
+    assert_eq!(channel.peer().err(), forked);
+    assert_eq!(channel.peer_usage().map(drop).err(), forked);
+    assert_eq!(set.rearm(channel).err(), forked);
+    assert_eq!(set.remove(channel).err(), forked);
     assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW).err(), forked);
     assert_eq!(set.add(channel, 7, Interest::Readable, Mode::Level).err(), forked);
     if let Some(own) = own {
