@@ -30,6 +30,7 @@ fn child() {
         ("has children of its own", has_children_of_its_own),
         ("is forked at any time", is_forked_at_any_time),
         ("keeps limits", keeps_limits),
+        ("leaves nothing to programs", leaves_nothing_to_programs),
     ]);
 }
 
@@ -122,6 +123,8 @@ fn use_everything() {
         });
         to.recv_by(DEADLINE).unwrap();
     }
+    // A set whose descriptor was asked for has a timer.
+    assert!(rustix::io::fcntl_getfd(&set).is_ok());
     // A thread that began in this process blocks in a call.
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(d.recv_by(DEADLINE).unwrap().bytes(), b"asleep"));
@@ -154,6 +157,31 @@ fn use_everything() {
     });
     drop(listener);
     std::fs::remove_dir(&directory).unwrap();
+}
+
+/// Returns whether `fd` is an open descriptor that a program gets which another thread starts now.
+fn is_inherited(fd: i32) -> bool {
+    // SAFETY: the call only asks for the flags of a number, whether or not that is an open descriptor.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) & libc::FD_CLOEXEC == 0 }
+}
+
+/// Shows that no descriptor of the library, not even one that is open for a moment, is inherited by a program that this
+/// process starts meanwhile.
+#[test]
+fn no_descriptor_is_inherited_by_a_program() {
+    alone("leaves nothing to programs", "");
+}
+
+fn leaves_nothing_to_programs(_: &str) {
+    let others: Vec<_> = (0..200).filter(|fd| !is_inherited(*fd)).collect();
+    std::thread::scope(|scope| {
+        let works = scope.spawn(|| (0..5).for_each(|_| use_everything()));
+        while !works.is_finished() {
+            for &fd in &others {
+                assert!(!is_inherited(fd), "{fd}: {:?}", std::fs::read_link(format!("/proc/self/fd/{fd}")));
+            }
+        }
+    });
 }
 
 fn makes_all_anew(_: &str) {
