@@ -30,7 +30,8 @@ pub struct strait_options {
     pub wait: strait_wait,
     /// 1 if the process at the other end may not send descriptors: the kernel drops them before this process gets them.
     pub refuse_descriptors: u32,
-    /// How long an adaptive wait spins, in nanoseconds, at most 20 ms: 50 µs by default.
+    /// How long an adaptive wait spins, in nanoseconds, at most 20 ms. The default is 50 µs, or what the environment
+    /// variable STRAIT_SPIN says (microseconds, or off).
     pub spin: u64,
     /// Size in bytes of the first ring through which this end sends: 8 KiB by default for the first channel of a link,
     /// 256 B for others.

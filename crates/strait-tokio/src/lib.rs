@@ -58,10 +58,12 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// The default time for which the driving task polls after an event before the runtime may sleep: 50 µs.
+    /// The time for which the driving task polls after an event before the runtime may sleep, if `STRAIT_SPIN` is not
+    /// set in the environment: 50 µs.
     pub const SPIN: Duration = Duration::from_micros(50);
 
-    /// Makes a reactor, and a task that drives it, in the current tokio runtime.
+    /// Makes a reactor, and a task that drives it, in the current tokio runtime. The task polls for
+    /// [`strait::Options::default_spin`] after an event, before the runtime may sleep.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
@@ -69,7 +71,7 @@ impl Reactor {
     /// # Errors
     /// Those of [`strait::Reactor::new`] and of tokio.
     pub fn new() -> std::io::Result<Self> {
-        Self::with_spin(Self::SPIN)
+        Self::with_spin(strait::Options::default_spin())
     }
 
     /// Makes a reactor whose driving task polls for the time `spin` after an event, between other tasks. An event

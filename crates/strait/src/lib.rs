@@ -52,6 +52,7 @@ mod documents {
 #[doc(hidden)]
 pub mod bindings {
     pub use crate::os::fork::PerProcess;
+    pub use crate::wake::spin::parse_spin;
 }
 
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};

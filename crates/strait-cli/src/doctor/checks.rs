@@ -35,6 +35,7 @@ pub(super) fn all() -> Vec<Finding> {
         open_files(),
         file_size(),
         processors(),
+        spinning(),
         proc(),
         names(),
         channel(),
@@ -231,6 +232,22 @@ fn processors() -> Finding {
     }
     let so = "no spinning; each message that is waited for costs a context switch";
     Finding::lacking("CPUs", "1", so, "allow a second CPU (taskset, cpuset)")
+}
+
+/// Checks that the environment variable `STRAIT_SPIN`, if it is set, has a valid value.
+fn spinning() -> Finding {
+    const WHAT: &str = "STRAIT_SPIN";
+    let Some(value) = std::env::var_os(WHAT) else {
+        return Finding::good(WHAT, format!("not set; waits spin for {} µs", Options::default_spin().as_micros()));
+    };
+    let value = value.to_string_lossy();
+    match strait::bindings::parse_spin(&value) {
+        Some(spin) => Finding::good(WHAT, format!("waits spin for {} µs", spin.as_micros())),
+        None => {
+            let so = "the variable is ignored; waits spin for 50 µs";
+            Finding::lacking(WHAT, format!("{value:?}"), so, "set a whole number of microseconds, or off")
+        }
+    }
 }
 
 /// Checks that `/proc` is mounted.

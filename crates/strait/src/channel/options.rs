@@ -7,6 +7,7 @@ use crate::os::fork::PerProcess;
 use crate::quota::{HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::{self, MAX_MESSAGE};
 use crate::wake::Wait;
+use crate::wake::spin::{self, LONGEST as LONGEST_SPIN};
 
 /// Options of one end of a channel: wait strategy and limits. Each end has its own options; limits on sending
 /// apply at the end that sends.
@@ -14,7 +15,7 @@ use crate::wake::Wait;
 /// | option | default |
 /// |---|---|
 /// | [`wait`](Self::wait) | [`Wait::Adaptive`] |
-/// | [`spin`](Self::spin) | 50 µs |
+/// | [`spin`](Self::spin) | `STRAIT_SPIN` in the environment, or 50 µs |
 /// | [`ring`](Self::ring) | 8 KiB |
 /// | [`ring_max`](Self::ring_max) | 1 MiB |
 /// | [`inline_max`](Self::inline_max) | 64 KiB |
@@ -49,7 +50,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             wait: Wait::Adaptive,
-            spin: Duration::from_micros(50),
+            spin: spin::default_spin(),
             ring_cells: None,
             ring_max_cells: 16384,
             inline_max: 64 << 10,
@@ -84,12 +85,22 @@ impl Options {
         self
     }
 
-    /// Sets how long [`Wait::Adaptive`] spins before it sleeps: 50 µs by default, at most 20 ms. Spinning for longer
-    /// than a wake-up takes is of little use.
+    /// Sets how long [`Wait::Adaptive`] spins before it sleeps: at most 20 ms. Spinning for longer than a wake-up takes
+    /// is of little use. Default: [`Options::default_spin`].
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
-        self.spin = spin.min(Duration::from_millis(20));
+        self.spin = spin.min(LONGEST_SPIN);
         self
+    }
+
+    /// Returns how long [`Wait::Adaptive`] spins by default in this process: the value of the environment variable
+    /// `STRAIT_SPIN`, or 50 µs if the variable is not set.
+    ///
+    /// The value is a whole number of microseconds, of which more than 20,000 count as 20,000, or `off`, which is 0. Any
+    /// other value is ignored, and `strait doctor` reports it. The environment is read once, when this process first
+    /// needs the value. [`Options::spin`] takes precedence, and [`Wait::Spin`] and [`Wait::Block`] stay what they are.
+    pub fn default_spin() -> Duration {
+        spin::default_spin()
     }
 
     /// Sets the size in bytes of the first ring through which this end sends, rounded up to a power of two from 256 B

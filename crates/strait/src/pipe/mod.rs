@@ -83,7 +83,7 @@ impl DataPipe {
 /// | [`name`](Self::name) | `strait-pipe` |
 /// | [`prefault`](Self::prefault) | no |
 /// | [`wait`](Self::wait) | [`Wait::Adaptive`] |
-/// | [`spin`](Self::spin) | 50 µs |
+/// | [`spin`](Self::spin) | [`Options::default_spin`] |
 #[derive(Clone, Debug)]
 pub struct PipeOptions {
     capacity: usize,

@@ -8,6 +8,7 @@ mod direction;
 pub(crate) mod interrupt;
 pub(crate) mod lock;
 mod policy;
+pub(crate) mod spin;
 
 pub(crate) use direction::Direction;
 pub use policy::Wait;
