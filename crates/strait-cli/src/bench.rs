@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use strait_lab::CATALOGUE;
-use strait_lab::bars::{self, ends, floors, scale, toolbox};
+use strait_lab::bars::{self, ends, fairness, floors, scale, toolbox};
 use strait_lab::results::{self, Figure, Results, State, tables};
 use strait_lab::runner::{self, Plan};
 use strait_lab::shape::names as shapes;
@@ -57,6 +57,12 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
             let most = if asked.quick { scale::Most::QUICK } else { scale::Most::FULL };
             let (suite, broken) = scale::run(asked.repetitions.into(), asked.only.as_deref(), most);
             judged(&suite, Some(scale::HOW), broken, asked.json)
+        }
+        Some(What::Fairness(asked)) => {
+            let trips = if asked.quick { 20 } else { 2000 };
+            let (suite, broken) =
+                fairness::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, trips);
+            judged(&suite, Some(fairness::HOW), broken, asked.json)
         }
     }
 }

@@ -118,6 +118,8 @@ pub(crate) enum What {
     Toolbox(Bars),
     /// Measure the cost of one more channel, client or wait-set member, from 10 of them to 100,000
     Scale(Bars),
+    /// Measure how long a quiet channel waits beside busy channels on its own link, and on another
+    Fairness(Bars),
 }
 
 /// Options of how a suite is run and where its results go.

@@ -258,6 +258,17 @@ fn what_is_built_on_channels_is_measured() {
 }
 
 #[test]
+fn a_quiet_channel_is_measured_beside_busy_ones() {
+    let suite = json(&["bench", "fairness", "--quick", "--repetitions", "1", "--json"]);
+    let bars = suite["bars"].as_array().expect("bars");
+    assert_eq!(bars.len(), 24, "{suite}");
+    for bar in bars {
+        let note = bar["note"].as_str().unwrap_or_default();
+        assert!(!note.contains("broken") && bar["value"].is_number(), "{bar}");
+    }
+}
+
+#[test]
 fn what_one_more_costs_is_counted() {
     let suite = json(&["bench", "scale", "--quick", "--repetitions", "1", "--json"]);
     let bars = suite["bars"].as_array().expect("bars");
@@ -343,6 +354,9 @@ fn the_doctor_says_what_works_and_what_mends_the_rest() {
     assert!(output.status.success(), "{said}");
     assert!(said.contains("Strait works here."), "{said}");
     assert!(!said.contains("BROKEN"), "{said}");
+    let output = Command::new(env!("CARGO_BIN_EXE_strait")).arg("doctor").env("STRAIT_SPIN", "5 ms").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("set a whole number of microseconds, or off"), "{said}");
 
     let limited = "ulimit -n 40; exec \"$0\" doctor";
     let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_strait")]).output().unwrap();

@@ -10,6 +10,7 @@
 mod bar;
 mod contest;
 pub mod ends;
+pub mod fairness;
 pub mod floors;
 pub mod scale;
 pub mod toolbox;

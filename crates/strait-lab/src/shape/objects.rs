@@ -18,6 +18,9 @@ pub enum Task {
     Stream { moves: bool, stretches: u64, stretch: u64 },
     /// `Beside`: round trips on one channel between two processes that also have `idle` idle channels.
     Beside { idle: usize },
+    /// `Crowded`: round trips on a quiet channel to a process that also serves `busy` busy channels with the same wait
+    /// set. The busy channels are on the link of the quiet one, or (`apart`) on a link to the third process.
+    Crowded { busy: usize, apart: bool, trips: u64 },
     /// `Hold`: `channels` channels between two processes, each of which has carried a message. The memory and
     /// descriptors that they hold are compared with those of one channel.
     Hold { channels: usize },
@@ -56,7 +59,7 @@ impl Task {
     /// Returns the number of processes that take part.
     pub(super) fn processes(self) -> usize {
         match self {
-            Self::Acquaint { .. } | Self::Stream { .. } | Self::Relayed { .. } => 3,
+            Self::Acquaint { .. } | Self::Stream { .. } | Self::Crowded { .. } | Self::Relayed { .. } => 3,
             Self::Within { .. } | Self::Values { .. } | Self::Units { .. } => 1,
             _ => 2,
         }

@@ -4,6 +4,7 @@
 
 mod bulk;
 mod calls;
+mod crowded;
 mod dispatched;
 mod holding;
 mod many;
@@ -18,6 +19,7 @@ mod within;
 
 use strait::Channel;
 
+use self::crowded::Crowd;
 use super::parts::Share;
 use crate::mechanism::options;
 use crate::shape::Task;
@@ -35,6 +37,9 @@ pub(crate) fn first(mut links: Vec<Channel>, work: &Work, task: Task) -> Result<
             stream::pour(&links[0], &links[1], &options, moves, stretches, stretch)
         }
         Task::Beside { idle } => holding::ping(&links[0], &options, work, idle),
+        Task::Crowded { busy, apart, trips } => {
+            crowded::ping(&links[0], &links[1], &options, work, Crowd { busy, apart }, trips)
+        }
         Task::Hold { channels } => holding::hold(&links[0], &options, channels),
         Task::Wake { members } => waking::wake(&links[0], &options, members),
         Task::Within { channels } => within::run(&options, channels),
@@ -58,6 +63,8 @@ pub(crate) fn second(first: Channel, work: &Work, task: Task, index: usize) -> R
         (Task::Acquaint { count }, _) => sending::greet(&first, count),
         (Task::Stream { stretch, .. }, _) => stream::drain(&first, index == 0, stretch),
         (Task::Beside { idle }, _) => holding::echo(&first, work, idle),
+        (Task::Crowded { busy, apart, .. }, 0) => crowded::serve(&first, Crowd { busy, apart }),
+        (Task::Crowded { busy, apart, .. }, _) => crowded::fill(&first, Crowd { busy, apart }),
         (Task::Hold { .. }, _) => holding::hold_too(&first),
         (Task::Wake { members }, _) => waking::sleep(&first, members),
         (Task::Open { channels, .. }, _) => many::accept(&first, channels),
