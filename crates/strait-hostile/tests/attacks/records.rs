@@ -655,6 +655,14 @@ attack! {
             let ring = handshake::ring_memory(4).unwrap();
             peer.packet(&handshake::open(5, 4), &[ring.fd()]).unwrap();
             assert_eq!(verdict(&mut peer, &channel), Some("a second open packet"));
+            let (ours, theirs) = sockets();
+            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let peer = RawPeer::silent(ours, 1, 4).unwrap();
+            peer.packet(&handshake::announce(1), &[]).unwrap();
+            let open = handshake::open(1, 4);
+            let newer = Packet { fields: [open.fields[0] + 1, open.fields[1], open.fields[2]], ..open };
+            peer.packet(&newer, &[handshake::ring_memory(4).unwrap().fd()]).unwrap();
+            assert_eq!(bad_peer(channel.try_recv()), "an open packet in a version that was not agreed on");
             let (mut peer, channel) = meet();
             let bitmap = file(bitmap::BYTES, SIZE_SEALS).unwrap();
             for _ in 0..2 {
