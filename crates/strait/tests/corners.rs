@@ -428,3 +428,30 @@ fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_comm
         assert!(view.sealed().unwrap() == pattern(1, len), "{len} bytes");
     }
 }
+
+/// Shows that a reservation whose handles cannot be sent, because the socket is full, sends nothing, and that everything
+/// that was sent arrives with its handle.
+#[test]
+fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
+    let (one, other) = sockets();
+    rustix::net::sockopt::set_socket_send_buffer_size(&one, 1).unwrap();
+    let (a, b) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    a.send(b"first").unwrap();
+    assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"first");
+    let put = |n: usize| {
+        let mut room = a.reserve(1, Deadline::NOW).unwrap();
+        room.put_at(0, &[n as u8]);
+        room.add_handle(common::file_with(&[n as u8]));
+        room.commit()
+    };
+    let sent = (0..200).find(|n| put(*n).is_err()).expect("the socket is never full");
+    for n in 0..sent {
+        let mut message = b.recv_by(DEADLINE).unwrap();
+        assert_eq!(message.bytes(), [n as u8]);
+        let file = message.take_handles().unwrap().remove(0);
+        assert_eq!(common::content_of(file), [n as u8]);
+    }
+    assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
+    put(7).unwrap();
+    assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), [7]);
+}
