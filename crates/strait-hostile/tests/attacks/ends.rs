@@ -477,7 +477,7 @@ attack! {
     /// the end is closed nevertheless: the peer finds it closed in the last lane.
     a04_a_row_of_lanes_does_not_hold_up_who_drops_the_end {
         on_a_victim(|mut peer, channel| {
-            const LANES: u32 = 400_000;
+            const LANES: u32 = 100_000;
             for (number, frozen) in [(1, false), (2, true)] {
                 let arena = peer.announce(number, LANES, 4, 0).unwrap();
                 for slot in 0..LANES - 1 {

@@ -12,7 +12,7 @@ use crate::channel::sender::Tx;
 use crate::channel::{Channel, End};
 use crate::deferred;
 use crate::error::{Error, Resource};
-use crate::lane::waiter;
+use crate::lane::{Lane, waiter};
 use crate::os::fault;
 use crate::quota;
 use crate::ring::{Ended, Memory, RecordKind};
@@ -23,9 +23,9 @@ use crate::wake::lock::Guard;
 /// the larger rings and lanes that follow it.
 const CLOSE_LIMIT: usize = 1 << 22;
 
-/// Largest number of records from other processes that one attempt to close ends drops. An attempt takes some 20 ms at
+/// Largest number of records from other processes that one attempt to close ends drops. An attempt takes some 10 ms at
 /// most: the call that drops an end makes the first one, and must not be held up by the peer.
-const AT_ONCE: usize = 1 << 16;
+const AT_ONCE: usize = 1 << 15;
 
 /// Number of records that a step to another lane counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`].
 const CLOSE_LANE: usize = 4;
@@ -49,6 +49,14 @@ impl Work {
         self.in_all == 0 || self.at_once == 0
     }
 
+    /// Returns why an end in `lane` is left open by an attempt that may do no more work. Returns `None` if no later
+    /// attempt may do any either.
+    fn unfinished(&self, lane: &Lane) -> Option<Open> {
+        lane.probe();
+        let open = if lane.is_down() { Open::PeerGone } else { Open::Unfinished };
+        (self.in_all > 0).then_some(open)
+    }
+
     /// Counts the work that `records` records caused. Records of this process (`is_local`) count only towards
     /// [`CLOSE_LIMIT`]: the program expects that values and ends which it has sent to itself are dropped with the end
     /// that would have received them.
@@ -63,8 +71,11 @@ impl Work {
 /// Why an attempt to close an end has left it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::channel) enum Open {
-    /// The attempt has done as much work as one attempt may do. The next attempt can begin at once.
+    /// The attempt has done as much work as one attempt may do.
     Unfinished,
+    /// As `Unfinished`, but the link to the peer is down: the peer can add no more work, and what this process holds
+    /// for it is to be released soon.
+    PeerGone,
     /// This process lacked descriptors, memory or threads. The next attempt should begin after a pause.
     Shortage,
 }
@@ -87,12 +98,16 @@ impl Closing {
     pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
         let mut work = Work { in_all: self.limit, at_once: AT_ONCE };
         let mut left = Vec::new();
+        let mut why = Open::Unfinished;
         while let Some(end) = self.ends.pop() {
             let (handles, open) = end.close(&mut work);
             match open {
                 None => {}
                 Some(Open::Shortage) => left.push((Self::new(end), Open::Shortage)),
-                Some(Open::Unfinished) => self.ends.push(end),
+                Some(unfinished) => {
+                    self.ends.push(end);
+                    why = why.max(unfinished);
+                }
             }
             self.ends.extend(handles.into_iter().filter_map(Handle::into_end));
             if work.at_once == 0 {
@@ -101,7 +116,7 @@ impl Closing {
         }
         self.limit = work.in_all;
         if !self.ends.is_empty() {
-            left.push((self, Open::Unfinished));
+            left.push((self, why));
         }
         left
     }
@@ -260,8 +275,8 @@ impl End {
                 },
             }
         }
-        if !is_over && work.in_all > 0 {
-            open = Some(Open::Unfinished);
+        if !is_over {
+            open = work.unfinished(&rx.lane);
         }
         let link = rx.lane.current_link();
         // The next attempt needs the attachments of the messages that are left.
@@ -283,7 +298,7 @@ impl End {
                     waiter::wake(tx.lane.current_link(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }
                 Err(Ended(Some(RecordKind::Frozen))) if work.is_done() => {
-                    return (work.in_all > 0).then_some(Open::Unfinished);
+                    return work.unfinished(&tx.lane);
                 }
                 Err(Ended(Some(RecordKind::Frozen))) => {
                     work.count(CLOSE_LANE, tx.lane.current_link().is_local());
