@@ -227,7 +227,6 @@ impl State {
     }
 }
 
-#[derive(Debug)]
 struct DispatcherShared {
     set: WaitSet,
     /// One end of a channel whose two ends the dispatcher holds; this end is in the wait set. When the dispatcher is
@@ -235,6 +234,12 @@ struct DispatcherShared {
     stopped: Channel,
     state: Mutex<State>,
     news: Condvar,
+}
+
+impl fmt::Debug for DispatcherShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DispatcherShared").field("set", &self.set).finish_non_exhaustive()
+    }
 }
 
 impl DispatcherShared {

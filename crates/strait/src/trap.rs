@@ -11,7 +11,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -275,6 +275,12 @@ impl AsFd for Traps {
     /// do; see [the descriptor of a wait set](WaitSet#the-descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
+    }
+}
+
+impl AsRawFd for Traps {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

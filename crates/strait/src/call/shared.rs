@@ -29,10 +29,15 @@ const RETRY: Duration = Duration::from_millis(5);
 
 /// The state of one call end, which all its threads share: the channel, and the routes (calls, requests and waiters)
 /// under their lock.
-#[derive(Debug)]
 pub(super) struct CallShared {
     pub(super) channel: Channel,
     routes: Mutex<Routes>,
+}
+
+impl std::fmt::Debug for CallShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallShared").field("channel", &self.channel).finish_non_exhaustive()
+    }
 }
 
 impl CallShared {

@@ -1,5 +1,6 @@
 //! Messages: [`Outgoing`] to send, [`Message`] and [`Received`] as received.
 
+use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -29,10 +30,16 @@ use crate::shm::Mapping;
 /// assert_eq!(message.take_handles()?.len(), 1);
 /// # Ok::<(), strait::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Outgoing<'a> {
     pub(crate) parts: Parts<'a>,
     pub(crate) handles: Vec<Handle>,
+}
+
+impl fmt::Debug for Outgoing<'_> {
+    /// Prints the sizes of the message, and not its bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing").field("len", &self.parts.len()).field("handles", &self.handles).finish()
+    }
 }
 
 /// The bytes of a message to be sent, in one piece or in several parts.
@@ -333,12 +340,24 @@ impl Drop for ReceivedExtras {
 /// The bytes are in memory of this process. If the sender has [sealed](crate::Channel::reserve_sealed) a large
 /// message, its bytes stay in the sealed memory, since they cannot change there; the message then keeps one
 /// descriptor open.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Message {
     /// The bytes of the message; empty if they lie in sealed memory, or if the message is a value.
     pub(crate) bytes: Vec<u8>,
     pub(crate) arrived: ReceivedExtras,
     pub(crate) origin: Origin,
+}
+
+impl fmt::Debug for Message {
+    /// Prints the sizes of the message, and not its bytes. A value stays a value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.arrived.sealed().map_or(self.bytes.len(), |sealed| sealed.len);
+        f.debug_struct("Message")
+            .field("len", &len)
+            .field("handles", &self.arrived.handles().len())
+            .field("is_value", &self.arrived.value().is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Message {

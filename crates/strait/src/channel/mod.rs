@@ -46,6 +46,7 @@ pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation};
 pub(crate) use watch::{Ready, Watcher};
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -90,12 +91,10 @@ const FIRST_CELLS: usize = 128;
 /// # Cost
 /// A message of up to 56 bytes is one cache line. In steady flow, while the peer is awake, sending and receiving make
 /// no system call and allocate nothing (see [`Channel::recv_to`]).
-#[derive(Debug)]
 pub struct Channel {
     pub(crate) end: Arc<End>,
 }
 
-#[derive(Debug)]
 pub(crate) struct End {
     tx: Lock<Tx>,
     rx: Lock<Rx>,
@@ -153,6 +152,18 @@ struct ColdCounts {
     recv_wake_ups: Count,
     recv_sleeps: Count,
     limits_reached: Count,
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.end.print("Channel", f)
+    }
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.print("End", f)
+    }
 }
 
 impl Counts {
@@ -403,6 +414,16 @@ impl Channel {
 }
 
 impl End {
+    /// Prints this end for debugging in one line, as an object with this name. Takes no lock.
+    fn print(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("messages_sent", &self.counts.messages_sent.get())
+            .field("messages_received", &self.counts.messages_received.get())
+            .field("in_set", &self.in_set.load(Ordering::Relaxed))
+            .field("is_gone", &self.sent.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+
     /// Creates an end in `lane`, on the side that `lane` says. No other end has used that side before. Publishes to the
     /// peer the CPU on which this thread runs.
     fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {

@@ -32,13 +32,24 @@ pub fn connect(name: &str) -> Result<Channel, Error> {
 
 /// The object with which a process connects to a listener. It holds the listener's name, the directory of the name, the
 /// user that must run the listener, and the options of the channel to be made.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Connector {
     name: String,
     location: NameDirectory,
     server: u32,
     token: u128,
     options: Options,
+}
+
+impl std::fmt::Debug for Connector {
+    /// Prints the connector without its token, which is a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector")
+            .field("name", &self.name)
+            .field("location", &self.location)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Connector {

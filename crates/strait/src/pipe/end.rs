@@ -84,13 +84,18 @@ pub(super) enum Waited {
 
 /// The parts that the producer and the consumer of a data pipe have in common: the channel for doorbells, and the
 /// shared memory with the bytes.
-#[derive(Debug)]
 pub(super) struct PipeCore {
     pub(super) channel: Channel,
     pub(super) memory: PipeMemory,
     /// Whether a doorbell (an empty message that wakes the other side) is still due: it could not be sent, because this
     /// process lacked a resource that it needs to follow the other end to another process.
     owes: AtomicBool,
+}
+
+impl std::fmt::Debug for PipeCore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PipeCore").field("channel", &self.channel).finish_non_exhaustive()
+    }
 }
 
 impl PipeCore {

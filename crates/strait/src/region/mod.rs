@@ -10,7 +10,7 @@ pub use map::{RegionCopy, RegionMap, RegionView};
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use crate::error::Error;
@@ -454,6 +454,12 @@ impl AsFd for Region {
     /// Returns the descriptor of the region's memory, a memfd.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Region {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -19,7 +19,7 @@ pub use pipe::{AsyncConsumer, AsyncProducer};
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::deadline::Deadline;
@@ -190,6 +190,12 @@ impl AsFd for Reactor {
     /// not read from it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
+    }
+}
+
+impl AsRawFd for Reactor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
