@@ -409,3 +409,17 @@ fn nothing_is_left_of_regions_that_were_sent_and_dropped() {
     drop(region);
     assert_eq!(mine(), 0);
 }
+
+#[test]
+fn threads_that_seal_one_region_at_once_all_succeed() {
+    for _ in 0..10_000 {
+        let region = Region::new(4096).unwrap();
+        let both = std::sync::Barrier::new(2);
+        let seal = || {
+            both.wait();
+            region.seal()
+        };
+        let results = std::thread::scope(|scope| [scope.spawn(seal), scope.spawn(seal)].map(|one| one.join().unwrap()));
+        assert_eq!(results, [Ok(()), Ok(())]);
+    }
+}

@@ -262,14 +262,28 @@ impl Region {
     /// mapping for reading through a writable handle counts too). [`Error::ReadOnly`] if this handle does not permit
     /// sealing.
     pub fn seal(&self) -> Result<(), Error> {
-        let facts = self.facts()?;
-        if facts.immutable {
+        self.seal_unless(|facts| facts.immutable, || region::seal(self))
+    }
+
+    /// Calls `seal`, which seals the memfd, unless `is_done` says that the region has the seals already. Fails with
+    /// [`Error::ReadOnly`] if this handle does not permit sealing.
+    fn seal_unless(
+        &self,
+        is_done: impl Fn(&Facts) -> bool,
+        seal: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let check = || {
+            let facts = self.facts()?;
+            if is_done(&facts) || facts.sealable { Ok(is_done(&facts)) } else { Err(Error::ReadOnly) }
+        };
+        if check()? {
             return Ok(());
         }
-        if !facts.sealable {
-            return Err(Error::ReadOnly);
+        match seal() {
+            // The memory was sealed after the check, through another handle or in another process.
+            Err(Error::System { code: libc::EPERM, .. }) if check()? => Ok(()),
+            done => done,
         }
-        region::seal(&self.memory.fd)
     }
 
     /// Freezes the set of writers: processes that have the region mapped for writing now can go on, and no other
@@ -295,14 +309,8 @@ impl Region {
     /// # Errors
     /// [`Error::ReadOnly`] if this handle does not permit sealing; [`Error::System`].
     pub fn admit_no_writer(&self) -> Result<(), Error> {
-        let facts = self.facts()?;
-        if !facts.writable && facts.sealable || facts.immutable {
-            return Ok(());
-        }
-        if !facts.sealable {
-            return Err(Error::ReadOnly);
-        }
-        region::admit_no_writer(&self.memory.fd)
+        let is_done = |facts: &Facts| !facts.writable && facts.sealable || facts.immutable;
+        self.seal_unless(is_done, || region::admit_no_writer(self))
     }
 
     /// Returns a read-only handle for a region that other handles can still write. Needs `/proc`. Does not block.
