@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::wire::{Packet, kind};
 
 /// The lowest and the highest version of the protocol that this crate speaks.
-pub const VERSIONS: [u64; 2] = [1, 1];
+pub const VERSIONS: [u64; 2] = [2, 2];
 
 /// The magic number of a handshake, in the upper half of the word whose lower half is the lowest version.
 pub const MAGIC: u64 = 0x5354_5254 << 32;

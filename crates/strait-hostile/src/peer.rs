@@ -45,7 +45,10 @@ pub struct RawPeer {
     pub blocks: Vec<Option<Arc<Memory>>>,
     table: Option<Vec<u8>>,
     packed: VecDeque<Vec<u8>>,
-    /// Descriptors that came in the same packet as the memory of the message that is being received.
+    /// Memory with the payload of the message that is being received; `None` until its packet was received, and if that
+    /// packet brought none.
+    payload: Option<OwnedFd>,
+    /// The descriptors of the message that is being received, as far as their packets were received.
     beside: Vec<OwnedFd>,
 }
 
@@ -137,6 +140,7 @@ impl RawPeer {
             blocks: Vec::new(),
             table: None,
             packed: VecDeque::new(),
+            payload: None,
             beside: Vec::new(),
         })
     }
@@ -303,7 +307,7 @@ impl RawPeer {
     /// Sends a small message in the ring with descriptors, and wakes the reader.
     pub fn send_with(&mut self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.writer.pad_for(bytes.len());
-        self.packet(&Packet::handles(self.token, self.writer.sequence, 0, descriptors.len()), descriptors)?;
+        self.packet(&Packet::handles(self.token, self.writer.sequence, descriptors.len()), descriptors)?;
         self.writer.put(header(kind::MESSAGE, bytes.len(), descriptors.len()), bytes);
         self.wake()
     }
@@ -412,7 +416,7 @@ impl RawPeer {
     /// not wake the reader.
     pub fn put_long_table(&mut self, bytes: &[u8], handles: usize, table: &Table) -> io::Result<()> {
         let file = memory::immutable(&table.0)?;
-        self.packet(&Packet::table(self.token, self.writer.sequence), &[file.as_fd()])?;
+        self.packet(&Packet::table(self.token, self.writer.sequence, 0), &[file.as_fd()])?;
         self.writer.pad_for(0);
         self.writer.put(header(kind::TABLE, 0, 1), &[]);
         self.writer.pad_for(bytes.len());
@@ -445,14 +449,16 @@ impl RawPeer {
             let bytes = match kind_of(header) {
                 kind::MESSAGE => payload,
                 kind::SEALED => self.sealed(sequence, &payload)?,
-                kind::BLOCK => self.block(&payload)?,
+                kind::BLOCK => self.block(sequence, &payload)?,
                 kind::PACK => {
                     self.unpack(&payload);
                     continue;
                 }
                 kind::NEXT => {
                     let generation = words(&payload)[0];
-                    let memory = self.fetch(packet_kind::RING, self.their_token, generation)?;
+                    self.pump_if_open()?;
+                    let found = self.take_packet(packet_kind::RING, self.their_token, generation);
+                    let memory = found.and_then(|(_, mut memory)| memory.pop()).ok_or(io::ErrorKind::NotFound)?;
                     let memory = Arc::new(Memory::map(memory)?);
                     self.reader.as_mut().expect("it had a record").go_on_in(&memory);
                     continue;
@@ -461,7 +467,7 @@ impl RawPeer {
                     self.table = Some(match handles_of(header) {
                         0 => payload,
                         _ => {
-                            let memory = self.fetch(packet_kind::TABLE, self.their_token, sequence + 1)?;
+                            let memory = self.fetch(sequence + 1)?.ok_or(io::ErrorKind::NotFound)?;
                             let memory = Memory::map(memory)?;
                             memory.read(0, memory.len())
                         }
@@ -471,11 +477,8 @@ impl RawPeer {
                 kind::CLOSED => return Err(io::ErrorKind::UnexpectedEof.into()),
                 _ => return Err(io::ErrorKind::Unsupported.into()),
             };
-            let mut descriptors = std::mem::take(&mut self.beside);
-            self.pump_if_open()?;
-            while let Some((_, more)) = self.take_packet(packet_kind::HANDLES, self.their_token, sequence) {
-                descriptors.extend(more);
-            }
+            self.fetch(sequence)?;
+            let descriptors = std::mem::take(&mut self.beside);
             self.give_credit()?;
             return Ok(Some(Message { header, bytes, descriptors, table: self.table.take() }));
         }
@@ -515,16 +518,28 @@ impl RawPeer {
         self.wake_writer()
     }
 
-    /// Returns the memory that a packet brought for a record. The packet's other descriptors belong to the message
-    /// that is being received, and are stored for it.
-    fn fetch(&mut self, kind: u32, token: u128, field: u64) -> io::Result<OwnedFd> {
+    /// Takes the packet of the message `sequence`, if it was received and not taken yet, and those sent ahead of it.
+    /// Stores the memory with the payload, and the descriptors of the message. Returns the memory with the handle table;
+    /// `None` if the packet brought none.
+    fn fetch(&mut self, sequence: u64) -> io::Result<Option<OwnedFd>> {
         self.pump_if_open()?;
-        let (_, mut descriptors) = self.take_packet(kind, token, field).ok_or(io::ErrorKind::NotFound)?;
-        if descriptors.is_empty() {
-            return Err(io::ErrorKind::NotFound.into());
+        let token = self.their_token;
+        let Some((packet, descriptors)) = self.take_packet(packet_kind::MESSAGE, token, sequence) else {
+            return Ok(None);
+        };
+        while let Some((_, ahead)) = self.take_packet(packet_kind::AHEAD, token, 0) {
+            self.beside.extend(ahead);
         }
-        self.beside.extend(descriptors.drain(1..));
-        Ok(descriptors.remove(0))
+        let mut descriptors = descriptors.into_iter();
+        let [payload, table] = packet.memories().map(|count| if count > 0 { descriptors.next() } else { None });
+        self.payload = payload;
+        self.beside.extend(descriptors);
+        Ok(table)
+    }
+
+    fn payload_memory(&mut self, sequence: u64) -> io::Result<Memory> {
+        self.fetch(sequence)?;
+        Memory::map(self.payload.take().ok_or(io::ErrorKind::NotFound)?)
     }
 
     fn unpack(&mut self, payload: &[u8]) {
@@ -538,18 +553,17 @@ impl RawPeer {
     }
 
     fn sealed(&mut self, sequence: u64, payload: &[u8]) -> io::Result<Vec<u8>> {
-        let memory = self.fetch(packet_kind::SEALED, self.their_token, sequence)?;
-        let memory = Memory::map(memory)?;
+        let memory = self.payload_memory(sequence)?;
         Ok(memory.read(0, words(payload)[0] as usize))
     }
 
-    fn block(&mut self, payload: &[u8]) -> io::Result<Vec<u8>> {
+    fn block(&mut self, sequence: u64, payload: &[u8]) -> io::Result<Vec<u8>> {
         let block = Block::from_bytes(payload).ok_or(io::ErrorKind::InvalidData)?;
         let id = block.id as usize;
         if block.usage == 1 {
-            let memory = self.fetch(packet_kind::BLOCK, self.their_token, block.id)?;
+            let memory = self.payload_memory(sequence)?;
             self.blocks.resize(self.blocks.len().max(id + 1), None);
-            self.blocks[id] = Some(Arc::new(Memory::map(memory)?));
+            self.blocks[id] = Some(Arc::new(memory));
         }
         let memory = self.blocks.get(id).cloned().flatten().ok_or(io::ErrorKind::NotFound)?;
         let bytes = memory.read(BLOCK_PAYLOAD, block.len as usize);

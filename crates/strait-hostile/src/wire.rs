@@ -21,15 +21,13 @@ pub mod kind {
     #![allow(missing_docs, reason = "as in docs/design.md")]
     pub const OPEN: u32 = 1;
     pub const RING: u32 = 2;
-    pub const HANDLES: u32 = 3;
-    pub const BLOCK: u32 = 4;
-    pub const SEALED: u32 = 5;
+    pub const MESSAGE: u32 = 3;
+    pub const AHEAD: u32 = 4;
     pub const WAKE: u32 = 6;
     pub const HANDSHAKE: u32 = 7;
     pub const INTRODUCE: u32 = 8;
     pub const ARENA: u32 = 9;
     pub const RETRACT: u32 = 10;
-    pub const TABLE: u32 = 11;
     pub const READY_BITMAP: u32 = 12;
     pub const REFUSE: u32 = 13;
     pub const CONNECT: u32 = 14;
@@ -37,6 +35,16 @@ pub mod kind {
     /// One more than the highest kind of packet.
     pub const END: u32 = 16;
 }
+
+/// The bits of a message's packet that say which memory it brings with the payload of the message: a block, or sealed
+/// memory.
+pub const PAYLOAD: u64 = PAYLOAD_BLOCK | PAYLOAD_SEALED;
+/// The value of [`PAYLOAD`] for a block.
+pub const PAYLOAD_BLOCK: u64 = 1;
+/// The value of [`PAYLOAD`] for sealed memory.
+pub const PAYLOAD_SEALED: u64 = 2;
+/// The bit of a message's packet that says that it brings memory with the handle table.
+pub const HAS_TABLE: u64 = 1 << 8;
 
 /// A packet with the fields that it has on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,26 +72,39 @@ impl Packet {
     }
 
     /// Returns a packet that brings `count` descriptors of the message `sequence` of the ring named by `token`.
-    /// `part` is the packet's second field.
-    pub fn handles(token: u128, sequence: u64, part: u64, count: usize) -> Self {
-        Self { kind: kind::HANDLES, descriptors: count as u32, token, fields: [sequence, part, 0] }
+    pub fn handles(token: u128, sequence: u64, count: usize) -> Self {
+        Self { kind: kind::MESSAGE, descriptors: count as u32, token, fields: [sequence, 0, 0] }
     }
 
     /// Returns a packet that brings the memory of block `id` and `handles` descriptors of its first message, whose
     /// number is `sequence`.
     pub fn block(token: u128, id: u64, sequence: u64, handles: usize) -> Self {
-        Self { kind: kind::BLOCK, descriptors: handles as u32 + 1, token, fields: [id, sequence, 0] }
+        Self { kind: kind::MESSAGE, descriptors: handles as u32 + 1, token, fields: [sequence, id, PAYLOAD_BLOCK] }
     }
 
     /// Returns a packet that brings the sealed memory of the message `sequence` and `handles` descriptors of that
     /// message.
     pub fn sealed(token: u128, sequence: u64, handles: usize) -> Self {
-        Self { kind: kind::SEALED, descriptors: handles as u32 + 1, token, fields: [sequence, 0, 0] }
+        Self { kind: kind::MESSAGE, descriptors: handles as u32 + 1, token, fields: [sequence, 0, PAYLOAD_SEALED] }
     }
 
-    /// Returns a packet that brings, as memory, a handle table that is too long for the ring.
-    pub fn table(token: u128, sequence: u64) -> Self {
-        Self { kind: kind::TABLE, descriptors: 1, token, fields: [sequence, 0, 0] }
+    /// Returns a packet that brings, as memory, a handle table that is too long for the ring, and `handles` descriptors
+    /// of the message `sequence`.
+    pub fn table(token: u128, sequence: u64, handles: usize) -> Self {
+        Self { kind: kind::MESSAGE, descriptors: handles as u32 + 1, token, fields: [sequence, 0, HAS_TABLE] }
+    }
+
+    /// Returns a packet that brings the first `count` descriptors of the next message that has a packet; with none,
+    /// those sent ahead before are void.
+    pub fn ahead(token: u128, count: usize) -> Self {
+        Self { kind: kind::AHEAD, descriptors: count as u32, token, fields: [0; 3] }
+    }
+
+    /// Returns how many of the packet's first descriptors are memory with a message's payload, and how many are memory
+    /// with its handle table. Both are 0 if the packet is not that of a message.
+    pub fn memories(&self) -> [usize; 2] {
+        let bits = if self.kind == kind::MESSAGE { self.fields[2] } else { 0 };
+        [usize::from(bits & PAYLOAD != 0), usize::from(bits & HAS_TABLE != 0)]
     }
 
     /// Returns a packet that brings a socket to another process, the introduction with this number.

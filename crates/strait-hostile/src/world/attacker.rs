@@ -15,7 +15,7 @@ use crate::layout::{Lane, Writer, bitmap, transfer};
 use crate::memory::{Memory, SIZE_SEALS, file, immutable};
 use crate::peer::{Arena, RawPeer};
 use crate::record::{AN_END, Block, CELL, HEADER, Table, header, kind};
-use crate::wire::{self, Packet, kind as packet_kind};
+use crate::wire::{self, HAS_TABLE, PAYLOAD_SEALED, Packet, kind as packet_kind};
 use crate::world::choices::Choices;
 use crate::world::descriptors::{self, KINDS, Kept, Kind, SLOW};
 use crate::world::donors::Donors;
@@ -433,7 +433,7 @@ impl<'a> Attacker<'a> {
         let descriptors = self.descriptors(most);
         let count = descriptors.len();
         let peer = &self.links[link].peer;
-        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, count);
+        let packet = Packet::handles(peer.token, peer.writer.sequence, count);
         self.valid += 100 + 20 * count as u64;
         self.send_away(link, &packet, descriptors)?;
         let peer = &mut self.links[link].peer;
@@ -555,17 +555,18 @@ impl<'a> Attacker<'a> {
         let peer = &self.links[link].peer;
         let (token, sequence, generation) = (peer.token, peer.writer.sequence, peer.writer.generation);
         let small = self.choices.below(5) as u64;
-        let packet = match self.choices.below(11) {
+        let packet = match self.choices.below(12) {
             0 => Packet::wake(),
             1 => Packet::ring(token, generation + small),
-            2 => Packet::handles(token, sequence + small, small, 1),
+            2 => Packet::handles(token, sequence + small, 1),
             3 => Packet::block(token, self.choices.below(66) as u64, sequence, 0),
             4 => Packet::sealed(token, sequence + small, 0),
-            5 => Packet::table(token, sequence + small),
+            5 => Packet::table(token, sequence + small, small as usize),
             6 => Packet::introduce(small),
             7 => Packet::arena(token ^ u128::from(small), small, 1 + self.choices.below(8) as u32, 4, small),
             8 => Packet::retract(token),
             9 => Packet::bitmap(),
+            10 => Packet::ahead(token, small as usize),
             _ => handshake::open(token ^ u128::from(small), self.choices.nasty()),
         };
         let descriptors = (0..packet.descriptors).filter_map(|_| self.fitting(&packet)).collect();
@@ -584,7 +585,9 @@ impl<'a> Attacker<'a> {
                 file(self.choices.pick(&[1 << 47, 1 << 40, 1 << 62]), SIZE_SEALS).ok()
             }
             packet_kind::READY_BITMAP => file(bitmap::BYTES, SIZE_SEALS).ok(),
-            packet_kind::SEALED | packet_kind::TABLE => immutable(&self.bytes(5000)).ok(),
+            packet_kind::MESSAGE if packet.fields[2] & (PAYLOAD_SEALED | HAS_TABLE) != 0 => {
+                immutable(&self.bytes(5000)).ok()
+            }
             packet_kind::INTRODUCE => unix_pair().ok().map(|(one, other)| {
                 self.kept.keep(one);
                 other
@@ -620,16 +623,16 @@ impl<'a> Attacker<'a> {
     fn note_for_later(&mut self, link: usize) -> io::Result<()> {
         let peer = &self.links[link].peer;
         let packet = match self.choices.below(3) {
-            0 => Packet::handles(peer.token, peer.writer.sequence, 0, 1),
+            0 => Packet::handles(peer.token, peer.writer.sequence, 1),
             1 => Packet::sealed(peer.token, peer.writer.sequence, 0),
             _ => Packet::block(peer.token, 1, peer.writer.sequence, 0),
         };
         let Some(fd) = self.fitting(&packet) else { return Ok(()) };
         let peer = &mut self.links[link].peer;
         peer.writer.pad_for(32);
-        match packet.kind {
-            packet_kind::HANDLES => peer.writer.put(header(kind::MESSAGE, 0, 1), b""),
-            packet_kind::SEALED => peer.writer.put(header(kind::SEALED, 8, 0), &4u64.to_le_bytes()),
+        match packet.fields[2] {
+            0 => peer.writer.put(header(kind::MESSAGE, 0, 1), b""),
+            PAYLOAD_SEALED => peer.writer.put(header(kind::SEALED, 8, 0), &4u64.to_le_bytes()),
             _ => peer.writer.put(header(kind::BLOCK, 32, 0), &Block { id: 1, usage: 1, len: 4, once: 0 }.to_bytes()),
         }
         self.later.push_back((link, packet, vec![fd]));
@@ -1032,7 +1035,7 @@ impl<'a> Attacker<'a> {
         let Some(fd) = fd else { return Ok(()) };
         let said = if self.choices.one_in(4) { self.choices.nasty() } else { len as u64 };
         let peer = &self.links[link].peer;
-        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+        let packet = Packet::handles(peer.token, peer.writer.sequence, 1);
         self.valid += 300;
         self.send_away(link, &packet, vec![fd])?;
         self.links[link].peer.send_ends(b"region", 1, &Table::of_region(said), &[])
@@ -1055,7 +1058,7 @@ impl<'a> Attacker<'a> {
         let fd = memory.fd().try_clone_to_owned()?;
         self.remember(memory);
         let peer = &self.links[link].peer;
-        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+        let packet = Packet::handles(peer.token, peer.writer.sequence, 1);
         self.valid += 400;
         self.send_away(link, &packet, vec![fd])?;
         self.links[link].peer.send_ends(b"pipe", 1, &table, &[lane])

@@ -41,7 +41,7 @@ attack! {
         });
         on_a_victim(|mut peer, channel| {
             let (within, _server) = slow_within();
-            peer.packet(&Packet::handles(peer.token, 1, 0, 1), &[within.as_fd()]).unwrap();
+            peer.packet(&Packet::handles(peer.token, 1, 1), &[within.as_fd()]).unwrap();
             peer.writer.put(header(kind::MESSAGE, 0, 1), b"");
             drop(within);
             in_time("dropping the channel", || drop(channel));
@@ -215,7 +215,7 @@ attack! {
         on_a_victim_with(&Options::new().accept_descriptors(false), |peer, channel| {
             for sequence in 1..4 {
                 let (slow, _server) = slow_to_close();
-                peer.packet(&Packet::handles(peer.token, sequence, 0, 1), &[slow.as_fd()]).unwrap();
+                peer.packet(&Packet::handles(peer.token, sequence, 1), &[slow.as_fd()]).unwrap();
                 drop(slow);
                 let begin = Instant::now();
                 let received = channel.recv_by(Duration::from_millis(100));

@@ -38,7 +38,7 @@ attack! {
         });
         on_a_victim(|mut peer, channel| {
             let (slow, _server) = slow_to_close();
-            peer.packet(&Packet::handles(peer.token, 1, 0, 1), &[slow.as_fd()]).unwrap();
+            peer.packet(&Packet::handles(peer.token, 1, 1), &[slow.as_fd()]).unwrap();
             peer.writer.put(header(kind::MESSAGE, 0, 1), b"");
             drop(slow);
             let begin = Instant::now();
@@ -78,10 +78,10 @@ attack! {
             let spare = file_with(b"x");
             let memory = file(4096, SIZE_SEALS).unwrap();
             let packets = |peer: &RawPeer| [
-                Packet::wake(), Packet::ring(peer.token, 1), Packet::handles(peer.token, 1, 0, 3), Packet::block(peer.token, 0, 1, 1), Packet::sealed(peer.token, 1, 0),
-                Packet::table(peer.token, 1), Packet::introduce(1), Packet::arena(1, 1, 1, 4, 0), Packet::retract(peer.token), Packet::bitmap(),
+                Packet::wake(), Packet::ring(peer.token, 1), Packet::handles(peer.token, 1, 3), Packet::block(peer.token, 0, 1, 1), Packet::sealed(peer.token, 1, 0),
+                Packet::table(peer.token, 1, 2), Packet::introduce(1), Packet::arena(1, 1, 1, 4, 0), Packet::retract(peer.token), Packet::bitmap(), Packet::ahead(peer.token, 3),
             ];
-            for index in 0..10 {
+            for index in 0..11 {
                 for extra in [1usize, 2, 3, 200] {
                     let (mut peer, channel) = meet();
                     let before = descriptors();

@@ -376,7 +376,7 @@ attack! {
                 let files = [file.as_fd(); EACH];
                 let mut sequence = first;
                 loop {
-                    let packet = Packet::handles(token, sequence, 0, EACH).to_bytes();
+                    let packet = Packet::handles(token, sequence, EACH).to_bytes();
                     match strait_hostile::wire::send(&socket, &packet, &files) {
                         Ok(true) => sequence += 1,
                         Ok(false) => std::thread::yield_now(),
@@ -840,7 +840,7 @@ attack! {
             let long = file(1 << 26, SIZE_SEALS | SealFlags::WRITE).unwrap();
             let mut error = Error::WouldBlock;
             for _ in 0..100 {
-                peer.packet(&Packet::table(peer.token, peer.writer.sequence), &[long.as_fd()]).unwrap();
+                peer.packet(&Packet::table(peer.token, peer.writer.sequence, 0), &[long.as_fd()]).unwrap();
                 peer.writer.pad_for(0);
                 peer.writer.put(header(kind::TABLE, 0, 1), b"");
                 error = channel.try_recv().unwrap_err();

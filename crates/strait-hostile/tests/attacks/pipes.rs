@@ -54,7 +54,7 @@ fn offer(
 ) -> Result<(Handle, Arena), Error> {
     let arena = peer.announce(1, 4, 16, 0).unwrap();
     if let Some(memory) = memory {
-        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+        let packet = Packet::handles(peer.token, peer.writer.sequence, 1);
         peer.packet(&packet, &[memory.as_fd()]).unwrap();
     }
     peer.send_ends(b"", 1, &claim.table(&arena), &[arena.lane(0)]).unwrap();
@@ -305,7 +305,7 @@ attack! {
                 table.0.extend(8192u64.to_le_bytes());
                 table.0.extend(0u64.to_le_bytes());
                 let table = table.end(arena.name(slot as u32), 0, 0, 0);
-                peer.packet(&Packet::handles(peer.token, peer.writer.sequence, 0, 1), &[memory.fd()]).unwrap();
+                peer.packet(&Packet::handles(peer.token, peer.writer.sequence, 1), &[memory.fd()]).unwrap();
                 peer.send_ends(b"", 1, &table, &[arena.lane(slot as u32)]).unwrap();
                 ends.push(channel.try_recv().unwrap().take_handles().unwrap().remove(0));
             }

@@ -393,7 +393,7 @@ attack! {
             for n in 0..300u64 {
                 let _ = channel.try_send(&vec![n as u8; 70_000 + numbers.below(50_000)]);
                 peer.pump().unwrap();
-                while let Some(at) = peer.arrived.iter().position(|(packet, _)| packet.kind == wire::kind::BLOCK) {
+                while let Some(at) = peer.arrived.iter().position(|(packet, _)| packet.memories()[0] == 1) {
                     let (packet, mut descriptors) = peer.arrived.remove(at).unwrap();
                     let id = packet.fields[0] as usize;
                     peer.blocks.resize(peer.blocks.len().max(id + 1), None);
@@ -457,51 +457,70 @@ attack! {
 }
 
 attack! {
-    /// The peer sends handles for earlier, later and missing messages, in parts out of order, and retracts them.
+    /// The peer sends handles for earlier, later and missing messages, sends some ahead, and retracts them.
     a33_handles_of_other_messages {
         on_a_victim(|_, _| {
             let file = file_with(b"x");
             let two = [file.as_fd(); 2];
-            let send = |peer: &RawPeer, sequence: u64, part: u64, count: usize| peer.packet(&Packet::handles(peer.token, sequence, part, count), &two[..count]).unwrap();
+            let send = |peer: &RawPeer, packet: Packet| peer.packet(&packet, &two[..packet.descriptors as usize]).unwrap();
+            let handles = |peer: &RawPeer, sequence: u64, count: usize| send(peer, Packet::handles(peer.token, sequence, count));
             // Handles of earlier and later messages do not belong to this message.
             for sequence in [0, 2, 1000, u64::MAX] {
                 let (mut peer, channel) = meet();
-                send(&peer, sequence, 0, 2);
+                handles(&peer, sequence, 2);
                 peer.writer.put(header(kind::MESSAGE, 0, 2), b"");
                 bad_peer(channel.try_recv());
             }
             // Handles of another ring do not belong to this message.
             let (mut peer, channel) = meet();
-            peer.packet(&Packet::handles(peer.token + 1, 1, 0, 2), &two).unwrap();
+            send(&peer, Packet::handles(peer.token + 1, 1, 2));
             peer.writer.put(header(kind::MESSAGE, 0, 2), b"");
             bad_peer(channel.try_recv());
             // More handles, or fewer, than the message has.
             for count in [1, 3] {
                 let (mut peer, channel) = meet();
-                send(&peer, 1, 0, 2);
+                handles(&peer, 1, 2);
                 peer.writer.put(header(kind::MESSAGE, 0, count), b"");
                 bad_peer(channel.try_recv());
             }
-            // Parts out of order.
-            for parts in [&[1][..], &[0, 2], &[0, 1, 1], &[u64::MAX], &[0, u64::MAX]] {
+            // Handles sent ahead count as handles of the next message that has a packet, and of no other.
+            for (ahead, count) in [(0, 2), (1, 2), (2, 3)] {
                 let (mut peer, channel) = meet();
-                for part in parts {
-                    send(&peer, 1, *part, 1);
-                }
-                assert_eq!(verdict(&mut peer, &channel), Some("handles out of order"));
+                send(&peer, Packet::ahead(peer.token + u128::from(ahead == 0), 1));
+                send(&peer, Packet::ahead(peer.token, ahead));
+                handles(&peer, 1, 1);
+                peer.writer.put(header(kind::MESSAGE, 0, count), b"");
+                bad_peer(channel.try_recv());
             }
-            // Handles that are sent twice arrive once. Retracted handles do not arrive.
+            // Handles that are ahead of no packet are handles of no message.
             let (mut peer, channel) = meet();
-            send(&peer, 1, 0, 1);
-            send(&peer, 1, 0, 1);
+            send(&peer, Packet::ahead(peer.token, 2));
+            peer.writer.put(header(kind::MESSAGE, 0, 2), b"");
+            bad_peer(channel.try_recv());
+            let (mut peer, channel) = meet();
+            let before = descriptors();
+            send(&peer, Packet::ahead(peer.token, 2));
+            send(&peer, Packet::ahead(peer.token, 1));
+            handles(&peer, 1, 1);
+            peer.writer.put(header(kind::MESSAGE, 0, 4), b"");
+            assert_eq!(channel.try_recv().unwrap().take_handles().unwrap().len(), 4);
+            // Handles that are void do not arrive. Handles that are sent twice arrive once. Retracted handles do not
+            // arrive.
+            send(&peer, Packet::ahead(peer.token, 2));
+            send(&peer, Packet::ahead(peer.token, 0));
+            handles(&peer, 2, 1);
+            handles(&peer, 2, 1);
             peer.writer.put(header(kind::MESSAGE, 0, 1), b"");
             assert_eq!(channel.try_recv().unwrap().take_handles().unwrap().len(), 1);
-            send(&peer, 3, 0, 1);
-            peer.packet(&Packet::retract(peer.token), &[]).unwrap();
+            send(&peer, Packet::ahead(peer.token, 2));
+            handles(&peer, 4, 1);
+            send(&peer, Packet::ahead(peer.token, 2));
+            send(&peer, Packet::retract(peer.token));
             // When this record is received, all earlier packets are received too; a wait that ends sooner need not
             // receive them.
             peer.send_sealed(b"nothing is amiss").unwrap();
             assert_eq!(channel.try_recv().unwrap().bytes(), b"nothing is amiss");
+            assert_no_more_than(before, "nothing is left of void, repeated and retracted handles");
             peer.writer.put(header(kind::MESSAGE, 0, 1), b"");
             bad_peer(channel.try_recv());
         });
@@ -543,11 +562,17 @@ attack! {
     a11_handles_that_nobody_asks_for {
         let file = file_with(b"x");
         on_a_victim(|peer, channel| {
-            flood(&peer, channel, 10_000, |n| peer.packet(&Packet::handles(u128::from(n), n, 0, 200), &[file.as_fd(); 200]));
+            flood(&peer, channel, 10_000, |n| peer.packet(&Packet::handles(u128::from(n), n, 200), &[file.as_fd(); 200]));
         });
-        // Empty packets count as well, and so do pieces of memory.
+        // Handles ahead of a message that never comes count as well, for one ring or for many; so do pieces of memory.
+        // A message's packet that brings nothing is invalid.
+        for rings in [1, u64::MAX] {
+            on_a_victim(|peer, channel| {
+                flood(&peer, channel, 10_000, |n| peer.packet(&Packet::ahead(u128::from(n % rings), 200), &[file.as_fd(); 200]));
+            });
+        }
         on_a_victim(|peer, channel| {
-            flood(&peer, channel, 10, |n| peer.packet(&Packet::handles(u128::from(n), n, 0, 0), &[]));
+            flood(&peer, channel, 10, |n| peer.packet(&Packet::handles(u128::from(n), n, 0), &[]));
         });
         let memory = self::file(1, SIZE_SEALS).unwrap();
         on_a_victim(|peer, channel| {
@@ -628,10 +653,10 @@ attack! {
                 let (ours, theirs) = sockets();
                 let channel = Channel::over(theirs, &Options::new()).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
-                peer.packet(&handshake::announce_with(0, [1, 1], layout), &[]).unwrap();
+                peer.packet(&handshake::announce_with(0, handshake::VERSIONS, layout), &[]).unwrap();
                 assert_eq!(bad_peer(channel.try_recv()), "an impossible memory layout");
             }
-            for versions in [[2, 2], [200, 255], [3, 9]] {
+            for versions in [[1, 1], [200, 255], [3, 9]] {
                 let (ours, theirs) = sockets();
                 let channel = Channel::over(theirs, &Options::new()).unwrap();
                 let mut peer = RawPeer::silent(ours, 1, 4).unwrap();

@@ -34,7 +34,7 @@ fn assert_can_be_written(region: &Region) {
 
 /// Sends a descriptor as a region that is said to have a size. Returns the result of the victim.
 fn offer(peer: &mut RawPeer, channel: &Channel, fd: impl AsFd, len: u64) -> Result<Region, Error> {
-    let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+    let packet = Packet::handles(peer.token, peer.writer.sequence, 1);
     peer.packet(&packet, &[fd.as_fd()]).unwrap();
     peer.send_ends(b"", 1, &Table::of_region(len), &[]).unwrap();
     let mut message = channel.try_recv()?;
@@ -102,7 +102,7 @@ attack! {
             peer.packet(&arena.packet(0), &[arena.memory.fd()]).unwrap();
             let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 1).message(b"", 0, &[A_REGION]);
             table.0.extend(9000u64.to_le_bytes());
-            let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+            let packet = Packet::handles(peer.token, peer.writer.sequence, 1);
             peer.packet(&packet, &[file(8192, SIZE_SEALS).unwrap().as_fd()]).unwrap();
             peer.send_ends(b"", 1, &table, &[arena.lane(0)]).unwrap();
             assert_eq!(bad_peer(channel.try_recv()), "a region of another size than announced");

@@ -214,7 +214,7 @@ attack! {
             let channel = Channel::over(theirs, &Options::new()).unwrap();
             let peer = RawPeer::silent(ours, 1, 4).unwrap();
             let file = file_with(b"x");
-            let packet = Packet::handles(7, 7, 0, 200).to_bytes();
+            let packet = Packet::handles(7, 7, 200).to_bytes();
             let flood = || drop(wire::send(&peer.socket, &packet, &[file.as_fd(); 200]));
             while_somebody(flood, || {
                 for _ in 0..5 {

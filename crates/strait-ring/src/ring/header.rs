@@ -84,36 +84,11 @@ impl RecordKind {
     }
 }
 
-/// Number of an attempt to send a message that needs packets: how many earlier attempts in the same direction sent
-/// something over the socket and then failed. The greatest number is 16,383; the number 1 follows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Try(u16);
+/// Lowest of the bits of the header word that are always 0.
+const UNUSED_FROM: u32 = 49;
 
-/// Lowest of the bits of the header word that hold the number of the attempt.
-const TRY_FROM: u32 = 49;
-
-impl Try {
-    /// Number of bits of a header that hold the number of the attempt.
-    pub const BITS: u32 = 63 - TRY_FROM;
-    /// The number of the first attempt, 0.
-    pub const FIRST: Self = Self(0);
-
-    /// Returns the number of the next attempt. The greatest number is followed by 1, not by 0: 0 stands for the first
-    /// attempt only. The receiver retains nothing of attempts from so long ago, so that reusing a number is safe.
-    #[inline]
-    pub fn next(self) -> Self {
-        Self(self.0 % ((1 << Self::BITS) - 1) + 1)
-    }
-
-    /// Returns the number of this attempt.
-    #[inline]
-    pub fn to_bits(self) -> u16 {
-        self.0
-    }
-}
-
-/// Number of bits that hold the length in bytes of a plain message (a message in the ring, without handles, sent at the
-/// first attempt). So a plain message is shorter than [`MAX_MESSAGE`].
+/// Number of bits that hold the length in bytes of a plain message (a message in the ring, without handles). So a
+/// plain message is shorter than [`MAX_MESSAGE`].
 const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 
 /// The header of a record. It is one word, so that it stays in a register when it is passed on.
@@ -123,8 +98,7 @@ const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 /// bits 32..40  kind, never 0, so that no header is 0
 /// bits 40..48  number of handles that travel with the message; for a packed record, number of its messages
 /// bit      48  a handle table before the message describes its handles
-/// bits 49..63  number of the attempt, if anything was sent over the socket for the message
-/// bit      63  0
+/// bits 49..64  0
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header(NonZeroU64);
@@ -159,46 +133,13 @@ impl Header {
         self.0.get() >> 48 & 1 == 1
     }
 
-    /// Returns this header with the number of the attempt, if packets belong to its record: a sealed message, or a
-    /// message, block or handle table whose header counts handles. Returns any other header unchanged. The header must
-    /// not have a number of an attempt yet.
-    #[inline]
-    pub fn with_try(self, attempt: Try) -> Self {
-        if self.has_try() { Self(self.0 | u64::from(attempt.0) << TRY_FROM) } else { self }
-    }
-
-    #[inline]
-    fn has_try(self) -> bool {
-        match self.kind() {
-            RecordKind::Message | RecordKind::Block | RecordKind::Table => self.handles() > 0,
-            kind => kind == RecordKind::Sealed,
-        }
-    }
-
-    /// Returns the number of the attempt whose packets belong to this record; 0 at the first attempt, and if the record
-    /// needs no packets.
-    #[inline]
-    pub fn attempt(self) -> Try {
-        Try((self.0.get() >> TRY_FROM) as u16)
-    }
-
     /// Returns the header that `word` holds; `None` if no correct producer writes this word into a header. The word 0
     /// is no header.
     #[inline]
     pub fn from_word(word: u64) -> Option<Self> {
-        let first = word >> TRY_FROM == 0 || Self::may_be_again(word);
-        let ours =
-            first && RecordKind::from_bits((word >> 32) as u8).is_some_and(|kind| kind.may_have(word as u32 as usize));
+        let ours = word >> UNUSED_FROM == 0
+            && RecordKind::from_bits((word >> 32) as u8).is_some_and(|kind| kind.may_have(word as u32 as usize));
         NonZeroU64::new(word).filter(|_| ours).map(Self)
-    }
-
-    /// Returns whether `word` may be the header of a record that was not sent at the first attempt: its kind is known,
-    /// packets belong to the record, and bit 63 is 0. Such records are rare.
-    #[cold]
-    #[inline(never)]
-    fn may_be_again(word: u64) -> bool {
-        let known = NonZeroU64::new(word).filter(|_| RecordKind::from_bits((word >> 32) as u8).is_some());
-        word >> 63 == 0 && known.is_some_and(|word| Self(word).has_try())
     }
 
     /// Returns the number of bytes of the record's payload.
@@ -220,8 +161,7 @@ impl Header {
     }
 
     /// Returns the header that `word` holds if its record is a plain message: of kind [`RecordKind::Message`], without
-    /// handles, sent at the first attempt, and shorter than [`MAX_MESSAGE`]. Most records are. Returns `None`
-    /// for any other word.
+    /// handles, and shorter than [`MAX_MESSAGE`]. Most records are. Returns `None` for any other word.
     #[inline]
     pub fn from_plain(word: u64) -> Option<Self> {
         let plain = (RecordKind::Message as u64) << (32 - PLAIN_BITS);
@@ -266,15 +206,11 @@ mod tests {
                 assert_eq!(kind as u8, bits);
                 let header = Header::new(kind, 12, 3);
                 assert_eq!(Header::from_word(header.to_word()), Some(header));
-                let again = header.with_try(Try::FIRST.next().next());
-                let may_be = kind.is_message() || kind == RecordKind::Table;
-                assert_eq!(again.attempt().to_bits(), if may_be { 2 } else { 0 });
-                assert_eq!((again.handles(), again.has_table(), again.kind(), again.len()), (3, false, kind, 12));
-                assert_eq!(Header::from_word(again.to_word()), Some(again));
-                assert_eq!(Header::from_word(header.to_word() | 1 << 50).is_some(), may_be);
-                assert_eq!(Header::from_word(again.to_word() | 1 << 63), None);
-                let bare = Header::new(kind, 12, 0);
-                assert_eq!(Header::from_word(bare.to_word() | 1 << 50).is_some(), kind == RecordKind::Sealed);
+                assert_eq!((header.handles(), header.has_table(), header.kind(), header.len()), (3, false, kind, 12));
+                assert!(header.with_table().has_table());
+                for bit in UNUSED_FROM..u64::BITS {
+                    assert_eq!(Header::from_word(header.to_word() | 1 << bit), None);
+                }
             }
         }
         assert_eq!(Header::from_word(0), None);

@@ -34,7 +34,7 @@ pub mod tests;
 pub mod transfer_word;
 
 pub use consumer::{Consumer, Corrupt, NextRecord, Record, Survey};
-pub use header::{Header, RecordKind, Try};
+pub use header::{Header, RecordKind};
 pub use memory::{Memory, Word};
 pub use producer::{Ended, NoRoom, Packing, Producer, Slot};
 pub use sleep::{announce, take_sleeper, wake_for};

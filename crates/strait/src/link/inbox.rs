@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::AttachmentKey;
 use super::io::ReceivedAttachment;
-use super::packet::{Packet, VERSIONS};
+use super::packet::{Packet, PayloadMemory, VERSIONS};
 use super::routes::retention::InTransit;
 use crate::channel::End;
 use crate::channel::handle::Handle;
@@ -36,12 +35,9 @@ pub(crate) struct Handles {
     /// The object that this process sends to itself as a message (a value); `None` for any other message. A message
     /// that is a value has no handles.
     pub(crate) value: Option<Valued>,
-    /// The number of handles that the sender has sent for this message so far. Counts also handles that were lost
-    /// because this process had no free descriptors.
+    /// The number of handles that the sender has sent. Counts also handles that were lost because this process had no
+    /// free descriptors.
     pub(crate) sent: usize,
-    /// The number of packets that have brought handles of this message so far, which is also the `part` of the next
-    /// one.
-    parts: u64,
     /// Whether these handles belong to a message that this process is sending to itself and has not committed. The
     /// sending thread removes them again if it cannot commit the message.
     is_uncommitted: bool,
@@ -57,18 +53,50 @@ impl Handles {
     /// committed yet. `in_transit` is the retention mark for channel ends among `handles`.
     pub(crate) fn of(handles: Vec<Handle>, in_transit: Option<InTransit>) -> Self {
         let (sent, handles) = (handles.len(), UnclaimedHandles::new(handles, Payer::default()));
-        Self { sent, handles, parts: 1, is_uncommitted: true, in_transit, ..Self::default() }
+        Self { sent, handles, is_uncommitted: true, in_transit, ..Self::default() }
     }
 
     /// Creates the entry in the inbox for a value: an object that this process sends to itself as a message and has not
     /// committed yet. A value counts as one handle.
     pub(crate) fn of_value(value: Option<Valued>) -> Self {
-        Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
+        Self { value, sent: 1, is_uncommitted: true, ..Self::default() }
     }
 
     /// Returns these handles marked as those of a committed message, whose record is in the ring.
     pub(crate) fn committed(self) -> Self {
         Self { is_uncommitted: false, ..self }
+    }
+
+    /// Adds `sent` handles that arrived as `attachments`, and charges the peer of `ledger` for them. Handles over a limit
+    /// are closed, and their message reports that: their packet was received and cannot be put back.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if the peer lets too many descriptors wait to be closed.
+    fn add(
+        &mut self,
+        sent: u32,
+        attachments: impl Iterator<Item = ReceivedAttachment>,
+        ledger: &Arc<Ledger>,
+    ) -> Result<(), Error> {
+        let mut descriptors: Vec<_> = attachments.filter_map(ReceivedAttachment::into_fd).collect();
+        let payer = ledger.payer();
+        let charge = match ledger.charge_descriptors(&descriptors) {
+            Ok(charge) => charge,
+            Err(error) => {
+                descriptors.drain(..).for_each(|fd| closing::close(fd, &payer));
+                if let Error::BadPeer(_) = error {
+                    return Err(error);
+                }
+                None
+            }
+        };
+        self.handles.add(descriptors, &payer);
+        match (&mut self.charge, charge) {
+            (Some(charge), Some(more)) => charge.absorb(more),
+            (none, charge) => *none = none.take().or(charge),
+        }
+        self.sent += sent as usize;
+        Ok(())
     }
 
     /// Returns whether these handles have a retention mark, because channel ends among them may lie in the inbox until
@@ -95,28 +123,32 @@ pub(crate) enum MemoryKey {
     /// The memory of a block from the sender's pool, by the token of the ring whose records refer to the block and the
     /// number of the block.
     Block(u128, u64),
-    /// The sealed memory with the payload of a message, by the token of the ring and the attachment key (message and
-    /// attempt).
-    Sealed(u128, AttachmentKey),
-    /// The sealed memory with the handle table of a message, by the token of the ring and the attachment key (message
-    /// and attempt).
-    Table(u128, AttachmentKey),
+    /// The sealed memory with the payload of a message, by the token of the ring and the number of the message.
+    Sealed(u128, u64),
+    /// The sealed memory with the handle table of a message, by the token of the ring and the number of the message.
+    Table(u128, u64),
 }
 
 impl MemoryKey {
-    /// Returns the key under which the inbox stores the memory that `packet` brings. Returns `None` if the packet
-    /// brings no memory, or none that the inbox stores.
-    pub(super) fn of(packet: &Packet) -> Option<Self> {
-        Some(match *packet {
-            Packet::Ring { token, generation } => Self::Ring(token, generation),
-            Packet::Block { token, id, .. } => Self::Block(token, id),
-            Packet::Sealed { token, message, .. } => Self::Sealed(token, message),
-            Packet::Table { token, message } => Self::Table(token, message),
-            _ => return None,
-        })
+    /// Returns the keys under which the inbox stores the memory that `packet` brings, in the order of the packet's
+    /// attachments. Returns none if the packet brings no memory, or none that the inbox stores.
+    pub(super) fn of(packet: &Packet) -> impl Iterator<Item = Self> {
+        let keys = match *packet {
+            Packet::Ring { token, generation } => [Some(Self::Ring(token, generation)), None],
+            Packet::Message { token, message, payload, has_table, .. } => {
+                let payload = match payload {
+                    PayloadMemory::None => None,
+                    PayloadMemory::Block(id) => Some(Self::Block(token, id)),
+                    PayloadMemory::Sealed => Some(Self::Sealed(token, message)),
+                };
+                [payload, has_table.then_some(Self::Table(token, message))]
+            }
+            _ => [None, None],
+        };
+        keys.into_iter().flatten()
     }
 
-    fn is_immutable(self) -> bool {
+    pub(super) fn is_immutable(self) -> bool {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
 
@@ -148,15 +180,19 @@ enum Held {
 }
 
 /// Returns the range of the keys under which the inbox stores the handles of all messages in the ring with this token.
-fn all_of(token: u128) -> RangeInclusive<(u128, AttachmentKey)> {
-    (token, AttachmentKey::LOWEST)..=(token, AttachmentKey::HIGHEST)
+fn all_of(token: u128) -> RangeInclusive<(u128, u64)> {
+    (token, 0)..=(token, u64::MAX)
 }
 
 #[derive(Debug)]
 pub(crate) struct Inbox {
     open: Option<OpenPacket>,
     opened: bool,
-    handles: BTreeMap<(u128, AttachmentKey), Handles>,
+    /// The handles of messages, all those of each message, by the token of the ring and the number of the message.
+    handles: BTreeMap<(u128, u64), Handles>,
+    /// The descriptors that came ahead of the packet of their message, by the token of the ring.
+    ahead: BTreeMap<u128, Handles>,
+    /// The number of descriptors in `handles` and `ahead`.
     descriptors: usize,
     memories: BTreeMap<MemoryKey, Held>,
     ledger: Arc<Ledger>,
@@ -164,7 +200,8 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { open: None, opened: false, handles: BTreeMap::new(), descriptors: 0, memories: BTreeMap::new(), ledger }
+        let (handles, ahead, memories) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { open: None, opened: false, handles, ahead, descriptors: 0, memories, ledger }
     }
 
     /// Returns whether the inbox holds the peer's open packet, which brings the first ring of the link. `false` before
@@ -179,49 +216,19 @@ impl Inbox {
 
     /// Returns whether the inbox holds no handles and no memory. An open packet does not count.
     pub(crate) fn is_empty(&self) -> bool {
-        self.handles.is_empty() && self.memories.is_empty()
+        self.handles.is_empty() && self.ahead.is_empty() && self.memories.is_empty()
     }
 
-    /// Removes and returns the handles of one message in the ring with the token `token`; `message` is the attachment
-    /// key (message and attempt). Returns `None` until the sender has sent `count` of them. The returned handles may be
-    /// fewer: some are lost if this process had no free descriptors.
-    pub(crate) fn take_handles(&mut self, token: u128, message: AttachmentKey, count: usize) -> Option<Handles> {
+    /// Removes and returns the handles of the message with the number `message` in the ring with the token `token`.
+    /// Returns `None` until they have arrived, and if fewer than `count` were sent. The returned handles may be fewer
+    /// than were sent: some are lost if this process had no free descriptors.
+    pub(crate) fn take_handles(&mut self, token: u128, message: u64, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
         }
         let handles = self.handles.remove(&(token, message))?;
         self.descriptors -= handles.handles.len();
-        if message.is_again() {
-            // Messages are received in order, so what is here for earlier numbers belongs to failed attempts.
-            self.close_handles((token, AttachmentKey::LOWEST)..=(token, message));
-        }
         Some(handles)
-    }
-
-    /// Closes the received handles whose keys (token and attachment key) are in this range: their messages failed, and
-    /// no record will refer to them.
-    fn close_handles(&mut self, messages: RangeInclusive<(u128, AttachmentKey)>) {
-        while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
-            let handles = self.handles.remove(&key);
-            self.descriptors -= handles.map_or(0, |handles| handles.handles.len());
-        }
-    }
-
-    /// Drops memory of failed attempts to send the message of `key`. `which` returns the range of attachment keys to
-    /// drop, given the attachment key in `key`. Does nothing if `key` is of a first attempt, or of a ring or block.
-    fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(AttachmentKey) -> RangeInclusive<AttachmentKey>) {
-        let range = match key {
-            MemoryKey::Sealed(token, message) if message.is_again() => {
-                let (first, last) = which(message).into_inner();
-                MemoryKey::Sealed(token, first)..=MemoryKey::Sealed(token, last)
-            }
-            MemoryKey::Table(token, message) if message.is_again() => {
-                let (first, last) = which(message).into_inner();
-                MemoryKey::Table(token, first)..=MemoryKey::Table(token, last)
-            }
-            _ => return,
-        };
-        self.remove_memories(range);
     }
 
     fn remove_memories(&mut self, keys: RangeInclusive<MemoryKey>) {
@@ -235,19 +242,18 @@ impl Inbox {
     /// channel ends. Handles of messages that are not [committed](Self::committed) yet stay in the inbox.
     #[must_use]
     pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
-        if self.handles.is_empty() && self.memories.is_empty() {
+        if self.is_empty() {
             return Vec::new();
         }
         let (first, last) = tokens.into_inner();
-        let all = self.handles.range((first, AttachmentKey::LOWEST)..=(last, AttachmentKey::HIGHEST));
+        let all = self.handles.range((first, 0)..=(last, u64::MAX));
         let keys: Vec<_> = all.filter(|(_, handles)| !handles.is_uncommitted).map(|(key, _)| *key).collect();
-        let dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
+        let ahead: Vec<_> = self.ahead.range(first..=last).map(|(token, _)| *token).collect();
+        let mut dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
+        dropped.extend(ahead.iter().filter_map(|token| self.ahead.remove(token)));
         self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();
-        for kind in [MemoryKey::Ring, MemoryKey::Block] {
+        for kind in [MemoryKey::Ring, MemoryKey::Block, MemoryKey::Sealed, MemoryKey::Table] {
             self.remove_memories(kind(first, 0)..=kind(last, u64::MAX));
-        }
-        for kind in [MemoryKey::Sealed, MemoryKey::Table] {
-            self.remove_memories(kind(first, AttachmentKey::LOWEST)..=kind(last, AttachmentKey::HIGHEST));
         }
         dropped
     }
@@ -262,11 +268,8 @@ impl Inbox {
     /// Returns, in ascending order, the tokens in this range that name rings for which the inbox has handles.
     pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
         let (first, last) = tokens.into_inner();
-        let mut found: Vec<_> = self
-            .handles
-            .range((first, AttachmentKey::LOWEST)..=(last, AttachmentKey::HIGHEST))
-            .map(|((token, _), _)| *token)
-            .collect();
+        let mut found: Vec<_> =
+            self.handles.range((first, 0)..=(last, u64::MAX)).map(|((token, _), _)| *token).collect();
         found.dedup();
         found
     }
@@ -274,9 +277,7 @@ impl Inbox {
     /// Removes and returns the memory with this key, mapped. Returns `None` if no such memory has been received. If the
     /// memory cannot be mapped now, returns that error and leaves the memory in the inbox.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
-        let held = self.memories.remove(&key)?;
-        self.forget_memories(key, |message| AttachmentKey::LOWEST..=message);
-        match held {
+        match self.memories.remove(&key)? {
             Held::Mapped(mapping) => Some(Ok(mapping)),
             Held::Arrived(attachment, charge) => {
                 let mapped = self.map(&attachment, key);
@@ -309,47 +310,32 @@ impl Inbox {
         if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }
     }
 
-    fn store(&mut self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<(), Error> {
+    /// Returns the memory with this key that arrived as `attachment`: mapped where possible, so that its descriptor can
+    /// be closed. Otherwise [`Inbox::take_memory`] maps the memory.
+    fn hold(&self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<Held, Error> {
         let attachment = attachment.ok_or(Error::BadPeer("a reference to memory that did not arrive"))?;
-        self.forget_memories(key, AttachmentKey::all_tries);
         // A process may send itself more, because what is in flight is no longer counted once the end that sent it is
         // closed.
         if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
-        // Memory is mapped at once where possible, so that its descriptor can be closed. Otherwise
-        // [`Inbox::take_memory`] maps the memory.
-        let held = match self.map(&attachment, key) {
+        match self.map(&attachment, key) {
             Ok(mapping) => {
                 self.leave_descriptor(key, attachment, &mapping);
-                Held::Mapped(mapping)
+                Ok(Held::Mapped(mapping))
             }
-            Err(error @ Error::BadPeer(_)) => return Err(error),
+            Err(error @ Error::BadPeer(_)) => Err(error),
             Err(_) => {
                 let charge = self.ledger.charge(Amounts::of(Resource::Descriptors, 1))?;
-                Held::Arrived(attachment, charge)
+                Ok(Held::Arrived(attachment, charge))
             }
-        };
-        self.memories.insert(key, held);
-        Ok(())
-    }
-
-    fn store_both(
-        &mut self,
-        key: MemoryKey,
-        token: u128,
-        message: AttachmentKey,
-        handles: u32,
-        attachments: Vec<ReceivedAttachment>,
-    ) -> Result<(), Error> {
-        let mut attachments = attachments.into_iter();
-        self.store(key, attachments.next())?;
-        if handles > 0 { self.store_handles(token, message, 0, handles, attachments.collect()) } else { Ok(()) }
+        }
     }
 
     /// Drops all handles and all memory in the inbox. A received open packet stays.
     pub(crate) fn clear(&mut self) {
         self.handles.clear();
+        self.ahead.clear();
         self.descriptors = 0;
         self.memories.clear();
     }
@@ -372,42 +358,46 @@ impl Inbox {
     /// inbox stores. After a temporary error nothing has changed, and the call can be repeated. [`Error::BadPeer`] is
     /// permanent.
     pub(crate) fn put(&mut self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
-        match packet {
-            Packet::Wake => Ok(()),
-            Packet::Ring { token, generation } => {
-                self.store(MemoryKey::Ring(token, generation), attachments.into_iter().next())
-            }
-            Packet::Block { token, id, message, handles } => {
-                self.store_both(MemoryKey::Block(token, id), token, message, handles, attachments)
-            }
-            Packet::Sealed { token, message, handles } => {
-                self.store_both(MemoryKey::Sealed(token, message), token, message, handles, attachments)
-            }
-            Packet::Table { token, message } => {
-                self.store(MemoryKey::Table(token, message), attachments.into_iter().next())
-            }
-            Packet::Handles { token, message, part, count } => {
-                self.store_handles(token, message, part, count, attachments)
-            }
-            // The link handles these itself.
-            Packet::Handshake { .. }
-            | Packet::Open { .. }
-            | Packet::Introduce { .. }
-            | Packet::Arena { .. }
-            | Packet::Retract { .. }
-            | Packet::Refuse { .. }
-            | Packet::Connect { .. }
-            | Packet::Accept
-            | Packet::ReadyBitmap => Ok(()),
+        let mut attachments = attachments.into_iter();
+        // All memory of a packet is stored, or none: a record may refer to it as soon as it is here.
+        let mut held = [None, None];
+        for (place, key) in held.iter_mut().zip(MemoryKey::of(&packet)) {
+            *place = Some((key, self.hold(key, attachments.next())?));
         }
+        self.memories.extend(held.into_iter().flatten());
+        match packet {
+            Packet::Message { token, message, handles, .. } if handles > 0 => {
+                let mut whole = self.ahead.remove(&token).unwrap_or_default();
+                let before = whole.handles.len();
+                whole.add(handles, attachments, &self.ledger)?;
+                self.descriptors += whole.handles.len() - before;
+                let old = self.handles.insert((token, message), whole);
+                self.descriptors -= old.map_or(0, |old| old.handles.len());
+            }
+            Packet::Ahead { token, count: 0 } => {
+                self.descriptors -= self.ahead.remove(&token).map_or(0, |void| void.handles.len());
+            }
+            Packet::Ahead { token, count } => {
+                let ahead = self.ahead.entry(token).or_default();
+                let before = ahead.handles.len();
+                ahead.add(count, attachments, &self.ledger)?;
+                self.descriptors += ahead.handles.len() - before;
+            }
+            // The link handles the other packets itself.
+            _ => {}
+        }
+        if self.descriptors > MAX_DESCRIPTORS || self.handles.len() + self.ahead.len() > MAX_DESCRIPTORS {
+            return Err(Error::BadPeer("more descriptors than its messages refer to"));
+        }
+        Ok(())
     }
 
     /// Stores the handles of a message that this process sends to itself and is about to [commit](Self::committed).
-    /// `token` is the token of the ring, and `message` the attachment key. Returns the handles that were stored under
+    /// `token` is the token of the ring, and `message` the number of the message. Returns the handles that were stored under
     /// them before, for the caller to drop without a lock: only a peer that shares the memory of both ends can have
     /// caused that. Otherwise returns `None`.
     #[must_use]
-    pub(crate) fn deposit(&mut self, token: u128, message: AttachmentKey, handles: Handles) -> Option<Handles> {
+    pub(crate) fn deposit(&mut self, token: u128, message: u64, handles: Handles) -> Option<Handles> {
         self.descriptors += handles.handles.len();
         let old = self.handles.insert((token, message), handles);
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
@@ -415,18 +405,18 @@ impl Inbox {
     }
 
     /// Marks the handles of a message of this process to itself as committed: the record of the message is in the ring
-    /// now. `token` is the token of that ring, and `message` the attachment key of the message.
+    /// now. `token` is the token of that ring, and `message` the number of the message.
     /// [`retract`](Self::retract) leaves uncommitted handles in the inbox. So after this call the sender checks whether
     /// the other end has been closed meanwhile, and if so discards what the inbox holds for the ring.
-    pub(crate) fn committed(&mut self, token: u128, message: AttachmentKey) {
+    pub(crate) fn committed(&mut self, token: u128, message: u64) {
         if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;
         }
     }
 
-    /// Returns whether the message with this token and attachment key is a value (an object that stays in this process)
+    /// Returns whether the message with this token and number is a value (an object that stays in this process)
     /// in the inbox, which no end has received yet.
-    pub(crate) fn is_value(&self, token: u128, message: AttachmentKey) -> bool {
+    pub(crate) fn is_value(&self, token: u128, message: u64) -> bool {
         self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
     }
 
@@ -435,115 +425,43 @@ impl Inbox {
     pub(crate) fn has_value_for(&self, token: u128) -> bool {
         self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
     }
-
-    fn store_handles(
-        &mut self,
-        token: u128,
-        message: AttachmentKey,
-        part: u64,
-        sent: u32,
-        attachments: Vec<ReceivedAttachment>,
-    ) -> Result<(), Error> {
-        let mut descriptors: Vec<_> = attachments
-            .into_iter()
-            .filter_map(|attachment| match attachment {
-                ReceivedAttachment::Descriptor(fd) => Some(fd.into_fd()),
-                ReceivedAttachment::Memory(_) => None,
-            })
-            .collect();
-        let payer = self.ledger.payer();
-        let charge = match self.ledger.charge_descriptors(&descriptors) {
-            Ok(charge) => charge,
-            // Descriptors over the limit are closed, and their message reports that. The packet was received and cannot
-            // be put back.
-            Err(error) => {
-                descriptors.drain(..).for_each(|fd| closing::close(fd, &payer));
-                if let Error::BadPeer(_) = error {
-                    return Err(error);
-                }
-                None
-            }
-        };
-        if message.is_again() && part == 0 {
-            let (first, last) = message.all_tries().into_inner();
-            self.close_handles((token, first)..=(token, last));
-            if sent == 0 {
-                // A packet with no handles is the only sign that the sender has given up the message for now.
-                self.remove_memories(MemoryKey::Sealed(token, first)..=MemoryKey::Sealed(token, last));
-                self.remove_memories(MemoryKey::Table(token, first)..=MemoryKey::Table(token, last));
-                return Ok(());
-            }
-        }
-        let handles = self.handles.entry((token, message)).or_default();
-        if part == 0 {
-            // Earlier handles were sent for nothing: their message failed after them.
-            self.descriptors -= handles.handles.len();
-            *handles = Handles::default();
-        }
-        if part != handles.parts {
-            return Err(Error::BadPeer("handles out of order"));
-        }
-        let before = handles.handles.len();
-        handles.handles.add(descriptors, &payer);
-        match (&mut handles.charge, charge) {
-            (Some(charge), Some(more)) => charge.absorb(more),
-            (none, charge) => *none = none.take().or(charge),
-        }
-        handles.sent += sent as usize;
-        handles.parts += 1;
-        self.descriptors += handles.handles.len() - before;
-        if self.descriptors > MAX_DESCRIPTORS || self.handles.len() > MAX_DESCRIPTORS {
-            return Err(Error::BadPeer("more descriptors than its messages refer to"));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::Try;
 
-    fn inbox() -> Inbox {
-        Inbox::new(Ledger::new(None))
+    fn files(count: usize) -> Vec<ReceivedAttachment> {
+        let file = || std::fs::File::open("/dev/null").unwrap();
+        let attach = |_| ReceivedAttachment::Descriptor(closing::ReceivedFd::new(file().into(), &Payer::default()));
+        (0..count).map(attach).collect()
     }
 
-    fn file() -> ReceivedAttachment {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        ReceivedAttachment::Descriptor(closing::ReceivedFd::new(file.into(), &Payer::default()))
+    fn message(handles: u32) -> Packet {
+        Packet::Message { token: 1, message: 7, payload: PayloadMemory::None, has_table: false, handles }
     }
 
-    /// Puts the handles of one attempt to send a message (`message` is the attachment key) into the inbox, in `packets`
-    /// packets of one descriptor each.
-    fn put_handles(inbox: &mut Inbox, message: AttachmentKey, packets: u64) {
-        for part in 0..packets {
-            inbox.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();
-        }
-    }
-
-    fn put_memories(inbox: &mut Inbox, message: AttachmentKey) {
-        let memory = || vec![ReceivedAttachment::Memory(Mapping::private(4096).unwrap())];
-        inbox.put(Packet::Table { token: 1, message }, memory()).unwrap();
-        inbox.put(Packet::Sealed { token: 1, message, handles: 0 }, memory()).unwrap();
-    }
-
+    /// Shows that descriptors sent ahead of their message are received with that message only, and that none of them
+    /// stays in the inbox once the sender says that they are void, or that nothing refers to the ring's attachments.
     #[test]
-    fn of_a_message_that_is_said_to_have_failed_nothing_stays() {
-        let (first, again) = (Try::FIRST, Try::FIRST.next());
-        let mut inbox = inbox();
-        put_memories(&mut inbox, AttachmentKey::new(6, first));
-        put_handles(&mut inbox, AttachmentKey::new(6, first), 1);
-        for attempt in [first, again] {
-            put_memories(&mut inbox, AttachmentKey::new(7, attempt));
-            put_handles(&mut inbox, AttachmentKey::new(7, attempt), 2);
-            let message = AttachmentKey::new(7, attempt.next());
-            inbox.put(Packet::Handles { token: 1, message, part: 0, count: 0 }, Vec::new()).unwrap();
-            // The attachments of other messages stay.
-            assert_eq!((inbox.handles.len(), inbox.descriptors, inbox.memories.len()), (1, 1, 2));
+    fn descriptors_sent_ahead_are_part_of_the_next_message_or_of_none() {
+        let mut inbox = Inbox::new(Ledger::new(None));
+        for void in [Some(Packet::Ahead { token: 1, count: 0 }), None] {
+            for _ in 0..2 {
+                inbox.put(Packet::Ahead { token: 1, count: 2 }, files(2)).unwrap();
+            }
+            assert!(inbox.take_handles(1, 7, 0).is_none() && !inbox.is_empty());
+            match void {
+                Some(void) => inbox.put(void, Vec::new()).unwrap(),
+                None => assert_eq!(inbox.retract(1..=1).len(), 1),
+            }
+            assert_eq!((inbox.is_empty(), inbox.descriptors), (true, 0));
         }
-        // The next message may have the sequence number of the failed one.
-        let last = AttachmentKey::new(7, again.next());
-        put_handles(&mut inbox, last, 2);
-        assert_eq!(inbox.take_handles(1, last, 2).unwrap().handles.len(), 2);
+        // Those of another ring are not part of the message.
+        inbox.put(Packet::Ahead { token: 1, count: 2 }, files(2)).unwrap();
+        inbox.put(Packet::Ahead { token: 2, count: 1 }, files(1)).unwrap();
+        inbox.put(message(3), files(3)).unwrap();
+        let whole = inbox.take_handles(1, 7, 0).unwrap();
+        assert_eq!((whole.sent, whole.handles.len(), inbox.descriptors), (5, 5, 1));
     }
 }

@@ -16,17 +16,18 @@ use crate::quota::Ledger;
 use crate::quota::closing::{self, ReceivedFd};
 use crate::shm::{Mapping, Shareable, Sizes};
 
-/// The attachments of a packet that is about to be sent: one piece of memory, handles of a message, and other
-/// descriptors.
+/// The attachments of a packet that is about to be sent, in this order: memory, sealed memory with a handle table,
+/// handles of a message, and other descriptors.
 #[derive(Clone, Copy)]
 pub(crate) struct Attachments<'a> {
     pub(crate) memory: Option<&'a Shareable>,
+    pub(crate) table: Option<BorrowedFd<'a>>,
     pub(crate) handles: &'a [Handle],
     pub(crate) descriptors: &'a [BorrowedFd<'a>],
 }
 
 impl<'a> Attachments<'a> {
-    pub(crate) const NOTHING: Self = Self { memory: None, handles: &[], descriptors: &[] };
+    pub(crate) const NOTHING: Self = Self { memory: None, table: None, handles: &[], descriptors: &[] };
 
     pub(crate) fn memory(memory: &'a Shareable) -> Self {
         Self { memory: Some(memory), ..Self::NOTHING }
@@ -38,6 +39,18 @@ impl<'a> Attachments<'a> {
 
     pub(crate) fn descriptors(descriptors: &'a [BorrowedFd<'a>]) -> Self {
         Self { descriptors, ..Self::NOTHING }
+    }
+
+    /// Returns the number of these attachments, each of which is one descriptor.
+    pub(crate) fn len(&self) -> usize {
+        let memories = usize::from(self.memory.is_some()) + usize::from(self.table.is_some());
+        memories + self.handles.len() + self.descriptors.len()
+    }
+
+    /// Splits off the first descriptors, as many as do not fit into one packet with the other attachments.
+    pub(crate) fn split_ahead(self) -> (&'a [BorrowedFd<'a>], Self) {
+        let (ahead, descriptors) = self.descriptors.split_at(self.len().saturating_sub(socket::SCM_MAX_FD));
+        (ahead, Self { descriptors, ..self })
     }
 }
 
@@ -84,6 +97,15 @@ impl ReceivedAttachment {
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
         if let Self::Descriptor(fd) = self {
             mapping.retain_descriptor(fd.into_fd(), ledger);
+        }
+    }
+
+    /// Returns the descriptor of this received attachment, which the caller owns from now on. Returns `None` for memory
+    /// that this process sent to itself.
+    pub(super) fn into_fd(self) -> Option<OwnedFd> {
+        match self {
+            Self::Descriptor(fd) => Some(fd.into_fd()),
+            Self::Memory(_) => None,
         }
     }
 
@@ -168,12 +190,12 @@ impl Socket {
         let mut descriptors = Vec::new();
         let mut most = socket::SCM_MAX_FD;
         if refusing {
-            // The memory is the first attachment; the receive has no room for any other.
+            // The memory comes first; the receive has no room for any other attachment.
             most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0)? {
                 ReceivedPacket::Empty => return Ok(Incoming::Empty),
                 ReceivedPacket::HungUp => return Ok(Incoming::HungUp),
                 ReceivedPacket::Packet { len: PACKET, .. } => {
-                    usize::from(Packet::decode(&bytes).is_some_and(|packet| packet.brings_memory()))
+                    Packet::decode(&bytes).map_or(0, |packet| packet.memories())
                 }
                 ReceivedPacket::Packet { .. } => 0,
             };
@@ -196,7 +218,7 @@ impl Socket {
                 if attachments.len() > expected || (attachments.len() < expected && !descriptors_lost) {
                     return Err(Error::BadPeer("a packet with other descriptors than announced"));
                 }
-                if packet.brings_memory() && attachments.is_empty() {
+                if attachments.len() < packet.memories() {
                     return Err(Error::NoDescriptors);
                 }
                 self.has_more.store(attachments.len() < expected, Ordering::Relaxed);
@@ -252,17 +274,13 @@ impl Io for Socket {
     fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error> {
         let bytes = packet.encode();
         fault::point(packet.step());
-        let mut descriptors = [self.fd(); crate::quota::MAX_HANDLES + 1];
         let memory = attachments.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
         let handles = attachments.handles.iter().filter_map(Handle::as_descriptor);
-        let mut count = 0;
-        for (place, descriptor) in
-            descriptors.iter_mut().zip(memory.into_iter().chain(handles).chain(attachments.descriptors.iter().copied()))
-        {
-            *place = descriptor;
-            count += 1;
-        }
-        socket::send(self.fd(), &bytes, &descriptors[..count])
+        // Without attachments nothing is allocated.
+        let mut descriptors = Vec::with_capacity(attachments.len());
+        descriptors.extend(memory.into_iter().chain(attachments.table));
+        descriptors.extend(handles.chain(attachments.descriptors.iter().copied()));
+        socket::send(self.fd(), &bytes, &descriptors)
     }
 
     fn receive(&self, refusing: bool) -> Result<Incoming, Error> {
@@ -357,7 +375,8 @@ impl Io for Local {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::{AttachmentKey, Attachments, Link, MemoryKey};
+    use super::super::packet::PayloadMemory;
+    use super::super::{Attachments, Link, MemoryKey};
     use super::*;
     use crate::wake::interrupt::Interruption;
 
@@ -383,15 +402,14 @@ mod tests {
         let memory = link.io().memory("test", 4096).unwrap();
         assert!(link.try_lead());
         link.send(
-            &Packet::Sealed { token: 1, message: AttachmentKey::first(2), handles: 0 },
+            &Packet::Message { token: 1, message: 2, payload: PayloadMemory::Sealed, has_table: false, handles: 0 },
             Attachments::memory(&memory),
             Deadline::NOW,
             Interruption::NONE,
         )
         .unwrap();
         std::thread::scope(|scope| {
-            let fetched =
-                scope.spawn(|| link.fetch(|inbox| inbox.take_memory(MemoryKey::Sealed(1, AttachmentKey::first(2)))));
+            let fetched = scope.spawn(|| link.fetch(|inbox| inbox.take_memory(MemoryKey::Sealed(1, 2))));
             // The fetching thread gets time to find nothing, which it must not report.
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(50) && !fetched.is_finished() {

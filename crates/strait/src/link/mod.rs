@@ -15,7 +15,6 @@ mod inbox;
 pub(crate) mod io;
 pub(crate) mod liveness;
 mod notifications;
-mod number;
 pub(crate) mod packet;
 mod room;
 pub(crate) mod routes;
@@ -51,8 +50,7 @@ use io::{Incoming, Local, ReceivedAttachment, Socket};
 use liveness::Liveness;
 use notifications::Notifications;
 pub(crate) use notifications::{Listener, ListenerSet};
-pub(crate) use number::AttachmentKey;
-use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
+use packet::{FEATURES, Packet, VERSIONS, Versions};
 pub(crate) use room::SocketBlockedOn;
 use routes::arenas::Arenas;
 use routes::peers::PeerEntry;
@@ -179,7 +177,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Later {
     /// The unsent packets in order, without the wake packet; at most two for each thread. A packet is left unsent only
-    /// if an earlier packet of its message was sent, and the link sends nothing else before it.
+    /// if an earlier packet for its ring was sent, and the link sends nothing else before it.
     packets: Vec<Packet>,
     /// Whether a wake packet to the peer is still to be sent, after `packets`. This is a flag and no entry of
     /// `packets`, so that storing it needs no memory.
@@ -687,7 +685,7 @@ impl Link {
     /// other threads find the handles in the inbox only afterwards.
     fn put_and_take(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         let _held_back = (!attachments.is_empty()).then(closing::hold_back);
-        if packet.brings_handles() {
+        if packet.handles() > 0 {
             let mut inbox = self.inbox();
             inbox.put(packet, attachments)?;
             return self.io.take(&packet);
@@ -711,8 +709,8 @@ impl Link {
                 self.discard_received(token);
                 Ok(())
             }
-            // A packet with no handles says that its message failed.
-            Packet::Handles { count: 0, .. } => {
+            // The message of the descriptors that were sent ahead has failed.
+            Packet::Ahead { count: 0, .. } => {
                 self.woken_for_nothing();
                 self.inbox().put(packet, attachments)
             }
@@ -765,12 +763,6 @@ impl Link {
     /// received, returns [`Layout::FIRST`].
     pub(crate) fn layout(&self) -> Layout {
         self.parameters.get().map_or(Layout::FIRST, |parameters| parameters.layout)
-    }
-
-    /// Returns whether the peer distinguishes the attachments of several attempts to send one message. If the peer's
-    /// handshake was not received yet, first receives what is in the socket.
-    pub(crate) fn knows_tries(&self) -> bool {
-        self.knows(KNOWS_TRIES)
     }
 
     /// Returns whether the peer's handshake has the bit `feature` among its feature bits. If the handshake was not
@@ -1051,8 +1043,8 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         let ledger = Ledger::new(Some(1 << 20));
         let fd = closing::ReceivedFd::new(writer.into(), &ledger.payer());
-        let message = AttachmentKey::first(1);
-        let packet = Packet::Handles { token: 1, message, part: 0, count: 1 };
+        let payload = packet::PayloadMemory::None;
+        let packet = Packet::Message { token: 1, message: 1, payload, has_table: false, handles: 1 };
         let incoming = Incoming::Packet { packet, attachments: vec![ReceivedAttachment::Descriptor(fd)] };
         let was_closed = Arc::new(AtomicBool::new(false));
         let io = OnePacket {
@@ -1070,7 +1062,7 @@ mod tests {
         let _all = ledger.charge_anyway(Amounts::of(crate::quota::Resource::Descriptors, 1 << 20));
         link.drain(false).unwrap();
         assert!(!was_closed.load(Ordering::Relaxed));
-        let lost = link.inbox().take_handles(1, AttachmentKey::first(1), 1).unwrap();
+        let lost = link.inbox().take_handles(1, 1, 1).unwrap();
         assert_eq!((lost.sent, lost.handles.len()), (1, 0));
     }
 
@@ -1079,7 +1071,7 @@ mod tests {
         let (link, _ledger, was_closed) = with_one_packet();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let take = || link.inbox().take_handles(1, AttachmentKey::first(1), 1);
+                let take = || link.inbox().take_handles(1, 1, 1);
                 while take().map(drop).is_none() {
                     std::thread::yield_now();
                 }

@@ -13,10 +13,8 @@
 //! |---|---|---|
 //! | open | the ring that the sender writes | protocol version · feature bits · cells of that ring |
 //! | ring | larger cells for that ring | generation |
-//! | handles | some of a message's descriptors | [number](super::AttachmentKey) of the message · number of this packet among those of the message, from 0 |
-//! | block | memory of the pool, then the descriptors of its first message | number of the block · number of the message |
-//! | sealed | a message's payload, then its descriptors | number of the message |
-//! | table | the handle table of a message, if it is too long for the ring | number of the message |
+//! | message | all that one message needs: memory with its payload, memory with its handle table, then its descriptors | number of the message · number of the block · bits 0..8: the memory with the payload (0 none, 1 a block, 2 sealed); bit 8: the memory with the handle table |
+//! | ahead | the first descriptors of a message that has more than fit into one packet; with none, those sent ahead are void | |
 //! | wake | none | |
 //! | handshake | none; its token is the name of the process | lowest version · feature bits · highest version << 56, and the [layout](crate::shm::Layout) of the sender's memory |
 //! | refuse | none; the last packet | reason · lowest version · highest version |
@@ -27,7 +25,6 @@
 //! | notification area | the memory on which the receiver notifies members of the sender's wait sets | |
 //! | retract | none: attachments for this direction that are still in the receiver's inbox are void | |
 
-use super::AttachmentKey;
 use crate::error::Refusal;
 
 /// The size of every packet in bytes.
@@ -35,26 +32,25 @@ pub(crate) const PACKET: usize = 48;
 
 /// The versions of the link protocol that this build speaks. Two processes can connect if they have a version in
 /// common. Packets are in the lowest version; feature bits in the handshake tell what later builds add to that version.
-pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
+pub(crate) const VERSIONS: Versions = Versions { lowest: 2, highest: 2 };
 
 /// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. A process lays
 /// out memory as in [`Layout::FIRST`](crate::shm::Layout::FIRST) for a peer without this feature.
 pub(crate) const READS_LAYOUT: u64 = 1;
 
-/// Feature bit of a process that distinguishes the attachments of several [attempts](super::AttachmentKey) to send one
-/// message. For a peer without this feature, the attachments of every attempt have the attachment key of the first.
-pub(crate) const KNOWS_TRIES: u64 = 2;
-
 /// Feature bit of a process that accepts blocks (shared memory for large messages) that several messages share. A
 /// message to a peer without this feature has a block of its own.
-pub(crate) const SHARES_BLOCKS: u64 = 4;
+pub(crate) const SHARES_BLOCKS: u64 = 2;
 
 /// The feature bits that this process sends in its handshake.
-pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES | SHARES_BLOCKS;
+pub(crate) const FEATURES: u64 = READS_LAYOUT | SHARES_BLOCKS;
 
 /// A constant in the upper 32 bits of the first field of open packets, handshakes, refusals and connect requests.
 /// [`Packet::decode`] returns `None` for such a packet without this constant.
 const MAGIC: u64 = 0x5354_5254 << 32;
+
+/// The position of the bit, in the last word of a message's packet, that says that the packet brings a handle table.
+const TABLE: u32 = 8;
 
 /// The position of the lowest bit of the highest version in the last word of a handshake packet. The bits below hold
 /// the memory layout.
@@ -83,6 +79,17 @@ impl Versions {
     }
 }
 
+/// The memory that a message's packet brings for the payload of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PayloadMemory {
+    /// No memory: the payload is in the ring, or in a block that the receiver has.
+    None,
+    /// A block (shared memory that holds large messages), to which records refer by this number.
+    Block(u64),
+    /// Sealed memory that holds the payload of this message only.
+    Sealed,
+}
+
 /// A decoded packet on the socket of a link: its kind and fields, without its attachments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
@@ -92,15 +99,13 @@ pub(crate) enum Packet {
     /// The packet that brings the memory with the cells of a larger ring. The mark at the end of the old ring refers to
     /// this memory by the ring's `generation`.
     Ring { token: u128, generation: u64 },
-    /// The packet that brings the next `count` descriptors of a message, which may take several such packets. `part` is
-    /// the number of this packet among them, from 0. With `count` 0 the packet says that the attempt to send the
-    /// message failed.
-    Handles { token: u128, message: AttachmentKey, part: u64, count: u32 },
-    /// The packet that brings a block (shared memory that holds large messages), to which records refer by its number
-    /// `id`. The packet also brings the `handles` descriptors of the first message in the block.
-    Block { token: u128, id: u64, message: AttachmentKey, handles: u32 },
-    /// The packet that brings the payload of a message in sealed memory, and the `handles` descriptors of the message.
-    Sealed { token: u128, message: AttachmentKey, handles: u32 },
+    /// The packet that brings all that one message needs of the socket: the memory `payload`, if `has_table` sealed
+    /// memory with the handle table of the message, and then `handles` descriptors. The sender commits the message
+    /// after this packet. `message` is the number of the message in its ring.
+    Message { token: u128, message: u64, payload: PayloadMemory, has_table: bool, handles: u32 },
+    /// The packet that brings `count` descriptors of the message whose packet follows: the first of those that do not
+    /// fit into that packet. With `count` 0 no such packet follows, and the descriptors sent ahead of it are void.
+    Ahead { token: u128, count: u32 },
     /// The wake packet, which brings nothing: it wakes a thread of the receiver that sleeps on the socket, so that the
     /// thread looks for messages and room.
     Wake,
@@ -124,9 +129,6 @@ pub(crate) enum Packet {
     /// The packet that revokes attachments for the ring with this token: those that are still in the receiver's inbox.
     /// No record will refer to them.
     Retract { token: u128 },
-    /// The packet that brings the handle table of a message, in sealed memory. The table describes the handles of the
-    /// message if not all of them are plain descriptors.
-    Table { token: u128, message: AttachmentKey },
     /// The packet that brings the sender's notification area, the memory in which the receiver notifies members of the
     /// sender's wait sets.
     ReadyBitmap,
@@ -137,15 +139,13 @@ impl Packet {
         match self {
             Self::Open { .. } => 1,
             Self::Ring { .. } => 2,
-            Self::Handles { .. } => 3,
-            Self::Block { .. } => 4,
-            Self::Sealed { .. } => 5,
+            Self::Message { .. } => 3,
+            Self::Ahead { .. } => 4,
             Self::Wake => 6,
             Self::Handshake { .. } => 7,
             Self::Introduce { .. } => 8,
             Self::Arena { .. } => 9,
             Self::Retract { .. } => 10,
-            Self::Table { .. } => 11,
             Self::ReadyBitmap => 12,
             Self::Refuse { .. } => 13,
             Self::Connect { .. } => 14,
@@ -159,15 +159,13 @@ impl Packet {
         match self {
             Self::Open { .. } => "before an open packet is sent",
             Self::Ring { .. } => "before a ring is sent",
-            Self::Handles { .. } => "before handles are sent",
-            Self::Block { .. } => "before a block is sent",
-            Self::Sealed { .. } => "before a sealed payload is sent",
+            Self::Message { .. } => "before the packet of a message is sent",
+            Self::Ahead { .. } => "before descriptors are sent ahead of their message",
             Self::Wake => "before wake is sent",
             Self::Handshake { .. } => "before a handshake is sent",
             Self::Introduce { .. } => "before an introduction is sent",
             Self::Arena { .. } => "before an arena is sent",
             Self::Retract { .. } => "before retract is sent",
-            Self::Table { .. } => "before a table is sent",
             Self::ReadyBitmap => "before a ready bitmap is sent",
             Self::Refuse { .. } => "before a refusal is sent",
             Self::Connect { .. } => "before a connect request is sent",
@@ -177,32 +175,28 @@ impl Packet {
 
     /// Returns the number of descriptors that travel with this packet as attachments.
     pub(crate) fn descriptors(&self) -> u32 {
+        self.handles().saturating_add(self.memories() as u32)
+    }
+
+    /// Returns how many pieces of memory, or sockets, this packet brings; they come before the handles of a message.
+    /// Without these a channel cannot go on; without the handles of a message it can.
+    pub(crate) fn memories(&self) -> usize {
         match *self {
-            Self::Handles { count, .. } => count,
-            Self::Sealed { handles, .. } | Self::Block { handles, .. } => handles.saturating_add(1),
-            Self::Wake
-            | Self::Handshake { .. }
-            | Self::Retract { .. }
-            | Self::Refuse { .. }
-            | Self::Connect { .. }
-            | Self::Accept => 0,
-            _ => 1,
+            Self::Message { payload, has_table, .. } => {
+                usize::from(payload != PayloadMemory::None) + usize::from(has_table)
+            }
+            Self::Open { .. } | Self::Ring { .. } | Self::Introduce { .. } | Self::Arena { .. } | Self::ReadyBitmap => {
+                1
+            }
+            _ => 0,
         }
     }
 
-    /// Returns whether this packet brings memory or a socket. Without these a channel cannot go on; without the handles
-    /// of a message it can.
-    pub(crate) fn brings_memory(&self) -> bool {
-        self.descriptors() > 0 && !matches!(self, Self::Handles { .. })
-    }
-
-    /// Returns whether this packet brings handles of a message, which are descriptors of any kind.
-    pub(crate) fn brings_handles(&self) -> bool {
+    /// Returns how many handles of a message this packet brings, which are descriptors of any kind.
+    pub(crate) fn handles(&self) -> u32 {
         match *self {
-            Self::Handles { count: handles, .. } | Self::Sealed { handles, .. } | Self::Block { handles, .. } => {
-                handles > 0
-            }
-            _ => false,
+            Self::Message { handles, .. } | Self::Ahead { count: handles, .. } => handles,
+            _ => 0,
         }
     }
 
@@ -210,9 +204,14 @@ impl Packet {
         let (token, fields) = match *self {
             Self::Open { token, version, features, cells } => (token, [version | MAGIC, features, cells]),
             Self::Ring { token, generation } => (token, [generation, 0, 0]),
-            Self::Handles { token, message, part, .. } => (token, [message.to_word(), part, 0]),
-            Self::Sealed { token, message, .. } | Self::Table { token, message } => (token, [message.to_word(), 0, 0]),
-            Self::Block { token, id, message, .. } => (token, [id, message.to_word(), 0]),
+            Self::Message { token, message, payload, has_table, .. } => {
+                let (id, payload) = match payload {
+                    PayloadMemory::None => (0, 0),
+                    PayloadMemory::Block(id) => (id, 1),
+                    PayloadMemory::Sealed => (0, 2),
+                };
+                (token, [message, id, payload | u64::from(has_table) << TABLE])
+            }
             Self::Wake | Self::ReadyBitmap | Self::Accept => (0, [0; 3]),
             Self::Handshake { name, versions, features, layout } => {
                 let last = layout | u64::from(versions.highest) << HIGHEST;
@@ -226,7 +225,7 @@ impl Packet {
             Self::Arena { token, number, lanes, cells, with } => {
                 (token, [number, u64::from(lanes) | u64::from(cells) << 32, with])
             }
-            Self::Retract { token } => (token, [0; 3]),
+            Self::Ahead { token, .. } | Self::Retract { token } => (token, [0; 3]),
         };
         let mut bytes = [0; PACKET];
         bytes[0..4].copy_from_slice(&self.kind().to_le_bytes());
@@ -245,15 +244,25 @@ impl Packet {
         let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let word64 = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let token = u128::from_le_bytes(bytes[8..24].try_into().expect("sixteen bytes"));
-        let number = |at: usize| AttachmentKey::from_word(word64(at));
         let packet = match word32(0) {
             1 if word64(24) & !u64::from(u32::MAX) == MAGIC => {
                 Self::Open { token, version: word64(24) & u64::from(u32::MAX), features: word64(32), cells: word64(40) }
             }
             2 => Self::Ring { token, generation: word64(24) },
-            3 => Self::Handles { token, message: number(24), part: word64(32), count: word32(4) },
-            4 => Self::Block { token, id: word64(24), message: number(32), handles: word32(4).checked_sub(1)? },
-            5 => Self::Sealed { token, message: number(24), handles: word32(4).checked_sub(1)? },
+            3 => {
+                let payload = match word64(40) & !(1 << TABLE) {
+                    0 => PayloadMemory::None,
+                    1 => PayloadMemory::Block(word64(32)),
+                    2 => PayloadMemory::Sealed,
+                    _ => return None,
+                };
+                let has_table = word64(40) >> TABLE == 1;
+                let bare = Self::Message { token, message: word64(24), payload, has_table, handles: 0 };
+                // A packet that brings nothing is not sent.
+                let handles = word32(4).checked_sub(bare.descriptors()).filter(|_| word32(4) > 0)?;
+                Self::Message { token, message: word64(24), payload, has_table, handles }
+            }
+            4 => Self::Ahead { token, count: word32(4) },
             6 => Self::Wake,
             7 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Handshake {
                 name: token,
@@ -270,7 +279,6 @@ impl Packet {
                 with: word64(40),
             },
             10 => Self::Retract { token },
-            11 => Self::Table { token, message: number(24) },
             12 => Self::ReadyBitmap,
             13 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Refuse {
                 reason: word64(24) & u64::from(u32::MAX),
@@ -320,24 +328,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Shows which packets bring memory: those with a descriptor that is no handle of a message. So a process that
+    /// Shows which attachments of a packet are memory: those that are no handles of a message. So a process that
     /// refuses the handles of messages still receives memory.
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
-        let (token, message) = (7, AttachmentKey::from_word(3));
+        let token = 7;
         for packet in [Packet::Wake, Packet::Accept, Packet::Connect { token }, Packet::Retract { token }] {
-            assert!(!packet.brings_memory() && packet.descriptors() == 0, "{packet:?}");
+            assert!(packet.memories() == 0 && packet.descriptors() == 0, "{packet:?}");
         }
         for count in 0..3 {
-            assert!(!Packet::Handles { token, message, part: 0, count }.brings_memory());
-            let large = [
-                Packet::Sealed { token, message, handles: count },
-                Packet::Block { token, id: 0, message, handles: count },
-            ];
-            assert!(large.iter().all(|packet| packet.brings_memory() && packet.descriptors() == count + 1));
+            assert_eq!(Packet::Ahead { token, count }.memories(), 0);
+            for (payload, memories) in
+                [(PayloadMemory::None, 0), (PayloadMemory::Block(1), 1), (PayloadMemory::Sealed, 1)]
+            {
+                let packet = |has_table| Packet::Message { token, message: 3, payload, has_table, handles: count };
+                assert_eq!((packet(false).memories(), packet(true).memories()), (memories, memories + 1));
+                assert_eq!(packet(true).descriptors(), count + 1 + memories as u32);
+            }
         }
-        for packet in [Packet::ReadyBitmap, Packet::Ring { token, generation: 1 }, Packet::Table { token, message }] {
-            assert!(packet.brings_memory() && packet.descriptors() == 1, "{packet:?}");
+        for packet in [Packet::ReadyBitmap, Packet::Ring { token, generation: 1 }] {
+            assert!(packet.memories() == 1 && packet.descriptors() == 1, "{packet:?}");
         }
     }
 
@@ -345,8 +355,8 @@ mod tests {
         (1..=u8::MAX, 1..=u8::MAX).prop_map(|(one, other)| Versions { lowest: one.min(other), highest: one.max(other) })
     }
 
-    fn numbers() -> impl Strategy<Value = AttachmentKey> {
-        any::<u64>().prop_map(AttachmentKey::from_word)
+    fn payloads() -> impl Strategy<Value = PayloadMemory> {
+        prop_oneof![Just(PayloadMemory::None), any::<u64>().prop_map(PayloadMemory::Block), Just(PayloadMemory::Sealed)]
     }
 
     fn packets() -> impl Strategy<Value = Packet> {
@@ -355,8 +365,7 @@ mod tests {
                 Packet::Open { token, version: version.into(), features, cells }
             }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, generation)| Packet::Ring { token, generation }),
-            (any::<u128>(), numbers(), any::<u64>(), any::<u32>())
-                .prop_map(|(token, message, part, count)| Packet::Handles { token, message, part, count }),
+            (any::<u128>(), any::<u32>()).prop_map(|(token, count)| Packet::Ahead { token, count }),
             (any::<u128>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>())
                 .prop_map(|(token, number, lanes, cells, with)| Packet::Arena { token, number, lanes, cells, with }),
             (any::<u128>(), versions(), any::<u64>(), 0..1u64 << HIGHEST)
@@ -367,14 +376,11 @@ mod tests {
             Just(Packet::Accept),
             any::<u64>().prop_map(|number| Packet::Introduce { number }),
             any::<u128>().prop_map(|token| Packet::Retract { token }),
-            (any::<u128>(), numbers()).prop_map(|(token, message)| Packet::Table { token, message }),
-            (any::<u128>(), any::<u64>(), numbers(), 0..u32::MAX)
-                .prop_map(|(token, id, message, handles)| Packet::Block { token, id, message, handles }),
-            (any::<u128>(), numbers(), 0..u32::MAX).prop_map(|(token, message, handles)| Packet::Sealed {
-                token,
-                message,
-                handles
-            }),
+            (any::<u128>(), any::<u64>(), payloads(), any::<bool>(), 1..u32::MAX / 2).prop_map(
+                |(token, message, payload, has_table, handles)| {
+                    Packet::Message { token, message, payload, has_table, handles }
+                }
+            ),
             Just(Packet::Wake),
             Just(Packet::ReadyBitmap),
         ]

@@ -2,7 +2,7 @@
 //! looked at again.
 //!
 //! Each look at the packet gives this process copies of its descriptors, and closing those can take long. So a repeated
-//! look takes only the first descriptor, which is memory or a socket, and checks whether there is room now. The packet
+//! look takes only the descriptors of memory and sockets, which come first, and checks whether there is room now. The packet
 //! in the socket still holds the memory or socket, so closing the copy is not the last close. Only the last close has
 //! an effect on memory and sockets.
 
@@ -29,13 +29,14 @@ impl Link {
             return Ok(());
         }
         let Incoming::Packet { packet, attachments } = self.io.receive(true)? else { return Ok(()) };
-        let room = match attachments.into_iter().next() {
-            Some(ReceivedAttachment::Descriptor(socket)) if matches!(packet, Packet::Introduce { .. }) => {
+        let mut keys = MemoryKey::of(&packet);
+        let room = attachments.into_iter().try_for_each(|attachment| match attachment {
+            ReceivedAttachment::Descriptor(socket) if matches!(packet, Packet::Introduce { .. }) => {
                 self.room_for(socket)
             }
-            Some(ReceivedAttachment::Descriptor(memory)) => self.room_for_memory(&packet, memory),
-            Some(ReceivedAttachment::Memory(_)) | None => Ok(()),
-        };
+            ReceivedAttachment::Descriptor(memory) => self.room_for_memory(&packet, keys.next(), memory),
+            ReceivedAttachment::Memory(_) => Ok(()),
+        });
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
     }
 
@@ -50,14 +51,15 @@ impl Link {
         room.map(drop)
     }
 
-    /// Checks whether the link's ledger has room for the memory that `packet` brings: as a mapping or, for packets
-    /// whose memory may be mapped later, as a descriptor. Fails with the temporary error if not. Leaves nothing
-    /// charged.
-    fn room_for_memory(&self, packet: &Packet, fd: ReceivedFd) -> Result<(), Error> {
+    /// Checks whether the link's ledger has room for one piece of memory that `packet` brings: as a mapping or, for
+    /// memory that may be mapped later, as a descriptor. `key` is the key under which the inbox would store the memory;
+    /// `None` if the inbox stores none from this packet. Fails with the temporary error if there is no room. Leaves
+    /// nothing charged.
+    fn room_for_memory(&self, packet: &Packet, key: Option<MemoryKey>, fd: ReceivedFd) -> Result<(), Error> {
         if memory::check_memfd(fd.as_fd())?.is_none() {
             return Ok(());
         }
-        let mapped = self.map_for_a_moment(packet, &fd);
+        let mapped = self.map_for_a_moment(packet, key, &fd);
         drop(fd.into_fd());
         match mapped {
             Err(error) if error.passes() && !matches!(packet, Packet::Open { .. } | Packet::ReadyBitmap) => {
@@ -67,11 +69,11 @@ impl Link {
         }
     }
 
-    fn map_for_a_moment(&self, packet: &Packet, fd: &ReceivedFd) -> Result<(), Error> {
-        let Some(sizes) = self.sizes_for(packet) else { return Ok(()) };
+    fn map_for_a_moment(&self, packet: &Packet, key: Option<MemoryKey>, fd: &ReceivedFd) -> Result<(), Error> {
+        let Some(sizes) = key.map(MemoryKey::sizes).or_else(|| self.sizes_for(packet)) else { return Ok(()) };
         let mapped = match packet {
             Packet::ReadyBitmap => Mapping::received_anyway(fd.as_fd(), sizes, &self.ledger),
-            Packet::Sealed { .. } | Packet::Table { .. } => {
+            _ if key.is_some_and(MemoryKey::is_immutable) => {
                 Mapping::received_immutable(fd.as_fd(), sizes, &self.ledger)
             }
             _ => Mapping::received(fd.as_fd(), sizes, &self.ledger),
@@ -79,14 +81,14 @@ impl Link {
         mapped.map(drop)
     }
 
-    /// Returns the range of sizes in bytes, both bounds included, that the memory in `packet` may have. Returns `None`
-    /// if the packet brings no memory or gives an impossible size.
+    /// Returns the range of sizes in bytes, both bounds included, that the memory in `packet` may have, if it is memory
+    /// that the link keeps itself. Otherwise, and if the packet gives an impossible size, returns `None`.
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),
             Packet::Open { cells, .. } => arena::sizes(1, cells, self.layout()),
             Packet::Arena { lanes, cells, .. } => arena::sizes(lanes, cells.into(), self.layout()),
-            ref other => MemoryKey::of(other).map(MemoryKey::sizes),
+            _ => None,
         }
     }
 }

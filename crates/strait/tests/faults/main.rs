@@ -16,8 +16,6 @@ fn child() {
     common::play(&[
         ("echo", roles::echo),
         ("late echo", roles::late_echo),
-        ("tells files", starve::tells_files),
-        ("tells descriptors", starve::tells_descriptors),
         ("silent", roles::silent),
         ("absent", roles::absent),
         ("gone", kill::gone),

@@ -1,15 +1,16 @@
 //! Tests of processes that lack descriptors, permitted file size, or room in a socket.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Actor, DEADLINE, SOON, alone, content_of, descriptors, file_with, finish, mappings, parent, parent_over_any,
-    pattern, spawn, spawn_over_socket, wait_until,
+    Actor, DEADLINE, SOON, alone, descriptors, file_with, finish, mappings, parent, parent_over_any, pattern, spawn,
+    spawn_over_socket, wait_until,
 };
 use crate::roles::{WAITS, assert_echoes, assert_files, failed, files, recv, sent_or_full, spawn_with_stdin};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Resource, Rlimit};
 use strait::{Channel, CommandExt, Deadline, Error, Handle, Message, Options, Outgoing, Wait};
 
@@ -60,131 +61,90 @@ pub(crate) fn await_memory(channel: &Channel) {
     });
 }
 
-/// For each line of its standard input, receives as many messages as the line says, and answers each with the contents
-/// of its files. For the line 0, waits so long for a message that it has received all packets, and answers "nothing".
-pub(crate) fn tells_files(_: &str) {
-    let channel = parent_over_any(&Options::new());
-    let mut before = None;
-    for line in std::io::stdin().lines() {
-        let count: u32 = line.unwrap().parse().unwrap();
-        if count == 0 {
-            assert_eq!(channel.recv_by(Duration::from_millis(150)).unwrap_err(), Error::TimedOut);
-            channel.send(b"nothing").unwrap();
-        }
-        for _ in 0..count {
-            let mut message = channel.recv_by(DEADLINE).unwrap();
-            let handles = message.take_handles().unwrap().into_iter();
-            let files: Vec<u8> =
-                handles.filter(|handle| matches!(handle, Handle::Fd(_))).flat_map(content_of).collect();
-            channel.send(&files).unwrap();
-        }
-        if count > 0 {
-            before.get_or_insert_with(descriptors);
-        }
+/// Kinds of packets: that of a message, and those with descriptors ahead of it.
+const MESSAGE: u32 = 3;
+const AHEAD: u32 = 4;
+
+/// Takes all packets from a socket, without their descriptors. Returns, of those of a message and of those ahead of
+/// one, the kind and the number of descriptors.
+fn packets(socket: &OwnedFd) -> Vec<(u32, u32)> {
+    let mut packet = [0; 48];
+    let mut found = Vec::new();
+    while let Ok((48, _)) = rustix::net::recv(socket, &mut packet, rustix::net::RecvFlags::DONTWAIT) {
+        let word = |at: usize| u32::from_le_bytes(packet[at..at + 4].try_into().unwrap());
+        found.extend(Some((word(0), word(4))).filter(|(kind, _)| matches!(*kind, MESSAGE | AHEAD)));
     }
-    // Descriptors of failed messages are closed, except those of the last one.
-    assert!(descriptors() <= before.unwrap() + 2, "{} descriptors, once {}", descriptors(), before.unwrap());
+    found
 }
 
-/// Shows that attachments of a failed message are not received with the next one.
-#[test]
-fn packets_of_a_message_that_failed_are_not_taken_for_those_of_the_next() {
-    use std::io::Write;
-    let (mut actor, channel) = spawn_over_socket("tells files", "", &Options::new());
-    let mut input = actor.0.stdin.take().unwrap();
-    let mut receive = |count: u32, expected: &[u8]| {
-        writeln!(input, "{count}").unwrap();
-        for _ in 0..count.max(1) {
-            assert_eq!(recv(&channel).bytes(), expected);
-        }
-    };
-    // The message's descriptor and its memory need two packets.
-    let send_two = |content: &[u8], deadline: Deadline| {
-        let mut room = channel.reserve_sealed(5000).unwrap();
-        room.add_handle(Channel::pair().unwrap().0);
-        room.add_handle(file_with(content));
-        room.commit(deadline)
-    };
-    // The child receives the first packets of the link: the small socket may not hold them and those of a message.
-    receive(0, b"nothing");
-    send_two(b"first", DEADLINE.into()).unwrap();
-    receive(1, b"first");
-    let mut failed = 0;
-    for before in (0..12).cycle().take(48) {
-        let fills = |_: &u32| channel.send_by(Outgoing::new(b"").handle(file_with(b"fills")), Deadline::NOW).is_ok();
-        let before = (0..before).take_while(fills).count() as u32;
-        let sent = send_two(b"old", Deadline::NOW);
-        if before > 0 {
-            receive(before, b"fills");
-        }
-        match sent {
-            Ok(()) => receive(1, b"old"),
-            Err(error) => {
-                assert_eq!((error.error, error.handles.len()), (Error::WouldBlock, 2));
-                failed += 1;
-                receive(0, b"nothing");
-                channel.send_by(Outgoing::new(b"").handle(file_with(b"new")), DEADLINE).unwrap();
-                receive(1, b"new");
+/// Sends messages with `handles` over a socket until it has no room for one more, once for each number of packets that
+/// may be in the socket before. Returns, for each number, how many messages were sent, and the packets that were sent
+/// for them and for the message that failed.
+fn sent_until_full(handles: impl Fn() -> Vec<Handle>) -> Vec<(usize, Vec<(u32, u32)>)> {
+    let fill = |before: usize| {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        // The kernel raises the 1 to its minimum, which holds about six packets.
+        sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
+        let channel = Channel::over(ours, &Options::new().queue_handles(4096)).unwrap();
+        packets(&theirs);
+        let file = || Outgoing::new(b"").handle(file_with(b"before"));
+        let before = (0..before).take_while(|_| channel.try_send(file()).is_ok()).count();
+        let mut sent = 0;
+        loop {
+            let handles = handles();
+            let count = handles.len();
+            let mut room = channel.reserve_sealed(5000).unwrap();
+            handles.into_iter().for_each(|handle| room.add_handle(handle));
+            match room.commit(Deadline::NOW) {
+                Ok(()) => sent += 1,
+                Err(failed) => {
+                    assert_eq!((failed.error, failed.handles.len()), (Error::WouldBlock, count));
+                    let mut found = packets(&theirs).split_off(before);
+                    // What is still to be sent for the message that failed goes before the next packet.
+                    channel.try_send(file()).unwrap();
+                    found.extend(packets(&theirs));
+                    assert_eq!(found.pop(), Some((MESSAGE, 1)));
+                    return (sent, found);
+                }
             }
         }
-    }
-    assert!(failed > 3, "the socket is never full");
-    drop(input);
-    finish(actor);
-}
-
-/// For each line of its standard input, receives as many messages as the line says from an end that it received first,
-/// then one message from its parent, and answers with its number of descriptors.
-pub(crate) fn tells_descriptors(_: &str) {
-    let channel = parent_over_any(&Options::new());
-    let other = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
-    for line in std::io::stdin().lines() {
-        let count: u32 = line.unwrap().parse().unwrap();
-        (0..count).for_each(|_| drop(recv(&other)));
-        drop(recv(&channel));
-        channel.send(&(descriptors() as u32).to_le_bytes()).unwrap();
-    }
-}
-
-/// Shows that the receiver closes attachments of failed messages although no other attachments follow.
-#[test]
-fn packets_of_messages_that_failed_do_not_pile_up_where_no_other_handles_follow() {
-    use std::io::Write;
-    let (mut actor, channel) = spawn_over_socket("tells descriptors", "", &Options::new());
-    let mut input = actor.0.stdin.take().unwrap();
-    let (fills, theirs) = Channel::pair().unwrap();
-    channel.send(Outgoing::new(b"").handle(theirs)).unwrap();
-    let mut told = |count: usize| {
-        writeln!(input, "{count}").unwrap();
-        u32::from_le_bytes(recv(&channel).bytes().try_into().unwrap())
     };
-    channel.send(b"").unwrap();
-    let at_first = told(0);
-    // The message's descriptor and its memory need two packets. If there is room for both behind `before` others, there
-    // is room for only one behind one more.
-    let (mut before, mut failed) = (0, 0);
-    while failed < 30 {
-        let fill = |_: &usize| fills.send_by(Outgoing::new(b"").handle(file_with(b"fills")), Deadline::NOW).is_ok();
-        let filled = (0..before).take_while(fill).count();
-        let mut room = channel.reserve_sealed(5000).unwrap();
-        room.add_handle(Channel::pair().unwrap().0);
-        room.add_handle(file_with(b"for nothing"));
-        match room.commit(Deadline::NOW) {
-            Ok(()) => before += 1,
-            Err(error) => {
-                assert_eq!(error.error, Error::WouldBlock);
-                failed += 1;
-                channel.send(b"").unwrap();
-            }
-        }
-        told(filled);
+    (0..6).map(fill).collect()
+}
+
+/// Shows that one packet brings all that a message needs of the socket. So nothing is sent for a message for which the
+/// socket has no room, wherever the room ends.
+#[test]
+fn the_packet_of_a_message_comes_last_and_is_the_only_one() {
+    // The message's memory, a descriptor, and an end, for which the socket is not needed.
+    let runs = sent_until_full(|| vec![Channel::pair().unwrap().0.into(), file_with(b"x").into()]);
+    for (sent, packets) in &runs {
+        assert_eq!(*packets, vec![(MESSAGE, 2); *sent]);
     }
-    wait_until("no attachment of a failed message is left", || {
-        channel.send(b"").unwrap();
-        told(0) <= at_first + 1
-    });
-    drop(input);
-    finish(actor);
+    assert!(runs.iter().any(|(sent, _)| *sent > 0), "the socket is never full");
+}
+
+/// Shows that descriptors that do not fit into the packet of their message are sent ahead of that packet, and that they
+/// are said to be void, with no message in between, if it cannot be sent.
+#[test]
+fn descriptors_ahead_of_a_packet_that_cannot_be_sent_are_void() {
+    let end_with_many = || {
+        let (end, other) = Channel::pair().unwrap();
+        for _ in 0..5 {
+            other.send(Outgoing::new(b"").handles(files(strait::MAX_HANDLES))).unwrap();
+        }
+        vec![Handle::from(end)]
+    };
+    // The packet of a message has its memory and 252 descriptors; the other 68 come ahead.
+    let (ahead, whole, void) = ((AHEAD, 5 * strait::MAX_HANDLES as u32 - 252), (MESSAGE, 253), (AHEAD, 0));
+    let runs = sent_until_full(end_with_many);
+    for (sent, packets) in &runs {
+        let (first, last) = packets.split_at(2 * sent);
+        assert!(first.chunks(2).all(|packets| packets == [ahead, whole]), "{packets:?}");
+        assert!(last.is_empty() || *last == [ahead, void], "{packets:?}");
+    }
+    assert!(runs.iter().any(|(sent, _)| *sent > 0) && runs.iter().any(|(sent, all)| all.len() > 2 * sent));
 }
 
 /// Shows that a message for which the socket has no room fails completely, at whichever of its packets.

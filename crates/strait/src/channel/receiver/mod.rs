@@ -20,7 +20,7 @@ use super::End;
 use crate::channel::origin::Origin;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::{AttachmentKey, MemoryKey};
+use crate::link::MemoryKey;
 use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::{CELL, Consumer, Memory, PACK_WORD, Record, RecordKind};
 use crate::shm::{Mapping, RingMemory};
@@ -165,10 +165,9 @@ impl Rx {
         self.consumer.as_mut().expect("an end that found a message is open")
     }
 
-    /// Returns the key of the attachments of the next message, whose record is `record`. Packets with attachments for
-    /// that message carry this key.
-    pub(super) fn number(&mut self, record: Record) -> AttachmentKey {
-        AttachmentKey::new(self.consumer().taken(), record.header.attempt())
+    /// Returns the number of the next message. Packets with attachments for that message carry this number.
+    pub(super) fn number(&mut self) -> u64 {
+        self.consumer().taken()
     }
 
     /// Returns the backlog; `None` if the backlog is empty.

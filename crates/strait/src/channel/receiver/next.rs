@@ -10,7 +10,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::waiter::{self, Waiter};
 use crate::lane::{Lane, Name};
-use crate::link::{AttachmentKey, MemoryKey};
+use crate::link::MemoryKey;
 use crate::ring::{Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
@@ -33,7 +33,7 @@ pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
     if error.passes() { error } else { rx.end_with(error) }
 }
 
-/// Number of bytes of the attachment key at the start of the record of a prepended backlog.
+/// Number of bytes of the number at the start of the record of a prepended backlog.
 const NUMBER: usize = 8;
 
 impl End {
@@ -284,7 +284,7 @@ impl End {
         if cold.tables > MOST_TABLES {
             return Err(rx.end_with(Error::BadPeer("handle tables without their messages")));
         }
-        let message = rx.number(record);
+        let message = rx.number();
         let table = self.read_table(rx, record, 0, message)?;
         let cold = rx.cold();
         cold.fetched = None;
@@ -294,8 +294,8 @@ impl End {
     }
 
     /// Returns the bytes of a handle table: those of `record` from byte `offset` on, or, if the table was sent in
-    /// memory of its own, the content of that memory. `message` is the key under which that memory was sent.
-    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: AttachmentKey) -> Result<Vec<u8>, Error> {
+    /// memory of its own, the content of that memory. `message` is the number under which that memory was sent.
+    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: u64) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
             let mut table = Vec::with_capacity(len);
@@ -325,7 +325,7 @@ impl End {
             return Err(rx.end_with(Error::BadPeer("an invalid prepended backlog")));
         }
         let number = rx.consumer().read(record, 0, &mut number);
-        let number = AttachmentKey::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));
+        let number = u64::from_le_bytes((&*number).try_into().expect("eight bytes"));
         let prepended = if rx.lane.current_link().is_local() {
             self.prepended_local(rx, token, number)
         } else {

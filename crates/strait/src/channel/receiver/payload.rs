@@ -86,7 +86,7 @@ impl End {
     pub(super) fn payload_out_of_line(&self, rx: &mut Rx, record: Record) -> Result<Payload, Error> {
         if record.header.kind() == RecordKind::Sealed {
             let len = self.sealed_len(rx, record)?;
-            let key = MemoryKey::Sealed(rx.lane.token_in(), rx.number(record));
+            let key = MemoryKey::Sealed(rx.lane.token_in(), rx.number());
             let mapping = self.fetch_memory(rx, key)?;
             if len > mapping.len().min(MAX_MESSAGE) {
                 return Err(rx.end_with(Error::BadPeer("a message longer than the memory that holds it")));
@@ -175,7 +175,7 @@ impl End {
     }
 
     pub(super) fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
-        let (token, message) = (rx.lane.token_in(), rx.number(record));
+        let (token, message) = (rx.lane.token_in(), rx.number());
         let sent = record.header.handles();
         let table = rx.cold.as_mut().and_then(|cold| cold.table.take());
         if record.header.has_table() {

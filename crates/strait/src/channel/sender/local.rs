@@ -3,7 +3,7 @@
 use super::Tx;
 use crate::channel::End;
 use crate::link::routes::retention;
-use crate::link::{Amount, AttachmentKey, Handles, Link};
+use crate::link::{Amount, Handles, Link};
 use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
@@ -17,10 +17,9 @@ impl End {
         left: Handles,
         amount: Amount,
     ) -> Option<(Ended, Handles)> {
-        let (own, token, sequence) = (Link::own(), tx.lane.token_out(), tx.sequence - 1);
-        let message = AttachmentKey::first(sequence);
+        let (own, token, message) = (Link::own(), tx.lane.token_out(), tx.sequence - 1);
         leave(tx, message, left);
-        tx.note_in_flight_of(sequence, amount);
+        tx.note_in_flight_of(message, amount);
         let Some(ended) = self.commit_once(tx) else {
             own.inbox().committed(token, message);
             if tx.lane.has_other_left() {
@@ -34,9 +33,9 @@ impl End {
     }
 }
 
-/// Leaves handles or a value in the inbox of this process, for the receiver of the message with the key `message` in
+/// Leaves handles or a value in the inbox of this process, for the receiver of the message with the number `message` in
 /// the ring that `tx` writes.
-pub(in crate::channel) fn leave(tx: &mut Tx, message: AttachmentKey, left: Handles) {
+pub(in crate::channel) fn leave(tx: &mut Tx, message: u64, left: Handles) {
     let is_in_transit = left.is_in_transit() && !tx.lane.is_other_here();
     let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);
     drop(old);

@@ -18,9 +18,8 @@ use crate::channel::options::Options;
 use crate::channel::pool::Pool;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::packet::Packet;
-use crate::link::{Amount, AttachmentKey, InFlight, Until};
-use crate::ring::{Ended, Header, Memory, Producer, RecordKind, Try};
+use crate::link::{Amount, InFlight, Until};
+use crate::ring::{Ended, Memory, Producer, RecordKind};
 use crate::shm::RingMemory;
 
 /// Number of messages sent in a lane below which the other end's stay in that lane counts as short. A stay lasts from
@@ -85,11 +84,6 @@ struct TxCold {
     /// Number of cells of earlier rings whose messages the other end had not received when this end went on in the
     /// present ring. Rings of earlier lanes are included. The other end receives those messages first.
     behind: u64,
-    /// Number of the attempt to send the next message. Only attempts for which packets were sent are counted. The peer
-    /// discards the attachments of failed attempts by this number.
-    attempt: Try,
-    /// The sequence number (within this lane) of the last message for which a packet was sent.
-    sent_for: Option<u64>,
 }
 
 impl Tx {
@@ -249,48 +243,12 @@ impl Tx {
         self.pinned = false;
     }
 
-    /// Discards the staged records, which the peer has not seen. If attachments were sent for them, makes the peer
-    /// discard these too.
+    /// Discards the staged records, which the peer has not seen.
     pub(super) fn discard(&mut self) {
         self.producer.discard();
         self.attached = false;
         self.sequence -= u64::from(self.uncommitted.0);
         self.uncommitted = (0, 0);
-        let sequence = self.sequence;
-        let Some(cold) = &mut self.cold else { return };
-        if cold.sent_for.take_if(|number| *number == sequence).is_none() || !self.lane.link().knows_tries() {
-            return;
-        }
-        cold.attempt = cold.attempt.next();
-        // The peer drops the attachments now: the message that would show that they are not needed may come much
-        // later. A packet with zero handles says so, because the handles of a new attempt begin with part 0.
-        let message = AttachmentKey::new(sequence, cold.attempt);
-        let packet = Packet::Handles { token: self.lane.token_out(), message, part: 0, count: 0 };
-        self.lane.link().send_sooner_or_later(packet);
-    }
-
-    /// Notes that a packet was sent for the message that is being staged, so that its record depends on the present
-    /// peer.
-    pub(super) fn note_sent(&mut self) {
-        let sequence = self.sequence;
-        self.attached = true;
-        self.cold().sent_for = Some(sequence);
-    }
-
-    pub(super) fn attempt(&self) -> Try {
-        self.cold.as_ref().map_or(Try::FIRST, |cold| cold.attempt)
-    }
-
-    /// Returns the key (sequence number and attempt) of the attachments of the next message. Packets with attachments
-    /// for that message carry this key.
-    pub(super) fn number(&self) -> AttachmentKey {
-        AttachmentKey::new(self.sequence, self.attempt())
-    }
-
-    /// Returns the header for the record of the next message: with the kind `kind`, the length `len` of the record in
-    /// bytes, and the number of handles of the message. The header also has the number of the present attempt.
-    pub(super) fn header(&self, kind: RecordKind, len: usize, handles: usize) -> Header {
-        Header::new(kind, len, handles).with_try(self.attempt())
     }
 
     fn cold(&mut self) -> &mut TxCold {

@@ -3,58 +3,41 @@
 use super::Tx;
 use crate::channel::End;
 use crate::channel::handle::Handle;
-use crate::channel::pool::{BlockRecord, Loan};
+use crate::channel::pool::Loan;
 use crate::channel::transfer::ends::Content;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::packet::Packet;
+use crate::link::packet::PayloadMemory;
 use crate::link::{Amount, Attachments};
 use crate::ring::{Header, RecordKind};
 use crate::shm::Shareable;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Stages a message of `len` bytes whose payload is in a block (`loan`). `filled` is the result of writing the
-    /// payload there. If the peer does not know the block yet, one packet carries its memory and all handles. On an
-    /// error nothing is staged, and the block goes back to the pool.
+    /// Stages a message of `len` bytes whose payload is in a block (`loan`), under the given header. `filled` is the
+    /// result of writing the payload there. `attachments` are those of the message without the block; if the peer does
+    /// not know the block yet, its memory goes along. On an error the message is not staged, and the block goes back to
+    /// the pool.
+    #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
     pub(in crate::channel) fn stage_block(
         &self,
         tx: &mut Guard<'_, Tx>,
         loan: &Loan,
         len: usize,
         filled: Result<(), Error>,
-        handles: &[Handle],
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let header = tx.header(RecordKind::Block, BlockRecord::SIZE, handles.len());
-        self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
-    }
-
-    /// Stages a message of `len` bytes whose payload is in a block (`loan`), under the given header. The header says
-    /// what the message's handles are; `handles` are those that travel as descriptors. On an error nothing is staged,
-    /// and the block goes back to the pool.
-    #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
-    pub(in crate::channel) fn stage_block_as(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        loan: &Loan,
-        len: usize,
-        filled: Result<(), Error>,
         header: Header,
-        handles: &[Handle],
+        attachments: Attachments<'_>,
         deadline: Deadline,
     ) -> Result<(), Error> {
         let staged = filled.and_then(|()| {
             let slot = self.stage_record(tx, header, deadline)?;
             tx.producer.write(slot, 0, &loan.record.with_len(len).encode());
             // Only the present peer knows the block.
-            tx.attached = true;
-            let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
-            let (message, id, count) = (tx.number(), loan.record.id, handles.len() as u32);
-            let packet = |token| Packet::Block { token, id, message, handles: count };
-            let attachments = Attachments { memory: Some(memory), handles, ..Attachments::NOTHING };
-            self.send_packet(tx, packet, attachments, handles.len() + 1, deadline)?;
-            tx.note_in_flight(Amount { handles: handles.len(), memories: 1, sealed: 0 });
+            tx.attach();
+            let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, attachments, deadline) };
+            let attachments = Attachments { memory: Some(memory), ..attachments };
+            let amount = Amount { memories: 1, ..Amount::default() };
+            self.send_attachments(tx, PayloadMemory::Block(loan.record.id), attachments, amount, deadline)?;
             self.count_staged(tx, len);
             Ok(())
         });
@@ -82,7 +65,12 @@ impl End {
                 self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
             } else {
                 tx.pin();
-                self.stage_sealed(tx, memory, len, handles, deadline).and_then(|()| self.commit(tx, deadline))
+                // Between processes the memory is one more descriptor in flight.
+                let descriptors = tx.descriptors(handles.len() + 1);
+                let header = Header::new(RecordKind::Sealed, 8, handles.len());
+                self.wait_for_quotas(tx, descriptors, len, deadline)
+                    .and_then(|()| self.stage_sealed(tx, memory, len, header, Attachments::handles(handles), deadline))
+                    .and_then(|()| self.commit(tx, deadline))
             };
             tx.unpin();
             match sent {
@@ -96,27 +84,22 @@ impl End {
         }
     }
 
-    /// Stages a message of `len` bytes whose payload is in sealed memory of its own. Sends the memory and the handles
-    /// over the socket.
-    pub(super) fn stage_sealed(
+    /// Stages a message of `len` bytes whose payload is in sealed memory of its own, under the given header. Sends the
+    /// memory over the socket, with `attachments`, the other attachments of the message.
+    pub(in crate::channel) fn stage_sealed(
         &self,
         tx: &mut Guard<'_, Tx>,
         memory: &Shareable,
         len: usize,
-        handles: &[Handle],
+        header: Header,
+        attachments: Attachments<'_>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // Between processes the memory is one more descriptor in flight.
-        let descriptors = tx.descriptors(handles.len() + 1);
-        self.wait_for_quotas(tx, descriptors, len, deadline)?;
-        let slot = self.stage_record(tx, tx.header(RecordKind::Sealed, 8, handles.len()), deadline)?;
-        let (message, count) = (tx.number(), handles.len() as u32);
-        let packet = |token| Packet::Sealed { token, message, handles: count };
-        let attachments = Attachments { memory: Some(memory), handles, ..Attachments::NOTHING };
-        self.send_packet(tx, packet, attachments, handles.len() + 1, deadline)?;
+        let slot = self.stage_record(tx, header, deadline)?;
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
-        let amount = Amount { handles: tx.descriptors(handles.len() + 1), memories: 0, sealed: len };
-        tx.note_in_flight(amount);
+        let attachments = Attachments { memory: Some(memory), ..attachments };
+        let amount = Amount { sealed: len, ..Amount::handles(tx.descriptors(1)) };
+        self.send_attachments(tx, PayloadMemory::Sealed, attachments, amount, deadline)?;
         self.count_staged(tx, len);
         self.counts.cold().out_of_line.add(1);
         Ok(())

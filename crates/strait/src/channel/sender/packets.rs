@@ -1,5 +1,6 @@
 //! Packets that a message needs, and waiting until the link for them is known.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::Tx;
@@ -8,32 +9,88 @@ use crate::channel::End;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::packet::Packet;
-use crate::link::{Attachments, Link, SocketBlockedOn};
+use crate::link::packet::{Packet, PayloadMemory};
+use crate::link::{Attachments, InUse, Link, SocketBlockedOn};
 use crate::os::fault;
+use crate::os::socket::SCM_MAX_FD;
+use crate::quota::MAX_HANDLES;
 use crate::ring::{Ended, RecordKind};
+use crate::shm::Shareable;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Sends the packet with the attachments of the record that was staged last; `packet` builds the packet from the
-    /// token of the ring. Waits until `deadline` for room in the socket, with the sending lock held. On an error that
-    /// record is discarded.
-    pub(in crate::channel) fn send_packet(
+    /// Sends all that the message staged last needs of the socket, in one packet; sends nothing if it needs nothing.
+    /// `message` is the number of the message, and `payload` says what the memory among the attachments is. This is the
+    /// last step before the commit that can fail for lack of room. On an error the record staged last is discarded.
+    ///
+    /// Descriptors that do not fit into the packet are sent ahead of it. They mean nothing to the receiver without that
+    /// packet; if it cannot be sent, the receiver is told that they are void.
+    pub(in crate::channel) fn send_message_packet(
         &self,
         tx: &mut Guard<'_, Tx>,
-        packet: impl FnOnce(u128) -> Packet,
+        message: u64,
+        payload: PayloadMemory,
         attachments: Attachments<'_>,
-        handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
+        let count = attachments.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let (ahead, attachments) = attachments.split_ahead();
+        let handles = (attachments.handles.len() + attachments.descriptors.len()) as u32;
+        let has_table = attachments.table.is_some();
+        self.send_packets(tx, count, deadline, |link, token| {
+            let send =
+                |packet, attachments: Attachments<'_>| link.send(&packet, attachments, deadline, self.interruption());
+            let mut is_ahead = false;
+            let mut send_ahead = |descriptors: &[BorrowedFd<'_>]| {
+                let packet = Packet::Ahead { token, count: descriptors.len() as u32 };
+                send(packet, Attachments { descriptors, ..Attachments::NOTHING }).inspect(|()| is_ahead = true)
+            };
+            let sent_ahead = ahead.chunks(SCM_MAX_FD).try_for_each(&mut send_ahead);
+            let packet = Packet::Message { token, message, payload, has_table, handles };
+            let sent = sent_ahead.and_then(|()| send(packet, attachments));
+            if sent.is_err() && is_ahead {
+                link.send_sooner_or_later(Packet::Ahead { token, count: 0 });
+            }
+            sent
+        })
+    }
+
+    /// Sends the memory of the ring with the generation `generation`, to which the record leads that is staged next.
+    /// Waits until `deadline` for room in the socket, with the sending lock held.
+    pub(super) fn send_ring(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        generation: u64,
+        memory: &Shareable,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.send_packets(tx, 1, deadline, |link, token| {
+            let packet = Packet::Ring { token, generation };
+            link.send(&packet, Attachments::memory(memory), deadline, self.interruption())
+        })
+    }
+
+    /// Sends packets with `count` descriptors, for the record that was staged last; `send` sends them, given the link
+    /// and the token of the ring. Waits until `deadline` for room, with the sending lock held. On an error that record
+    /// is discarded.
+    fn send_packets(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        count: usize,
+        deadline: Deadline,
+        send: impl FnOnce(&Link, u128) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         tx.mark_blocking_until(deadline);
-        let sent = self.send_packet_blocking(tx, packet, attachments, handles, deadline);
+        let sent = self.wait_to_send(tx, count, deadline).and_then(|link| send(&link, tx.lane.token_out()));
         tx.unmark_blocking_until(deadline);
         self.after_blocking();
         match sent {
-            Ok(()) => tx.note_sent(),
+            Ok(()) => tx.attach(),
             Err(_) => tx.producer.unstage_last(),
         }
         // The process that a moved end came from may exit as soon as that end has gone on; then this end follows the
@@ -49,20 +106,17 @@ impl End {
         sent
     }
 
-    fn send_packet_blocking(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        packet: impl FnOnce(u128) -> Packet,
-        attachments: Attachments<'_>,
-        handles: usize,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
+    /// Waits until it is known over which link packets go, and until as many descriptors as `count` may be in flight
+    /// over that link. Returns the link.
+    fn wait_to_send(&self, tx: &mut Guard<'_, Tx>, count: usize, deadline: Deadline) -> Result<InUse, Error> {
+        // More descriptors than this are those of messages that ends bring along; they wait only for as many.
+        let count = count.min(MAX_HANDLES + 1);
         // A packet has to wait until it is known which link it goes over. Until then the ring may still get another
         // token.
         self.wait_until_handed_over(&tx.lane, deadline)?;
         let link = tx.lane.link().clone();
         let mut backoff = PollBackoff::default();
-        while !link.may_send(handles, || tx.has_reserve()) {
+        while !link.may_send(count, || tx.has_reserve()) {
             // A dead peer never frees descriptors.
             link.probe_if_due();
             if link.is_down() {
@@ -71,9 +125,9 @@ impl End {
             if tx.producer.ended().is_some() {
                 return Err(Error::PeerClosed);
             }
-            self.wait_for_descriptors(tx, handles, &mut backoff, deadline)?;
+            self.wait_for_descriptors(tx, count, &mut backoff, deadline)?;
         }
-        link.send(&packet(tx.lane.token_out()), attachments, deadline, self.interruption())
+        Ok(link)
     }
 
     /// Waits until the consumer has taken a message or freed cells, because too many descriptors are in flight over the

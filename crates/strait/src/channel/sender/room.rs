@@ -13,8 +13,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::lane::waiter::Waiter;
-use crate::link::Attachments;
-use crate::link::packet::{Packet, SHARES_BLOCKS};
+use crate::link::packet::SHARES_BLOCKS;
 use crate::ring::{self, CELL, Header, Memory, NoRoom, RecordKind, Slot};
 use crate::shm::RingMemory;
 use crate::wake::Direction;
@@ -99,14 +98,13 @@ impl End {
         let memory = tx.lane.link().io().memory("strait-ring", cells * CELL)?;
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;
-        let packet = |token| Packet::Ring { token, generation: generation.into() };
         let pinned = tx.is_pinned();
         // If the other end has moved, the ring of the next lane may have room; that is no error.
         let unless_moved = |tx: &mut Tx, done: Result<(), Error>| match done {
             Err(_) if !pinned && tx.has_moved() => Ok(()),
             done => done,
         };
-        if let Err(error) = self.send_packet(tx, packet, Attachments::memory(&memory), 1, deadline) {
+        if let Err(error) = self.send_ring(tx, generation.into(), &memory, deadline) {
             return unless_moved(tx, Err(error));
         }
         if let Err(ended) = tx.producer.end(RecordKind::Next, &u64::from(generation).to_le_bytes()) {

@@ -5,13 +5,14 @@ use super::batch::Batch;
 use crate::blocked_on::{self, BlockedOn};
 use crate::channel::handle::Handle;
 use crate::channel::message::{Outgoing, Parts};
+use crate::channel::pool::{self, BlockRecord};
 use crate::channel::receiver::next::MOST_LANES;
 use crate::channel::transfer::ends::Content;
-use crate::channel::{Channel, End, SendError, SendManyError, WakeOnDrop, pool};
+use crate::channel::{Channel, End, SendError, SendManyError, WakeOnDrop};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::link::packet::Packet;
+use crate::link::packet::PayloadMemory;
 use crate::link::{Amount, Attachments};
 use crate::ring::{Ended, Header, RecordKind, Slot};
 use crate::wake::lock::Guard;
@@ -328,37 +329,52 @@ impl End {
         }
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         if len <= self.options.inline_limit() {
-            let slot = self.stage_record(tx, tx.header(RecordKind::Message, len, handles.len()), deadline)?;
+            let slot = self.stage_record(tx, Header::new(RecordKind::Message, len, handles.len()), deadline)?;
             let producer = &tx.producer;
             parts.each(|at, bytes| {
                 producer.write(slot, at, bytes);
                 Ok::<(), Error>(())
             })?;
-            self.finish_stage(tx, len, handles, deadline)
+            self.finish_stage(tx, len, Attachments::handles(handles), deadline)
         } else {
             let loan = self.borrow_block(tx, len, deadline)?;
             let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
-            self.stage_block(tx, &loan, len, filled, handles, deadline)
+            let header = Header::new(RecordKind::Block, BlockRecord::SIZE, handles.len());
+            self.stage_block(tx, &loan, len, filled, header, Attachments::handles(handles), deadline)
         }
     }
 
-    /// Completes a message of `len` bytes after its record was staged: sends its handles over the socket, and counts
-    /// the message.
+    /// Completes a message of `len` bytes after its record was staged: sends its attachments over the socket, none of
+    /// which is memory with the payload, and counts the message.
     #[inline]
     pub(in crate::channel) fn finish_stage(
         &self,
         tx: &mut Guard<'_, Tx>,
         len: usize,
-        handles: &[Handle],
+        attachments: Attachments<'_>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        if !handles.is_empty() {
-            let (message, count) = (tx.number(), handles.len() as u32);
-            let packet = |token| Packet::Handles { token, message, part: 0, count };
-            self.send_packet(tx, packet, Attachments::handles(handles), handles.len(), deadline)?;
-            tx.note_in_flight(Amount::handles(handles.len()));
+        if attachments.len() > 0 {
+            self.send_attachments(tx, PayloadMemory::None, attachments, Amount::default(), deadline)?;
         }
         self.count_staged(tx, len);
+        Ok(())
+    }
+
+    /// Sends the attachments of the message that was staged last over the socket, and counts them as in flight.
+    /// `payload` says what the memory among them is, and `amount` what that memory counts as.
+    pub(super) fn send_attachments(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        payload: PayloadMemory,
+        attachments: Attachments<'_>,
+        mut amount: Amount,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.send_message_packet(tx, tx.sequence, payload, attachments, deadline)?;
+        amount.handles += attachments.handles.len() + attachments.descriptors.len();
+        amount.memories += usize::from(attachments.table.is_some());
+        tx.note_in_flight(amount);
         Ok(())
     }
 

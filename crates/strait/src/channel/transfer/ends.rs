@@ -5,11 +5,11 @@
 //! move before the one commit that sends the message. Ends that cannot be sent are returned to the caller, and go on in
 //! the lanes in which they are.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::in_transit;
-use super::table::{Entry, FlatHandles, Parsed, TableAttachment};
+use super::table::{Entry, FlatHandles, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::handle::Handle;
 use crate::channel::message::{Parts, ReceivedExtras};
@@ -22,12 +22,10 @@ use crate::channel::{Channel, End, Watcher};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::link::packet::Packet;
-use crate::link::{Amount, AttachmentKey, Attachments, Handles, Link};
+use crate::link::{Amount, Attachments, Handles};
 use crate::os::memory;
-use crate::quota::MAX_HANDLES;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
-use crate::shm::{Mapping, Shareable};
+use crate::shm::Shareable;
 use crate::wake::lock::Guard;
 
 /// Number of bytes of the longest handle table that is stored in the ring. A longer table travels in sealed memory.
@@ -225,22 +223,22 @@ impl End {
             Content::Parts(_) if loan.is_some() => BlockRecord::SIZE,
             Content::Parts(_) => len,
         };
-        let staged = self
-            .make_room_for_both(tx, table.len(), record, deadline)
-            .and_then(|()| self.stage_table(tx, &table, deadline))
-            .and_then(|()| self.send_table_attachments(tx, &table_attachments, tx.number(), deadline));
-        if let Err(error) = staged {
-            if let Some(loan) = loan.filter(|_| !tx.is_moved()) {
-                tx.pool().take_back(&loan);
+        let is_inline = table.len() <= self.longest_table();
+        let staged = self.make_room_for_both(tx, if is_inline { table.len() } else { 0 }, record, is_inline, deadline);
+        let memory = match staged.and_then(|()| self.stage_table(tx, &table, is_inline, deadline)) {
+            Ok(memory) => memory,
+            Err(error) => {
+                if let Some(loan) = loan.filter(|_| !tx.is_moved()) {
+                    tx.pool().take_back(&loan);
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
-        let sequence = tx.sequence;
-        let attempt = tx.attempt();
-        let header = |kind, len| Header::new(kind, len, flat.len()).with_table().with_try(attempt);
-        self.stage_content(tx, content, len, loan, header, deadline)?;
-        let memories = usize::from(table.len() > self.longest_table());
-        tx.note_in_flight_of(sequence, Amount { handles: table_attachments.len(), memories, sealed: 0 });
+        };
+        let header = |kind, len| Header::new(kind, len, flat.len()).with_table();
+        let descriptors: Vec<_> = table_attachments.iter().map(AsFd::as_fd).collect();
+        let table = memory.as_ref().map(AsFd::as_fd);
+        let attachments = Attachments { table, ..Attachments::descriptors(&descriptors) };
+        self.stage_content(tx, content, len, loan, header, attachments, deadline)?;
         self.commit(tx, deadline)
     }
 
@@ -250,17 +248,17 @@ impl End {
         LONGEST_TABLE.min(self.options.inline_limit() / 4)
     }
 
-    /// Makes sure that the ring has room for a handle table and for the record of its message, which have to appear
-    /// together. `table` and `record` are their sizes in bytes. Leaves nothing staged.
+    /// Makes sure that the ring has room for the records of a handle table and of its message, which have to appear
+    /// together. `table` and `record` are their sizes in bytes; `is_inline` says whether the table is in its record.
+    /// Leaves nothing staged.
     fn make_room_for_both(
         &self,
         tx: &mut Guard<'_, Tx>,
         table: usize,
         record: usize,
+        is_inline: bool,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let is_inline = table <= self.longest_table();
-        let table = if is_inline { table } else { 0 };
         let fit = |tx: &mut Tx| {
             let headers = [table, record].map(|len| Header::new(RecordKind::Message, len, 0));
             let fit = headers.iter().all(|header| tx.producer.stage(*header).is_ok());
@@ -284,54 +282,29 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Stages the handle table of the next message: in the ring, or in sealed memory of its own if the table is long.
-    fn stage_table(&self, tx: &mut Guard<'_, Tx>, table: &[u8], deadline: Deadline) -> Result<(), Error> {
-        if table.len() <= self.longest_table() {
-            let slot = self.stage_record(tx, Header::new(RecordKind::Table, table.len(), 0), deadline)?;
-            tx.producer.write(slot, 0, table);
-            // The table names lanes that only the present peer can use.
-            tx.attach();
-            return Ok(());
-        }
-        self.stage_record(tx, tx.header(RecordKind::Table, 0, 1), deadline)?;
-        self.send_table(tx, table, tx.number(), deadline)
-    }
-
-    /// Sends a handle table over the socket, in sealed memory of its own, for the record that was staged last.
-    /// `message` is the key under which the receiver finds that memory.
-    pub(super) fn send_table(
+    /// Stages the record of the handle table of the next message. If the table `is_inline`, it is in that record.
+    /// Otherwise returns sealed memory with the table, for the packet of the message.
+    fn stage_table(
         &self,
         tx: &mut Guard<'_, Tx>,
         table: &[u8],
-        message: AttachmentKey,
+        is_inline: bool,
         deadline: Deadline,
-    ) -> Result<(), Error> {
-        let fd = memory::memfd("strait-table", table.len())?;
-        memory::write_at(&fd, table, 0)?;
-        memory::seal_all(&fd)?;
-        let mapping = Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, Link::own().ledger())?;
-        let memory = Shareable { mapping, fd: Some(fd) };
-        let packet = |token| Packet::Table { token, message };
-        self.send_packet(tx, packet, Attachments::memory(&memory), 1, deadline)
+    ) -> Result<Option<OwnedFd>, Error> {
+        let memory = if is_inline { None } else { Some(table_memory(table)?) };
+        let len = if is_inline { table.len() } else { 0 };
+        let header = Header::new(RecordKind::Table, len, usize::from(!is_inline));
+        let slot = self.stage_record(tx, header, deadline)?;
+        tx.producer.write(slot, 0, &table[..len]);
+        // The table names lanes that only the present peer can use.
+        tx.attach();
+        Ok(memory)
     }
 
-    /// Sends the descriptors that belong to a handle table over the socket, at most [`MAX_HANDLES`] in each packet.
-    pub(super) fn send_table_attachments(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        table_attachments: &[TableAttachment<'_>],
-        message: AttachmentKey,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        for (part, table_attachments) in table_attachments.chunks(MAX_HANDLES).enumerate() {
-            let count = table_attachments.len();
-            let packet = |token| Packet::Handles { token, message, part: part as u64, count: count as u32 };
-            let descriptors: Vec<_> = table_attachments.iter().map(AsFd::as_fd).collect();
-            self.send_packet(tx, packet, Attachments::descriptors(&descriptors), count, deadline)?;
-        }
-        Ok(())
-    }
-
+    /// Stages the record of a message under the header that `header` makes, and sends its attachments over the socket:
+    /// `attachments`, and the memory of the payload if it has any. If the payload needs a block, `loan` may be that
+    /// block.
+    #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
     fn stage_content(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -339,19 +312,13 @@ impl End {
         len: usize,
         loan: Option<Loan>,
         header: impl Fn(RecordKind, usize) -> Header,
+        attachments: Attachments<'_>,
         deadline: Deadline,
     ) -> Result<(), Error> {
         let parts = match content {
             Content::Sealed(memory, len) => {
-                let slot = self.stage_record(tx, header(RecordKind::Sealed, 8), deadline)?;
-                let message = tx.number();
-                let packet = |token| Packet::Sealed { token, message, handles: 0 };
-                self.send_packet(tx, packet, Attachments::memory(memory), 1, deadline)?;
-                tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
-                let amount = Amount { handles: tx.descriptors(1), memories: 0, sealed: len };
-                tx.note_in_flight(amount);
-                self.count_staged(tx, len);
-                return Ok(());
+                let header = header(RecordKind::Sealed, 8);
+                return self.stage_sealed(tx, memory, len, header, attachments, deadline);
             }
             Content::Parts(parts) => parts,
         };
@@ -362,15 +329,15 @@ impl End {
                 producer.write(slot, at, bytes);
                 Ok::<(), Error>(())
             })?;
-            self.count_staged(tx, len);
-            return Ok(());
+            return self.finish_stage(tx, len, attachments, deadline);
         }
         let loan = match loan {
             Some(loan) => loan,
             None => self.borrow_block(tx, len, deadline)?,
         };
         let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
-        self.stage_block_as(tx, &loan, len, filled, header(RecordKind::Block, BlockRecord::SIZE), &[], deadline)
+        let header = header(RecordKind::Block, BlockRecord::SIZE);
+        self.stage_block(tx, &loan, len, filled, header, attachments, deadline)
     }
 
     /// Sends a message of `len` bytes to an end of this process. The handles are passed on as objects, so no descriptor
@@ -393,7 +360,7 @@ impl End {
         let count = handles.len();
         self.wait_for_quotas(tx, 0, 0, deadline)?;
         let header = |kind, len| Header::new(kind, len, count);
-        self.stage_content(tx, content, len, None, header, deadline)?;
+        self.stage_content(tx, content, len, None, header, Attachments::NOTHING, deadline)?;
         let in_transit = in_transit::of_handles(handles, tx.lane.is_other_here());
         let left = Handles::of(std::mem::take(handles), in_transit);
         let Some((ended, left)) = self.commit_local(tx, left, Amount::default()) else { return Ok(()) };
@@ -416,13 +383,13 @@ impl End {
 
     /// Returns the handles of a received message whose handle table is `table`. If some of the message's descriptors
     /// did not arrive, returns no handles, and [`ReceivedExtras::lost`] of the returned value gives
-    /// [`Error::HandlesLost`]. `token` is the token of the ring, `message` the attachment key of the message, and
+    /// [`Error::HandlesLost`]. `token` is the token of the ring, `message` the number of the message, and
     /// `handles` the number of its handles.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,
         token: u128,
-        message: AttachmentKey,
+        message: u64,
         handles: usize,
         table: &[u8],
     ) -> Result<ReceivedExtras, Error> {
@@ -430,13 +397,13 @@ impl End {
     }
 
     /// Returns the handles that a received and parsed handle table describes. `token` is the token of the ring, and
-    /// `message` the attachment key under which the descriptors were sent. If `holder` is given, that end takes the
+    /// `message` the number under which the descriptors were sent. If `holder` is given, that end takes the
     /// place of the first end in the table: `holder` gets the messages that the table lists for that end.
     pub(super) fn receive_table(
         &self,
         rx: &mut Rx,
         token: u128,
-        message: AttachmentKey,
+        message: u64,
         mut parsed: Parsed<'_>,
         mut holder: Option<Channel>,
     ) -> Result<ReceivedExtras, Error> {
@@ -490,6 +457,14 @@ impl End {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns new sealed memory that holds a handle table, for the packet of its message.
+pub(super) fn table_memory(table: &[u8]) -> Result<OwnedFd, Error> {
+    let fd = memory::memfd("strait-table", table.len())?;
+    memory::write_at(&fd, table, 0)?;
+    memory::seal_all(&fd)?;
+    Ok(fd)
 }
 
 /// Takes away the wait-set membership of a handle's end, which is the handle itself or part of a data-pipe end. Returns

@@ -27,10 +27,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::close;
-use super::ends::cancel_transfers;
+use super::ends::{cancel_transfers, table_memory};
 use super::in_transit;
 use super::table::{FlatHandles, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff};
@@ -46,7 +47,8 @@ use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
-use crate::link::{AttachmentKey, Handles, InUse, Link};
+use crate::link::packet::PayloadMemory;
+use crate::link::{Attachments, Handles, InUse, Link};
 use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
@@ -59,6 +61,9 @@ const ROOMY: usize = 32;
 /// fail by publishing a message; the ring has room for fewer messages than this. A far end that makes all attempts fail
 /// is a bad peer.
 const MOST_TRIES: usize = 4 * ROOMY;
+
+/// The bit that distinguishes the numbers of prepended backlogs from those of messages.
+const PREPENDED: u64 = 1 << 63;
 
 /// The error of [`Channel::fuse`]. Contains the two ends, which are unchanged.
 #[derive(Debug)]
@@ -253,8 +258,8 @@ struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     rx: Guard<'a, Rx>,
-    /// Number of prepended backlogs that were staged for the far end so far, failed attempts included. Each gets an
-    /// attachment key of its own from this number.
+    /// Number of prepended backlogs that were staged for the far end so far, failed attempts included. Each gets a
+    /// number of its own from this count.
     tries: u64,
     /// Number of descriptors that were sent over the socket for the records that are staged for the far end.
     descriptors: usize,
@@ -302,11 +307,11 @@ impl<'a> Half<'a> {
         backlog.into_iter().for_each(|unread| self.rx.push_backlog(unread));
     }
 
-    /// Returns a new key for the attachments of a prepended backlog that is about to be staged. Each call returns
-    /// another key, so that the far end cannot take attachments of an earlier attempt. No message has such a key.
-    fn next_number(&mut self) -> AttachmentKey {
+    /// Returns a new number for a prepended backlog that is about to be staged. Each call returns another number, so
+    /// that the far end cannot take attachments of an earlier backlog. No message has such a number.
+    fn next_number(&mut self) -> u64 {
         self.tries += 1;
-        AttachmentKey::unnumbered(self.tries)
+        PREPENDED | self.tries
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end made
@@ -342,16 +347,19 @@ impl<'a> Half<'a> {
             let len = if is_inline { 8 + table.len() } else { 8 };
             let header = Header::new(RecordKind::Prepended, len, usize::from(!is_inline));
             let slot = self.end.stage_record(&mut self.tx, header, Deadline::NOW)?;
-            self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
+            self.tx.producer.write(slot, 0, &number.to_le_bytes());
             if is_inline {
                 self.tx.producer.write(slot, 8, &table);
-                // The table names lanes that only the present peer can use.
-                self.tx.attach();
             } else {
                 self.descriptors += 1;
-                self.end.send_table(&mut self.tx, &table, number, Deadline::NOW)?;
             }
-            self.end.send_table_attachments(&mut self.tx, &table_attachments, number, Deadline::NOW)
+            // The table names lanes that only the present peer can use.
+            self.tx.attach();
+            let memory = if is_inline { None } else { Some(table_memory(&table)?) };
+            let descriptors: Vec<_> = table_attachments.iter().map(AsFd::as_fd).collect();
+            let table = memory.as_ref().map(AsFd::as_fd);
+            let attachments = Attachments { table, ..Attachments::descriptors(&descriptors) };
+            self.end.send_message_packet(&mut self.tx, number, PayloadMemory::None, attachments, Deadline::NOW)
         });
         match staged {
             Ok(()) => Ok(flat),
@@ -374,7 +382,7 @@ impl<'a> Half<'a> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
         let slot = self.end.stage_record(&mut self.tx, Header::new(RecordKind::Prepended, 8, 1), Deadline::NOW)?;
-        self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
+        self.tx.producer.write(slot, 0, &number.to_le_bytes());
         let handles = vec![Handle::from(holder)];
         let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
         // Marked as committed, as if the record were in the ring: no sender takes it back.
@@ -711,14 +719,14 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 
 impl End {
     /// Receives a backlog that another process has prepended, and returns its messages. `table` is the handle table
-    /// that describes them, `token` the token of the ring, and `message` the attachment key under which their
+    /// that describes them, `token` the token of the ring, and `message` the number under which their
     /// attachments were sent. If a descriptor of the backlog did not arrive, fails with [`Error::PeerClosed`], so that
     /// the receiving direction of this end ends.
     pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
         token: u128,
-        message: AttachmentKey,
+        message: u64,
         table: &[u8],
     ) -> Result<VecDeque<BacklogMessage>, Error> {
         let (holder, _) = Channel::pair()?;
@@ -736,12 +744,12 @@ impl End {
     }
 
     /// Receives a backlog that was prepended within this process, and returns its messages. They are in the inbox of
-    /// this process, under `token` (the token of the ring) and the attachment key `message`.
+    /// this process, under `token` (the token of the ring) and the number `message`.
     pub(in crate::channel) fn prepended_local(
         &self,
         rx: &mut Rx,
         token: u128,
-        message: AttachmentKey,
+        message: u64,
     ) -> Result<VecDeque<BacklogMessage>, Error> {
         let link = rx.lane.current_link().clone();
         let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;

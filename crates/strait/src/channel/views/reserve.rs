@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::channel::handle::Handle;
 use crate::channel::message::Parts;
-use crate::channel::pool::{self, Loan};
+use crate::channel::pool::{self, BlockRecord, Loan};
 use crate::channel::sender::Tx;
 use crate::channel::{Channel, End, SendError};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::link::Link;
+use crate::link::{Attachments, Link};
 use crate::os::memory;
 use crate::quota::MAX_HANDLES;
 use crate::ring::{Header, RecordKind, Slot};
@@ -303,9 +303,9 @@ impl Reservation<'_> {
     }
 
     fn commit_slot(&mut self, mut slot: Slot, len: usize, handles: &[Handle]) -> Result<(), Error> {
-        let header = self.tx.header(RecordKind::Message, len, handles.len());
+        let header = Header::new(RecordKind::Message, len, handles.len());
         self.tx.producer.shorten(&mut slot, header);
-        self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
+        self.end.finish_stage(&mut self.tx, len, Attachments::handles(handles), self.deadline)?;
         // A message without handles can go to whichever lane the peer is in.
         if handles.is_empty() {
             self.tx.unpin();
@@ -314,7 +314,9 @@ impl Reservation<'_> {
     }
 
     fn commit_block(&mut self, loan: &Loan, len: usize, handles: &[Handle]) -> Result<(), Error> {
-        self.end.stage_block(&mut self.tx, loan, len, Ok(()), handles, self.deadline)?;
+        let header = Header::new(RecordKind::Block, BlockRecord::SIZE, handles.len());
+        let attachments = Attachments::handles(handles);
+        self.end.stage_block(&mut self.tx, loan, len, Ok(()), header, attachments, self.deadline)?;
         self.end.commit(&mut self.tx, self.deadline)
     }
 

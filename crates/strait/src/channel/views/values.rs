@@ -13,7 +13,7 @@ use crate::channel::value::{Value, ValueError};
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::{Amount, AttachmentKey, Handles};
+use crate::link::{Amount, Handles};
 use crate::ring::{Header, Record, RecordKind};
 use crate::wake::lock::Guard;
 
@@ -113,7 +113,7 @@ impl End {
     fn is_value_local(&self, rx: &mut Rx) -> bool {
         let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
         let link = rx.lane.current_link();
-        link.is_local() && link.inbox().is_value(token, AttachmentKey::first(sequence))
+        link.is_local() && link.inbox().is_value(token, sequence)
     }
 
     /// Turns the values queued at this end into bytes and handles. Adds to `ends` the ends that this end's queued

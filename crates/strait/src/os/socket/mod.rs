@@ -115,7 +115,7 @@ pub(crate) enum ReceivedPacket {
 }
 
 /// Looks at the next packet without blocking, and leaves the packet in the socket. Copies its bytes to `buffer`, and
-/// appends its descriptors to `descriptors`: at most `most` of them, which is 0, 1 or [`SCM_MAX_FD`]. Its other
+/// appends its descriptors to `descriptors`: at most `most` of them, up to [`SCM_MAX_FD`]. Its other
 /// descriptors do not become open in this process. If this process has too few free descriptors, the packet is not
 /// lost: it is still in the socket. [`take`] removes the packet.
 ///
@@ -133,9 +133,9 @@ pub(crate) fn look(
     let mut space = Space([MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))]);
     let room = match most {
         0 => 0,
-        // Room for a header and one number: rounded up, it would have room for a second one.
-        1 => size_of::<libc::cmsghdr>() + size_of::<libc::c_int>(),
-        _ => space.0.len(),
+        SCM_MAX_FD => space.0.len(),
+        // Room for a header and the numbers: rounded up, it could have room for one more.
+        most => size_of::<libc::cmsghdr>() + most * size_of::<libc::c_int>(),
     };
     Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
         Looked::Nothing => ReceivedPacket::Empty,
