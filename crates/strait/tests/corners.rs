@@ -455,3 +455,32 @@ fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
     put(7).unwrap();
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), [7]);
 }
+
+/// Shows that an end arrives with its unread messages if these have more descriptors than one packet can carry, and that
+/// each descriptor is in its message.
+#[test]
+fn an_end_arrives_with_more_descriptors_than_a_packet_carries() {
+    const MESSAGES: u8 = 5;
+    let (one, other) = sockets();
+    let (a, b) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    for _ in 0..2 {
+        let (end, feeder) = Channel::pair().unwrap();
+        for n in 0..MESSAGES {
+            let files = (0..strait::MAX_HANDLES as u8).map(|file| common::file_with(&[n, file]).into());
+            feeder.send_by(Outgoing::new(&[n]).handles(files), DEADLINE).unwrap();
+        }
+        a.send_by(Outgoing::new(b"with").handle(end).handle(common::file_with(b"a file")), DEADLINE).unwrap();
+        let mut handles = b.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+        assert_eq!(common::content_of(handles.remove(1)), b"a file");
+        let end = handles.remove(0).into_channel().unwrap();
+        for n in 0..MESSAGES {
+            let mut message = end.recv_by(DEADLINE).unwrap();
+            assert_eq!(message.bytes(), [n]);
+            for (file, handle) in message.take_handles().unwrap().into_iter().enumerate() {
+                assert_eq!(common::content_of(handle), [n, file as u8]);
+            }
+        }
+        feeder.send_by(b"goes on", DEADLINE).unwrap();
+        assert_eq!(end.recv_by(DEADLINE).unwrap().bytes(), b"goes on");
+    }
+}
