@@ -16,6 +16,9 @@
 //!
 //! Nothing depends on time, on random numbers or on addresses, so an input has the same effect each time.
 
+#[cfg(not(strait_fuzzing))]
+compile_error!("run cargo in the directory `fuzz`, or add `--cfg strait_fuzzing` to RUSTFLAGS, if that is set");
+
 mod calls;
 mod memory;
 mod pipes;

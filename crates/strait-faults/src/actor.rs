@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use strait::{Channel, DataConsumer, DataProducer, Deadline, Error, Handle, Message, Options, Outgoing, Wait, fault};
 
-use crate::allocations;
-use crate::ledger::{Ledger, Life};
-use crate::run::World;
-use crate::scenarios::Scenario;
+use crate::program::allocations;
+use crate::program::ledger::{Ledger, Life};
+use crate::program::run::World;
+use crate::program::scenarios::Scenario;
 
 /// How a process of a scenario ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -529,7 +529,7 @@ pub(crate) fn play(
         Fate::None => {}
         Fate::Record => fault::record(),
         Fate::Plan(plan) => assert!(fault::follow(&plan), "{plan}"),
-        Fate::Interrupted => crate::interrupt::every(Duration::from_micros(100)),
+        Fate::Interrupted => crate::program::interrupt::every(Duration::from_micros(100)),
     }
     let played = catch_unwind(AssertUnwindSafe(|| (scenario.roles[number])(&actor, sockets)));
     life.is_past.store(u32::from(fault::is_past()), Ordering::SeqCst);
@@ -539,7 +539,7 @@ pub(crate) fn play(
             life.say(&format!("{step}\n"));
         }
     }
-    crate::interrupt::no_more();
+    crate::program::interrupt::no_more();
     drop(actor);
     match played {
         Err(_) => life.ending.store(Ending::Wrong as u32, Ordering::SeqCst),

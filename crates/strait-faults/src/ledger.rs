@@ -34,7 +34,7 @@ pub(crate) struct Life {
     pub(crate) gone: AtomicU32,
     /// The line of source code that the process has come to.
     pub(crate) line: AtomicU32,
-    /// How the process ended, as a number of [`crate::actor::Ending`]; 0 if it recorded nothing.
+    /// How the process ended, as a number of [`crate::program::actor::Ending`]; 0 if it recorded nothing.
     pub(crate) ending: AtomicU32,
     /// 1 if the process has come to its fault.
     pub(crate) is_past: AtomicU32,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::ledger::PROCESSES;
-use crate::run::{Fault, Limits, Outcome, World, run as run_once};
-use crate::scenarios::{SCENARIOS, Scenario};
-use crate::{Action, Arguments, calls};
+use crate::program::ledger::PROCESSES;
+use crate::program::run::{Fault, Limits, Outcome, World, run as run_once};
+use crate::program::scenarios::{SCENARIOS, Scenario};
+use crate::program::{Action, Arguments, calls};
 
 /// The number of runs that find the steps of each scenario. Steps that depend on which process is faster do not occur
 /// in every run.
@@ -121,7 +121,7 @@ fn shared_tally() -> &'static Tally {
 
 /// Runs the part of the matrix that the arguments select. Returns whether all runs were correct.
 pub(crate) fn run(arguments: &Arguments, limits: Limits) -> bool {
-    crate::run::prepare();
+    crate::program::run::prepare();
     let world = World::new(limits);
     let right = run_in(&world, arguments, limits);
     world.end();
@@ -227,7 +227,7 @@ fn run_pairs(
             0 => {
                 // SAFETY: the call only has this process killed when its parent ends.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-                crate::run::prepare();
+                crate::program::run::prepare();
                 let world = World::new(limits);
                 work(tally, pairs, &world);
                 world.end();

@@ -11,9 +11,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, setpgid, wait};
 
-use crate::actor::{self, Ending, Expect, Fate, LOST};
-use crate::ledger::Ledger;
-use crate::scenarios::Scenario;
+use crate::program::actor::{self, Ending, Expect, Fate, LOST};
+use crate::program::ledger::Ledger;
+use crate::program::scenarios::Scenario;
 
 /// A fault: what is done to which process of a scenario.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! Situations that the matrix reaches only by chance, because two processes have to stop for them.
 
+#![cfg(strait_fault_points)]
+
 use std::os::fd::AsFd;
 use std::process::{Child, Command};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! A wake-up that the kernel refuses for lack of memory, in a process that only drives a reactor.
 
+#![cfg(strait_fault_points)]
+
 use std::future::Future;
 use std::pin::pin;
 use std::process::{Child, Command};

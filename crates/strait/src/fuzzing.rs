@@ -1,4 +1,4 @@
-//! Internals that the fuzzers in `fuzz/` use. The module exists only with the feature `fuzzing`, which nothing else
+//! Internals that the fuzzers in `fuzz/` use. The module exists only with `--cfg strait_fuzzing`, which nothing else
 //! turns on.
 //!
 //! This module is not part of the interface, and changes without notice.

@@ -10,7 +10,7 @@ mod deadline;
 mod deferred;
 mod dispatcher;
 mod error;
-#[cfg(feature = "fuzzing")]
+#[cfg(strait_fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod lane;
@@ -68,7 +68,7 @@ pub use meet::{
     CommandExt, Connector, Invitation, Listener, ListenerBuilder, Listening, Refused, connect, from_parent, invited,
     names,
 };
-#[cfg(feature = "fault-points")]
+#[cfg(strait_fault_points)]
 #[doc(hidden)]
 pub use os::fault;
 pub use peer::Peer;

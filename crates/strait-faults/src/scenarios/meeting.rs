@@ -11,7 +11,7 @@ pub(super) mod named {
     /// How long a server waits for a pending connection before it checks whether the client is gone.
     const LOOK: Duration = Duration::from_millis(5);
 
-    pub(in crate::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         let bind = || Listener::builder().directory(actor.directory()).options(options()).bind("name");
         let listener = actor.call(bind)?;
         actor.open_gate(0);
@@ -19,7 +19,7 @@ pub(super) mod named {
     }
 
     /// Accepts the client by `accept`, and exchanges messages with it.
-    pub(in crate::scenarios) fn greet(
+    pub(in crate::program::scenarios) fn greet(
         actor: &Actor,
         mut accept: impl FnMut(Duration) -> Result<Channel, Error>,
     ) -> Played {
@@ -50,19 +50,19 @@ pub(super) mod named {
         actor.send(1, channel, 50)
     }
 
-    pub(in crate::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
         let connector = Connector::new("name").directory(actor.directory()).options(options());
         visit(actor, &actor.call(|| connector.connect_by(Deadline::NEVER).map_err(nobody_is_closed))?)
     }
 
     /// Turns the error that no process listens into *peer closed*: the server has ended.
-    pub(in crate::scenarios) fn nobody_is_closed(error: Error) -> Error {
+    pub(in crate::program::scenarios) fn nobody_is_closed(error: Error) -> Error {
         if error == Error::NobodyThere { Error::PeerClosed } else { error }
     }
 
     /// Exchanges messages with the server.
-    pub(in crate::scenarios) fn visit(actor: &Actor, channel: &Channel) -> Played {
+    pub(in crate::program::scenarios) fn visit(actor: &Actor, channel: &Channel) -> Played {
         actor.send_with(0, channel, 40, actor.files(1))?;
         actor.recv(1, channel, 50)
     }
@@ -74,7 +74,7 @@ pub(super) mod invited {
     use std::time::Duration;
     use strait::Listener;
 
-    pub(in crate::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         let mut file = std::fs::File::create(actor.directory().join("line")).expect("a file");
         let bind =
             || Listener::builder().directory(actor.directory()).options(options()).invited_only().bind("invited");
@@ -86,7 +86,7 @@ pub(super) mod invited {
         named::greet(actor, |limit| invitation.accept_by(limit))
     }
 
-    pub(in crate::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
         // A server that was killed may not have written the invitation.
         let line = actor.directory().join("line");
@@ -106,7 +106,7 @@ pub(super) mod invited {
 pub(super) mod within {
     use super::*;
 
-    pub(in crate::scenarios) fn alone(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn alone(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         let (a, b) = pair(actor)?;
         let (x, y) = pair(actor)?;
         actor.send(0, &a, 10)?;

@@ -13,8 +13,8 @@ use std::os::fd::OwnedFd;
 
 use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
 
-use crate::actor::{Actor, LOST, Played, Stop, options};
-use crate::ledger::{Ledger, PROCESSES};
+use crate::program::actor::{Actor, LOST, Played, Stop, options};
+use crate::program::ledger::{Ledger, PROCESSES};
 use meeting::{invited, named, within};
 use moves::{both, ends, fused, moved, on};
 use objects::{calls, pipe, regions};

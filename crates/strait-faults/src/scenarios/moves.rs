@@ -8,7 +8,7 @@ pub(super) mod ends {
 
     const ENDS: usize = 4;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         let mut ours = Vec::new();
         let mut theirs = actor.files(1);
@@ -28,7 +28,7 @@ pub(super) mod ends {
         actor.recv(1, &channel, 6)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         let Some(mut handles) = actor.recv_with(0, &channel, 9)? else {
             return Err(Stop::GaveUp(Error::HandlesLost { sent: 1 + ENDS, arrived: 0 }));
@@ -79,7 +79,7 @@ fn agree(marks: &[u32], pair: [usize; 2], killed: Option<usize>, movers: &[usize
 pub(super) mod moved {
     use super::*;
 
-    pub(in crate::scenarios) fn mover(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn mover(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);
         let (b, c) = (actor.open(b)?, actor.open(c)?);
         let (x, y) = pair(actor)?;
@@ -93,7 +93,7 @@ pub(super) mod moved {
         actor.recv(4, &c, 1)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let b = actor.open(only(sockets))?;
         let y = actor.recv_end(0, &b, 11)?;
         actor.send(5, &y, 62)?;
@@ -110,7 +110,7 @@ pub(super) mod moved {
         actor.send(3, &b, 1)
     }
 
-    pub(in crate::scenarios) fn receiver(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn receiver(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let c = actor.open(only(sockets))?;
         let x = actor.recv_end(1, &c, 12)?;
         actor.mark(HAS);
@@ -127,7 +127,7 @@ pub(super) mod moved {
         actor.send(4, &c, 1)
     }
 
-    pub(in crate::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
+    pub(in crate::program::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         agree(&marks(ledger), [1, 2], killed, &[0])
     }
 }
@@ -136,7 +136,7 @@ pub(super) mod moved {
 pub(super) mod both {
     use super::*;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);
         let (b, c) = (actor.open(b)?, actor.open(c)?);
         let (x, y) = pair(actor)?;
@@ -149,7 +149,7 @@ pub(super) mod both {
         actor.recv(3, &c, 1)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, d] = two(sockets);
         let (b, d) = (actor.open(b)?, actor.open(d)?);
         let y = actor.recv_end(0, &b, 11)?;
@@ -162,7 +162,7 @@ pub(super) mod both {
     }
 
     /// Receives one of the two ends. The two receivers differ in their streams.
-    pub(in crate::scenarios) fn receiver(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn receiver(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let (carrying, answer, out, back) = if actor.number() == 2 { (1, 3, 6, 7) } else { (2, 4, 7, 6) };
         let channel = actor.open(only(sockets))?;
         let end = actor.recv_end(carrying, &channel, 12)?;
@@ -178,7 +178,7 @@ pub(super) mod both {
         actor.send(answer, &channel, 1)
     }
 
-    pub(in crate::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
+    pub(in crate::program::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         let marks = marks(ledger);
         // If one of the two never received its end, the killed source is the cause.
         match marks[2] & marks[3] & HAS {
@@ -192,7 +192,7 @@ pub(super) mod both {
 pub(super) mod fused {
     use super::*;
 
-    pub(in crate::scenarios) fn fuser(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn fuser(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);
         let mut ends = Some((actor.open(b)?, actor.open(c)?));
         // By now the messages that both have sent are there.
@@ -221,7 +221,7 @@ pub(super) mod fused {
         Ok(())
     }
 
-    pub(in crate::scenarios) fn far(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn far(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let (out, back) = if actor.number() == 1 { (0, 1) } else { (1, 0) };
         let channel = actor.open(only(sockets))?;
         actor.send(out, &channel, 60)?;
@@ -242,7 +242,7 @@ pub(super) mod fused {
         Ok(())
     }
 
-    pub(in crate::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
+    pub(in crate::program::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         agree(&marks(ledger), [1, 2], killed, &[0])
     }
 }
@@ -251,7 +251,7 @@ pub(super) mod fused {
 pub(super) mod on {
     use super::*;
 
-    pub(in crate::scenarios) fn first(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn first(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);
         let (b, c) = (actor.open(b)?, actor.open(c)?);
         let (x, y) = pair(actor)?;
@@ -263,7 +263,7 @@ pub(super) mod on {
         actor.recv(3, &c, 1)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let b = actor.open(only(sockets))?;
         let y = actor.recv_end(0, &b, 11)?;
         actor.send(7, &y, 30)?;
@@ -276,7 +276,7 @@ pub(super) mod on {
         Ok(())
     }
 
-    pub(in crate::scenarios) fn second(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn second(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [c, d] = two(sockets);
         let (c, d) = (actor.open(c)?, actor.open(d)?);
         let x = actor.recv_end(1, &c, 12)?;
@@ -287,7 +287,7 @@ pub(super) mod on {
         actor.recv(4, &d, 1)
     }
 
-    pub(in crate::scenarios) fn third(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn third(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let d = actor.open(only(sockets))?;
         let x = actor.recv_end(2, &d, 13)?;
         actor.mark(HAS);
@@ -298,7 +298,7 @@ pub(super) mod on {
         actor.send(4, &d, 1)
     }
 
-    pub(in crate::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
+    pub(in crate::program::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         let marks = marks(ledger);
         match marks[3] & HAS {
             0 => Ok(()),

@@ -7,8 +7,8 @@ use strait::{
     Region, Request, Wait,
 };
 
-use crate::actor::{Actor, Played, Stop, content};
-use crate::scenarios::{only, two};
+use crate::program::actor::{Actor, Played, Stop, content};
+use crate::program::scenarios::{only, two};
 
 /// Returns the `N` handles of a message; stops the process if they were lost.
 fn received<const N: usize>(handles: Option<Vec<Handle>>) -> Result<[Handle; N], Stop> {

@@ -7,7 +7,7 @@ use super::*;
 pub(super) mod descriptors {
     use super::*;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         actor.send_with(0, &channel, 30, actor.files(3))?;
         actor.send(0, &channel, 30)?;
@@ -16,7 +16,7 @@ pub(super) mod descriptors {
         actor.recv_files(1, &channel, 3, 2)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         actor.recv_files(0, &channel, 30, 3)?;
         actor.recv(0, &channel, 30)?;
@@ -39,7 +39,7 @@ pub(super) mod full_socket {
         socket
     }
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(narrow(sockets))?;
         for _ in 0..COUNT {
             actor.send_with(0, &channel, 30, actor.files(1))?;
@@ -47,7 +47,7 @@ pub(super) mod full_socket {
         actor.recv(1, &channel, 7)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(narrow(sockets))?;
         // Receiving begins when the socket is likely to be full.
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -64,7 +64,7 @@ pub(super) mod large {
 
     const LENS: [usize; 4] = [100_000, 80_000, 200_000, 100_000];
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         // No two of the messages may be in flight at once, so the sender waits until the receiver returns a block.
         let channel = actor.open_with(only(sockets), &options().queue_bytes(150_000))?;
         for len in LENS {
@@ -73,7 +73,7 @@ pub(super) mod large {
         actor.recv(1, &channel, 70_000)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         for len in LENS {
             actor.recv(0, &channel, len)?;
@@ -85,9 +85,9 @@ pub(super) mod large {
 /// A process sends messages in sealed memory, which are read in place.
 pub(super) mod sealed {
     use super::*;
-    use crate::actor::content;
+    use crate::program::actor::content;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         for (len, files) in [(50_000, 0), (5000, 2)] {
             let mut handles = actor.files(files);
@@ -109,7 +109,7 @@ pub(super) mod sealed {
         actor.recv(1, &channel, 5)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         for (len, files) in [(50_000, 0), (5000, 2), (90_000, 0)] {
             let mut view = actor.ended(0, |actor| actor.again_if_refused(|| channel.recv_in_place(Deadline::NEVER)))?;
@@ -130,7 +130,7 @@ pub(super) mod sealed {
 pub(super) mod grow {
     use super::*;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &options().ring(512))?;
         if actor.may_be_refused() {
             // If the ring cannot grow, the reader has to empty it.
@@ -144,7 +144,7 @@ pub(super) mod grow {
         actor.recv(1, &channel, 9)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         actor.wait_at_gate(0, 0);
         for _ in 0..12 {

@@ -6,13 +6,13 @@ use super::*;
 pub(super) mod connect {
     use super::*;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         actor.send(0, &channel, 10)?;
         actor.recv(1, &channel, 20)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         actor.recv(0, &channel, 10)?;
         actor.send(1, &channel, 20)
@@ -25,7 +25,7 @@ pub(super) mod small {
 
     const LENS: [usize; 8] = [0, 1, 8, 55, 56, 57, 120, 300];
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         for len in LENS {
             actor.send(0, &channel, len)?;
@@ -33,7 +33,7 @@ pub(super) mod small {
         LENS.iter().try_for_each(|len| actor.recv(1, &channel, *len))
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         for len in LENS {
             actor.recv(0, &channel, len)?;
@@ -48,14 +48,14 @@ pub(super) mod row {
 
     const LENS: [usize; 12] = [10, 20, 0, 256, 257, 30, 8, 700, 1, 2, 3, 100];
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &options().ring(1024).ring_max(1024))?;
         actor.send_row(0, &channel, &LENS)?;
         actor.send_row(0, &channel, &LENS)?;
         actor.recv(1, &channel, 7)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         let mut left = 2 * LENS.len();
         let mut slots: Vec<_> = (0..5).map(|_| strait::Message::new()).collect();
@@ -79,7 +79,7 @@ pub(super) mod full {
         options().ring(512).ring_max(512)
     }
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &narrow())?;
         for _ in 0..COUNT {
             actor.send(0, &channel, 100)?;
@@ -87,7 +87,7 @@ pub(super) mod full {
         (0..COUNT).try_for_each(|_| actor.recv(1, &channel, 50))
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &narrow())?;
         for _ in 0..COUNT {
             actor.recv(0, &channel, 100)?;
@@ -104,7 +104,7 @@ pub(super) mod spin {
         Options::new().wait(Wait::Spin).ring(512).ring_max(512)
     }
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &spinning())?;
         for _ in 0..6 {
             actor.send(0, &channel, 100)?;
@@ -112,7 +112,7 @@ pub(super) mod spin {
         actor.recv(1, &channel, 50)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &spinning())?;
         for _ in 0..6 {
             actor.recv(0, &channel, 100)?;
@@ -129,7 +129,7 @@ pub(super) mod idle {
     /// Longer than a waiting thread sleeps on a word before it sleeps on the socket.
     const LONG: std::time::Duration = std::time::Duration::from_millis(40);
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         let (x, y) = pair(actor)?;
         actor.send_with(0, &channel, 9, vec![y.into()])?;
@@ -140,7 +140,7 @@ pub(super) mod idle {
         actor.recv(1, &channel, 7)
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         let y = actor.recv_end(0, &channel, 9)?;
         actor.recv(2, &y, 8)?;
@@ -155,7 +155,7 @@ pub(super) mod call {
 
     const ROUNDS: [(usize, usize); 4] = [(8, 0), (300, 1), (8, 0), (70_000, 1)];
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         for (len, files) in ROUNDS {
             actor.send_with(0, &channel, len, actor.files(files))?;
@@ -164,7 +164,7 @@ pub(super) mod call {
         Ok(())
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         for (len, files) in ROUNDS {
             actor.recv_files(0, &channel, len, files)?;
@@ -178,7 +178,7 @@ pub(super) mod call {
 pub(super) mod close {
     use super::*;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         actor.send_with(0, &channel, 5, actor.files(1))?;
         actor.send(0, &channel, 70_000)?;
@@ -188,7 +188,7 @@ pub(super) mod close {
         Ok(())
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         actor.recv_files(0, &channel, 5, 1)?;
         let (x, y) = pair(actor)?;
@@ -209,7 +209,7 @@ pub(super) mod wait_set {
 
     const CHANNELS: usize = 3;
 
-    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         let mut ours = Vec::new();
         for _ in 0..CHANNELS {
@@ -226,7 +226,7 @@ pub(super) mod wait_set {
         Ok(())
     }
 
-    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    pub(in crate::program::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
         let set = actor.call(WaitSet::new)?;
         let mut theirs = Vec::new();

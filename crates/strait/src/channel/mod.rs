@@ -39,7 +39,7 @@ pub use receiver::{Conditions, PutBackError, Status};
 pub use send_error::{SendError, SendManyError};
 pub(crate) use sender::WakeOnDrop;
 pub use transfer::FuseError;
-#[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
+#[cfg(any(strait_fuzzing, feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;
 pub(crate) use transfer::{EndsInTransit, PipeState, Seen, close, close_in_transit};
 pub use value::{Value, ValueError};

@@ -10,15 +10,15 @@
 
 pub(crate) mod close;
 pub(crate) mod epoll;
-#[cfg(feature = "fault-points")]
+#[cfg(strait_fault_points)]
 #[doc(hidden)]
 pub mod fault;
-#[cfg(not(feature = "fault-points"))]
+#[cfg(not(strait_fault_points))]
 pub(crate) mod fault;
 pub(crate) mod fd_reaper;
 pub(crate) mod fork;
 pub(crate) mod futex;
-#[cfg(feature = "fuzzing")]
+#[cfg(strait_fuzzing)]
 pub(crate) mod fuzz_hooks;
 pub(crate) mod memory;
 pub(crate) mod names;
@@ -34,7 +34,7 @@ use crate::error::Error;
 /// function, so that a test can make each of them [fail](crate::os::fault).
 #[inline(always)]
 fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    #[cfg(feature = "fault-points")]
+    #[cfg(strait_fault_points)]
     if let Some(errno) = crate::os::fault::refusal(_name) {
         return Err(errno);
     }
@@ -73,7 +73,7 @@ fn last_errno() -> Errno {
 
 /// Returns a token: a random number of 128 bits that no other process can guess.
 pub(crate) fn random_token() -> Result<u128, Error> {
-    #[cfg(feature = "fuzzing")]
+    #[cfg(strait_fuzzing)]
     if let Some(token) = fuzz_hooks::token() {
         return Ok(token);
     }

@@ -455,10 +455,10 @@ unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
 }
 
 /// Marks an access to shared memory; must be called right before each access. A fuzzer can change the memory at this
-/// moment, in the middle of a call, as a peer could. Does nothing without the feature `fuzzing`.
+/// moment, in the middle of a call, as a peer could. Does nothing without `--cfg strait_fuzzing`.
 #[inline]
 fn accessed() {
-    #[cfg(feature = "fuzzing")]
+    #[cfg(strait_fuzzing)]
     crate::os::fuzz_hooks::step();
 }
 

@@ -18,5 +18,5 @@ pub(crate) use close::close;
 pub use fuse::FuseError;
 pub(crate) use in_transit::{EndsInTransit, Seen, close_in_transit};
 pub(crate) use pipe_state::PipeState;
-#[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
+#[cfg(any(strait_fuzzing, feature = "benchmarks"))]
 pub(crate) use table::is_read as table_is_read;

@@ -347,7 +347,7 @@ impl Reachable {
 
 /// Returns one line of text for every link to another process: its number, its peer process, its number of uses, and
 /// the numbers of the links to which its announcements refer.
-#[cfg(feature = "fuzzing")]
+#[cfg(strait_fuzzing)]
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());
     let (all, mut seen) = (peers::all_there_are(), Seen::default());

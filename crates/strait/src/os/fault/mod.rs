@@ -1,7 +1,7 @@
 //! Fault points: the steps at which a test can have this process killed, stopped, forked or starved, and the system
 //! calls that a test can make fail.
 //!
-//! All of this is compiled in only with the feature `fault-points`. There is a fault point *before* every step that
+//! All of this is compiled in only with `--cfg strait_fault_points`. There is a fault point *before* every step that
 //! another process can see, and one for every system call, named like the call. What a process does between two of them
 //! is invisible to others. So a process that ends anywhere looks to others like one that ended at a fault point.
 //!
@@ -15,21 +15,21 @@
 //! | `starve:<point>:<nth>` | the process can open no more descriptors than it has, until `feed`, or for 3 s |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
-#[cfg(feature = "fault-points")]
+#[cfg(strait_fault_points)]
 mod actions;
 
-#[cfg(feature = "fault-points")]
+#[cfg(strait_fault_points)]
 pub use on::{feed, follow, is_past, record, trace};
-#[cfg(feature = "fault-points")]
+#[cfg(strait_fault_points)]
 pub(crate) use on::{point, refusal};
 
-/// Marks a fault point: a step, visible to other processes, that comes right after this call. Does nothing without the
-/// feature `fault-points`.
-#[cfg(not(feature = "fault-points"))]
+/// Marks a fault point: a step, visible to other processes, that comes right after this call. Does nothing without `--cfg
+/// strait_fault_points`.
+#[cfg(not(strait_fault_points))]
 #[inline(always)]
 pub(crate) fn point(_name: &'static str) {}
 
-#[cfg(feature = "fault-points")]
+#[cfg(strait_fault_points)]
 mod on {
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU8, Ordering};
