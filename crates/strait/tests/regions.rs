@@ -423,3 +423,16 @@ fn threads_that_seal_one_region_at_once_all_succeed() {
         assert_eq!(results, [Ok(()), Ok(())]);
     }
 }
+
+/// Shows that only the user who made a region can open it anew through a descriptor, in whatever way it was made.
+#[test]
+fn only_its_owner_can_open_a_region_anew() {
+    let regions = [
+        Region::new(4096).unwrap(),
+        Region::sealed(b"sealed").unwrap(),
+        RegionOptions::new().name("named").create_from(b"bytes").unwrap(),
+    ];
+    for region in regions {
+        assert_eq!(rustix::fs::fstat(&region).unwrap().st_mode & 0o777, 0o600);
+    }
+}
