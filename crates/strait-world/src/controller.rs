@@ -18,7 +18,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use crate::Arguments;
 use crate::clock::{Delay, nanos, now};
 use crate::judge::{is_gone, is_peer_gone};
-use crate::ledger::{Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, faults};
+use crate::ledger::{Answer, Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, faults, other};
 use crate::own;
 use crate::random::{Random, mix};
 use crate::trail::{self, Call};
@@ -35,6 +35,10 @@ const HANGS: u64 = 8_000_000_000;
 
 /// Nanoseconds for which no message may arrive while sent messages are missing, once no process sends any more.
 const DRAINED: u64 = 20_000_000_000;
+
+/// The number of times that each thread must have looked at all its ends and found nothing, before a message counts as
+/// missing although the threads were held up.
+const LOOKS: u64 = 500;
 
 /// The largest number of errors that are not explained, but excused, in one world.
 const MOST_NOT_EXPLAINED: u64 = 4;
@@ -293,8 +297,8 @@ impl World {
 
     /// Waits until all messages and ends have arrived that were sent to processes that are alive.
     fn drain(&mut self) -> Result<(), Wrong> {
-        let (mut since, mut before) = (now(), 0);
-        let mut known = 0;
+        let (mut since, mut before, mut looks) = (now(), 0, Vec::new());
+        let mut known = u64::MAX;
         loop {
             let (missing, received) = self.missing();
             let Some((end, what)) = missing else { return Ok(()) };
@@ -302,13 +306,21 @@ impl World {
             // The wait goes on as long as messages arrive.
             let held_up = self.held_up();
             if received != known {
-                (since, known, before) = (now(), received, held_up);
+                (since, known, before, looks) = (now(), received, held_up, self.looks());
             }
-            if now() - since > DRAINED + held_up.saturating_sub(before) {
+            let time = now() - since;
+            let have_looked = self.looks().iter().zip(&looks).all(|(now, before)| *now >= before + LOOKS);
+            if time > DRAINED + held_up.saturating_sub(before) || time > DRAINED && have_looked {
                 return Err(Wrong(what, Some(end)));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Returns, for each thread of each process, how often it has looked at all its ends and found nothing.
+    fn looks(&self) -> Vec<u64> {
+        let walks = (0..self.workers.len()).flat_map(|at| &self.life(at).walks);
+        walks.filter(|walk| walk.thread.load(SeqCst) != 0).map(|walk| walk.quiet.load(SeqCst)).collect()
     }
 
     /// Returns the nanoseconds for which the machine as a whole stood still, and for which the threads of all processes
@@ -332,6 +344,11 @@ impl World {
                 let [accepted, received] = [&book.accepted, &book.received].map(|word| word.load(SeqCst));
                 let what = format!("end {end} has received {received} of {accepted} messages, and no more come");
                 missing = Some((end, what));
+            } else if is_held
+                && !is_peer_gone(self.ledger, end)
+                && let Some(number) = self.ledger.end(end).open_call(false)
+            {
+                missing = Some((end, format!("call {number} of end {end} is not answered")));
             } else if matches!(place, Place::Riding { .. }) && !is_gone(self.ledger, end) {
                 missing = Some((end, format!("end {end} does not arrive: {place:?}")));
             }
@@ -504,7 +521,7 @@ impl World {
         let stopped_now = self.workers[at].stopped.map_or(0, |(since, _)| now() - since);
         let delayed = self.delayed(at);
         let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + self.ledger.pauses.load(SeqCst);
-        let there = awaited(walk).find(|end| self.is_there(*end));
+        let there = awaited(walk).find(|end| self.is_there(walk, *end));
         let watch = &mut self.workers[at].watches[walker];
         match (there, watch.overlooked) {
             (None, _) => watch.overlooked = None,
@@ -581,9 +598,14 @@ impl World {
         format!("\n  in {} {}", file("wchan"), file("syscall").trim())
     }
 
-    /// Returns whether a message, or the close of the other end, is there for a thread that waits at this end.
-    fn is_there(&self, end: u32) -> bool {
-        self.ledger.has_message(end) || is_gone_for_good(self.ledger, self.ledger.peer(end))
+    /// Returns whether what a thread waits for at this end is there, or the close of the other end.
+    fn is_there(&self, walk: &Walk, end: u32) -> bool {
+        let answer = walk.awaits_answer.load(SeqCst).checked_sub(1);
+        let has_come = match answer {
+            Some(number) => self.ledger.end(end).answer(number) == Answer::Sent,
+            None => self.ledger.has_message(end) || self.ledger.end(other(end)).open_call(true).is_some(),
+        };
+        has_come || is_gone_for_good(self.ledger, self.ledger.peer(end))
     }
 }
 

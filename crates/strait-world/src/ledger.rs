@@ -23,6 +23,10 @@ pub(crate) const WALKERS: usize = 2;
 pub(crate) const ENDS: usize = 1 << 17;
 /// The largest number of ends for which one call waits.
 pub(crate) const AWAITED: usize = 64;
+/// The largest number of calls of an end that are recorded as without an answer at a time.
+pub(crate) const CALLS: usize = 8;
+/// The class of channels for calls.
+pub(crate) const FOR_CALLS: u64 = 4;
 /// The number of a thread's last calls whose results are stored.
 pub(crate) const EVENTS: usize = 512;
 /// The number of bytes that a process can write about a mistake.
@@ -110,7 +114,34 @@ impl Place {
     }
 }
 
-/// The record of an end, and of the stream of messages that it sends.
+/// The state of a call, as its caller records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Ask {
+    /// The caller is in the call that begins it.
+    Begins = 1,
+    /// The request was sent, and the caller has not cancelled the call.
+    Sent = 2,
+    /// The caller has cancelled the call, or its deadline may have passed.
+    MayEnd = 3,
+    /// The call has an answer, or its request was not sent.
+    Over = 4,
+}
+
+/// The state of a call, as its server records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Answer {
+    /// The server has not begun to answer.
+    None = 0,
+    /// The server is in a call that sends the reply or drops the request.
+    Begins = 1,
+    Sent = 2,
+    Dropped = 3,
+}
+
+/// The record of an end, and of the stream of messages that it sends. If the channel is for calls, the messages are the
+/// requests of the end, `received` is the number of the last one that has come, plus 1, and `accepted` is not used.
 #[derive(Debug)]
 pub(crate) struct End {
     /// The number of messages that a sender tried to send, counted before each call.
@@ -130,6 +161,10 @@ pub(crate) struct End {
     /// received. This end must then never arrive.
     pub(crate) is_presumed_lost: AtomicU64,
     place: AtomicU64,
+    /// The last calls of the end, each with its number plus 1 and its state.
+    asks: [AtomicU64; CALLS],
+    /// What became of these calls at the other end.
+    answers: [AtomicU64; CALLS],
     /// The processes that have had the end so far, each as the bit of its number.
     holders: [AtomicU64; LIVES / 64],
 }
@@ -144,6 +179,40 @@ impl End {
             self.holders[life / 64].fetch_or(1 << (life % 64), SeqCst);
         }
         self.place.store(place.word(), SeqCst);
+    }
+
+    /// Returns the state of call `number`, as its caller recorded it; `None` if the record is of another call.
+    pub(crate) fn ask(&self, number: u64) -> Option<Ask> {
+        let states = [Ask::Begins, Ask::Sent, Ask::MayEnd, Ask::Over];
+        let word = self.asks[number as usize % CALLS].load(SeqCst);
+        states.into_iter().find(|ask| word == (number + 1) << 3 | *ask as u64)
+    }
+
+    pub(crate) fn put_ask(&self, number: u64, ask: Ask) {
+        self.asks[number as usize % CALLS].store((number + 1) << 3 | ask as u64, SeqCst);
+    }
+
+    /// Returns the state of call `number`, as its server recorded it.
+    pub(crate) fn answer(&self, number: u64) -> Answer {
+        let states = [Answer::Begins, Answer::Sent, Answer::Dropped];
+        let word = self.answers[number as usize % CALLS].load(SeqCst);
+        states.into_iter().find(|answer| word == (number + 1) << 3 | *answer as u64).unwrap_or(Answer::None)
+    }
+
+    pub(crate) fn put_answer(&self, number: u64, answer: Answer) {
+        let place = &self.answers[number as usize % CALLS];
+        // The caller may have forgotten the call, and may use its place for another one.
+        if place.load(SeqCst) >> 3 <= number + 1 {
+            place.store((number + 1) << 3 | answer as u64, SeqCst);
+        }
+    }
+
+    /// Returns the number of a call that was sent and neither answered nor cancelled; with `only_new`, of one whose request
+    /// was not received.
+    pub(crate) fn open_call(&self, only_new: bool) -> Option<u64> {
+        let first = if only_new { self.received.load(SeqCst) } else { 0 };
+        let numbers = self.asks.iter().filter_map(|ask| (ask.load(SeqCst) >> 3).checked_sub(1));
+        numbers.filter(|number| *number >= first).find(|number| self.ask(*number) == Some(Ask::Sent))
     }
 
     /// Returns whether a message of the end's stream was accepted and not received.
@@ -179,6 +248,9 @@ pub(crate) struct Walk {
     /// The number of ends for whose messages the call waits: the first so many of `awaited`.
     pub(crate) awaits: AtomicU64,
     pub(crate) awaited: [AtomicU32; AWAITED],
+    /// The number of the call, plus 1, for whose answer the thread waits at the first of these ends; 0 if it waits for
+    /// messages or requests.
+    pub(crate) awaits_answer: AtomicU64,
     /// The last phase that the thread has finished.
     pub(crate) done: AtomicU32,
     /// The number of passes over all ends of the thread in which no message arrived.

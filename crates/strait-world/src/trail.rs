@@ -42,6 +42,8 @@ calls! {
     Recv "recv" RecvInto "recv_into" RecvMany "recv_many" RecvBytes "try_recv_bytes" Drain "drain"
     Add "set: add" Remove "set: remove" Wait "set: wait" NewSet "set: new"
     Interrupted "recv, interrupted" Rearm "set: rearm" NewTraps "traps: new" Arm "traps: arm" Dispatch "traps: dispatch"
+    Request "call" Begin "begin_call" Poll "poll a call" Await "wait for a call" Cancel "cancel a call"
+    NextRequest "next_request" Reply "reply" NoReply "drop a request"
     Close "close" Shortage "begins a shortage" Plenty "ends a shortage"
 }
 

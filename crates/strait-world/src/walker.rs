@@ -1,5 +1,6 @@
 //! A thread of a world, which uses the ends that it has at random.
 
+mod calls;
 mod fuse;
 mod waits;
 
@@ -17,11 +18,12 @@ use strait::{
 use crate::clock::{Delay, nanos, now};
 use crate::content::{check_file, checksum, file, pattern};
 use crate::judge;
-use crate::ledger::{AWAITED, End, Life, Phase, Place, Walk, other};
+use crate::ledger::{AWAITED, End, FOR_CALLS, Life, Phase, Place, Walk, other};
 use crate::own;
 use crate::random::{Random, mix};
 use crate::trail::{self, Call, NO_END};
 use crate::worker::{Process, excused};
+use calls::Calling;
 use waits::Registration;
 
 /// Nanoseconds by which a call may return after its deadline, not counting the time for which the scheduler kept the
@@ -42,6 +44,12 @@ pub(crate) struct Held {
     pub(crate) end: u32,
     pub(crate) channel: Rc<Channel>,
     registration: Registration,
+}
+
+impl Held {
+    fn new(end: u32, channel: Channel) -> Self {
+        Self { end, channel: Rc::new(channel), registration: Registration::None }
+    }
 }
 
 /// The kinds of steps that a thread takes for a while.
@@ -93,6 +101,7 @@ pub(crate) struct Walker {
     /// A recent time, and how long the thread had been held up by then.
     held_up: (u64, HeldUp),
     held: Vec<Held>,
+    calling: Vec<Calling>,
     /// Accepted channels whose first message was not received yet; it says which channel each is.
     unknown: Vec<Channel>,
     set: Option<WaitSet>,
@@ -169,6 +178,7 @@ impl Walker {
             delay: Delay::own(),
             held_up: (0, nothing),
             held: Vec::with_capacity(256),
+            calling: Vec::with_capacity(64),
             unknown: Vec::with_capacity(64),
             set: None,
             mood: (Mood::Mixed, 0),
@@ -342,6 +352,8 @@ impl Walker {
             (Mood::Mixed, 52..54) => self.rehome(),
             (Mood::Mixed, 54..56) => self.look(),
             (Mood::Mixed, 70..72) => self.fuse(),
+            (Mood::Mixed, 72..79) => self.use_calls(),
+            (Mood::Listening, 46..50) => self.await_request(),
             (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),
             (Mood::Mixed, 65..67) | (Mood::Listening, 40..42) => self.receive_interrupted(),
@@ -361,7 +373,10 @@ impl Walker {
 
     fn hold(&mut self, end: u32, channel: Channel) {
         self.book(end).put(self.here());
-        self.held.push(Held { end, channel: Rc::new(channel), registration: Registration::None });
+        match self.is_for_calls(end) {
+            true => self.hold_for_calls(end, channel),
+            false => self.held.push(Held::new(end, channel)),
+        }
     }
 
     fn close(&mut self, at: usize) {
@@ -403,6 +418,8 @@ impl Walker {
     /// Makes a channel whose two ends can be sent to other processes.
     fn pair(&mut self) {
         let class = 1 + self.random.below(3);
+        let is_for_calls = self.random.one_in(6) && !self.has_many_for_calls();
+        let class = if is_for_calls { FOR_CALLS } else { class };
         let Some(end) = self.process.ledger.new_channel(class) else { return };
         let options = options(&mut self.random);
         let over = self.life.shortages_over();
@@ -638,6 +655,9 @@ impl Walker {
             if !may_ride.is_empty() {
                 riders.push(self.held.swap_remove(may_ride[self.random.index(may_ride.len())]));
             }
+        }
+        if self.random.one_in(4) {
+            riders.extend(self.take_for_sending());
         }
         self.held.push(carrier);
         self.send(self.held.len() - 1, riders);
@@ -1183,7 +1203,7 @@ impl Walker {
                     came = true;
                 }
             }
-            if !came {
+            if !self.drain_calls() && !came {
                 self.walk.quiet.fetch_add(1, SeqCst);
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -1208,6 +1228,7 @@ impl Walker {
                 self.receive(at, Duration::ZERO);
             }
         }
+        self.see_that_lone_calls_say_so();
         self.arrive_at(Phase::Lone);
         while self.process.ledger.phase() < Phase::Close {
             std::thread::sleep(Duration::from_millis(2));
@@ -1218,6 +1239,7 @@ impl Walker {
         while !self.held.is_empty() {
             self.close(self.held.len() - 1);
         }
+        self.close_all_calls();
         self.unknown.clear();
         self.set = None;
         self.held = Vec::new();
