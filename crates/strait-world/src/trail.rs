@@ -44,6 +44,10 @@ calls! {
     Interrupted "recv, interrupted" Rearm "set: rearm" NewTraps "traps: new" Arm "traps: arm" Dispatch "traps: dispatch"
     Request "call" Begin "begin_call" Poll "poll a call" Await "wait for a call" Cancel "cancel a call"
     NextRequest "next_request" Reply "reply" NoReply "drop a request"
+    NewReactor "reactor: new" EnterReactor "reactor: enter" LeaveReactor "reactor: leave" TaskRecv "task: recv" TaskSend "task: send"
+    NewDispatcher "dispatcher: new" Serve "dispatcher: serve" RunDispatcher "dispatcher: dispatch" RunPump "dispatcher: pump"
+    StopServing "dispatcher: stop" DropDispatcher "dispatcher: drop"
+    SetLimits "set_limits"
     Close "close" Shortage "begins a shortage" Plenty "ends a shortage"
 }
 

@@ -1,7 +1,10 @@
 //! A thread of a world, which uses the ends that it has at random.
 
 mod calls;
+mod dispatch;
 mod fuse;
+mod limits;
+mod tasks;
 mod waits;
 
 use std::io::IoSlice;
@@ -108,6 +111,8 @@ pub(crate) struct Walker {
     mood: (Mood, u64),
     /// If this thread has limited the descriptors of its process: until when.
     short_until: Option<u64>,
+    /// If this thread has limited what its process holds for peers: until when.
+    limited_until: Option<u64>,
 }
 
 const HEADER: usize = 4 * 8;
@@ -183,6 +188,7 @@ impl Walker {
             set: None,
             mood: (Mood::Mixed, 0),
             short_until: None,
+            limited_until: None,
         }
     }
 
@@ -312,6 +318,7 @@ impl Walker {
             self.step();
         }
         self.plenty();
+        self.lift_limits(true);
         self.drain_all();
         self.see_that_lone_ends_say_so();
         self.close_all();
@@ -340,6 +347,7 @@ impl Walker {
         if self.short_until.is_some_and(|until| now() > until) {
             self.plenty();
         }
+        self.lift_limits(false);
         let many = self.held.len() > MANY;
         match (self.mood.0, self.random.below(100)) {
             (_, 0) => self.starve(),
@@ -353,6 +361,9 @@ impl Walker {
             (Mood::Mixed, 54..56) => self.look(),
             (Mood::Mixed, 70..72) => self.fuse(),
             (Mood::Mixed, 72..79) => self.use_calls(),
+            (Mood::Mixed, 79..82) => self.use_task(),
+            (Mood::Mixed, 82..83) => self.use_dispatcher(),
+            (Mood::Mixed, 83..84) => self.change_limits(),
             (Mood::Listening, 46..50) => self.await_request(),
             (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),
@@ -1001,17 +1012,21 @@ impl Walker {
     /// Handles *peer closed* at an end: checks that the other end is gone and that all accepted messages have
     /// arrived, and closes the end.
     fn see_closed(&mut self, at: usize) {
-        let end = self.held[at].end;
+        self.judge_closed(self.held[at].end);
+        self.close(at);
+    }
+
+    /// Checks that the other end is gone and that all accepted messages have arrived, after *peer closed* at an end.
+    fn judge_closed(&self, end: u32) {
         if !self.is_other_gone(end) {
             if judge::is_loss_not_explained(self.process.ledger, end) {
-                return self.close(at);
+                return;
             }
             self.wrong(end, "receiving says that the peer is closed, and it is not");
         }
         if !self.process.ledger.is_fuse_unknown(end) {
             self.process.ledger.far_ends(end).for_each(|stream| self.see_complete(end, stream));
         }
-        self.close(at);
     }
 
     /// Checks that all messages of a stream have arrived at `end`, whose peer is closed.
@@ -1236,6 +1251,7 @@ impl Walker {
     }
 
     fn close_all(&mut self) {
+        self.see_that_nothing_is_charged();
         while !self.held.is_empty() {
             self.close(self.held.len() - 1);
         }

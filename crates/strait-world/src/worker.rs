@@ -119,7 +119,7 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
 
 /// Lifts the limits on what this process holds for its peers. Threads hold the ends that they have until the world ends,
 /// so a call over a limit would fail for ever. The limits on descriptors that follow from `RLIMIT_NOFILE` stay.
-fn lift_limits() {
+pub(crate) fn lift_limits() {
     const PLENTY: u64 = 1 << 40;
     let lift = |limits: Limits, of| limits.peer(of, PLENTY).user(of, PLENTY);
     strait::set_limits(Resource::ALL.into_iter().fold(Limits::new(), lift));

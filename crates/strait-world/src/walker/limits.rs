@@ -1,0 +1,80 @@
+//! Limits: a process changes what it holds for its peers while it runs.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use strait::{Limits, Resource};
+
+use super::{About, Walker};
+use crate::clock::now;
+use crate::ledger::faults;
+use crate::trail::{Call, NO_END};
+use crate::worker::lift_limits;
+
+/// The resources of which a process that has few can still receive everything later. Of memory, regions and descriptors
+/// that is so as well, but ends in messages can be lost for want of them.
+const OF_MOVES: [Resource; 2] = [Resource::QueuedBytes, Resource::QueuedMessages];
+
+/// A limit that no process of a world reaches.
+const AMPLE: u64 = 1 << 36;
+
+impl Walker {
+    /// Sets other limits for this process. In a world with shortages these may be so low that moves fail for a while;
+    /// otherwise they are ample, and nothing may fail because of them.
+    pub(super) fn change_limits(&mut self) {
+        let may_be_low = self.process.ledger.faults.load(SeqCst) & (faults::DESCRIPTORS | faults::MEMORY) != 0;
+        match may_be_low && self.short_until.is_none() && self.random.one_in(2) {
+            true => self.limit_moves(),
+            false if self.limited_until.is_none() => self.set_limits(&Resource::ALL, AMPLE),
+            false => {}
+        }
+    }
+
+    /// Limits for a while how much of moved ends' messages this process holds.
+    fn limit_moves(&mut self) {
+        if self.limited_until.is_some() {
+            return;
+        }
+        let millis = self.random.below(60);
+        self.life.begin_shortage();
+        let most = self.random.below(20);
+        self.set_limits(&OF_MOVES, most);
+        self.limited_until = Some(now() + millis * 1_000_000);
+    }
+
+    /// Lifts the limits again if their time is over, or `at_once`.
+    pub(super) fn lift_limits(&mut self, at_once: bool) {
+        if self.limited_until.is_some_and(|until| at_once || now() > until) {
+            self.limited_until = None;
+            lift_limits();
+            self.life.end_shortage();
+        }
+    }
+
+    /// Checks, when every message has been received, that no peer is charged for messages any more.
+    pub(super) fn see_that_nothing_is_charged(&self) {
+        for held in &self.held {
+            let Ok(Some(usage)) = held.channel.peer_usage() else { continue };
+            for of in OF_MOVES {
+                let used = usage.peer(of).held;
+                if used != 0 && !self.process.ledger.is_fuse_unknown(held.end) {
+                    self.wrong(held.end, &format!("all messages have come, and the peer is charged for {used} {of:?}"));
+                }
+            }
+        }
+    }
+
+    /// Sets the limits of some resources to about `most`, and leaves those of others ample.
+    fn set_limits(&mut self, of: &[Resource], most: u64) {
+        let ample = |limits: Limits, of| limits.peer(of, 2 * AMPLE).user(of, 2 * AMPLE);
+        let mut limits = Resource::ALL.into_iter().fold(Limits::new(), ample);
+        for of in of {
+            let more = self.random.below(most.max(1));
+            limits = limits.peer(*of, most + more).user(*of, 2 * most + more);
+        }
+        let about = About { call: Call::SetLimits, end: NO_END, number: most };
+        self.timed(about, Duration::ZERO, || strait::set_limits(limits), |()| String::new());
+        // Another thread of the process may have set others meanwhile.
+        let _ = strait::limits();
+    }
+}

@@ -1,0 +1,160 @@
+//! Tasks: a thread puts an end into a reactor, drives one future, and takes the end out again.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use strait::{AsyncChannel, Channel, Error, Message, Outgoing, Reactor, SendError};
+
+use super::waits::Registration;
+use super::{About, Walker, bytes_of, in_parts, is_empty, said};
+use crate::ledger::Place;
+use crate::trail::{Call, NO_END};
+use crate::worker::excused;
+
+/// A time in which the controller notices that a thread sleeps though there is a message for it.
+pub(super) const ENOUGH: Duration = Duration::from_secs(2);
+
+/// Notes that its task is woken.
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// Drives a future for as long as `patience`, and polls it only when it is woken. `None` if it is not ready by then.
+fn drive<T>(reactor: &Reactor, mut future: Pin<&mut impl Future<Output = T>>, patience: Duration) -> Option<T> {
+    let (begin, flag) = (Instant::now(), Arc::new(Flag(AtomicBool::new(true))));
+    let waker = Waker::from(flag.clone());
+    loop {
+        if flag.0.swap(false, SeqCst)
+            && let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker))
+        {
+            return Some(done);
+        }
+        // After an error (of a shortage, or of the channel itself) the future is polled once more.
+        match reactor.turn() {
+            Ok(0) if !flag.0.load(SeqCst) => {}
+            Ok(_) => continue,
+            Err(_) => flag.0.store(true, SeqCst),
+        }
+        let left = patience.checked_sub(begin.elapsed())?;
+        let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(reactor, PollFlags::IN)], Some(&timeout));
+    }
+}
+
+impl Walker {
+    /// Receives from an end, or sends to it, in a task.
+    pub(super) fn use_task(&mut self) {
+        let Some(at) = self.pick(|held| held.registration == Registration::None) else { return };
+        let over = self.life.shortages_over();
+        let about = About { call: Call::NewReactor, end: NO_END, number: 0 };
+        let reactor = match self.timed(about, Duration::ZERO, Reactor::new, said) {
+            Ok(reactor) => reactor,
+            Err(error) if excused(self.process, over, error) => return,
+            Err(error) => self.process.wrong(None, &format!("a reactor: {error:?}")),
+        };
+        let held = self.held.swap_remove(at);
+        let end = held.end;
+        let Some(channel) = Rc::into_inner(held.channel) else {
+            self.wrong(end, "an end that a task is to use is still in use")
+        };
+        let Some(channel) = self.enter(end, channel, &reactor) else { return };
+        match self.random.one_in(3) {
+            true => self.send_in_task(end, &channel, &reactor),
+            false => self.receive_in_task(end, &channel, &reactor),
+        }
+        let about = About { call: Call::LeaveReactor, end, number: 0 };
+        let channel = self.timed(about, Duration::ZERO, || channel.into_inner(), |_| String::new());
+        drop(reactor);
+        self.hold(end, channel);
+        self.receive(self.held.len() - 1, Duration::ZERO);
+    }
+
+    /// Puts an end into a reactor; `None` if that fails, and the end is closed.
+    fn enter(&mut self, end: u32, channel: Channel, reactor: &Reactor) -> Option<AsyncChannel> {
+        let over = self.life.shortages_over();
+        let about = About { call: Call::EnterReactor, end, number: 0 };
+        match self.timed(about, Duration::ZERO, || AsyncChannel::new(channel, reactor), said) {
+            Ok(channel) => Some(channel),
+            Err(error) => {
+                self.book(end).put(Place::Closed);
+                // An end that came back from a failed send is still in the set.
+                let may_be = matches!(error, Error::InSet | Error::PeerClosed);
+                if !may_be && !self.passes(end, over, Duration::ZERO, error) {
+                    self.wrong(end, &format!("entering a reactor says {error:?}"));
+                }
+                None
+            }
+        }
+    }
+
+    fn receive_in_task(&mut self, end: u32, channel: &AsyncChannel, reactor: &Reactor) {
+        // A message that is there must be received at once; the controller notices if it is not.
+        let is_there = self.process.ledger.has_message(end);
+        let patience = if is_there { ENOUGH } else { self.patience_of_tasks() };
+        let over = self.life.shortages_over();
+        self.awaits(std::iter::once(end));
+        let about = About { call: Call::TaskRecv, end, number: 0 };
+        let receive = || drive(reactor, pin!(channel.recv()), patience);
+        let outcome = |done: &Option<Result<Message, Error>>| done.as_ref().map_or("nothing".into(), said);
+        match self.timed(about, patience, receive, outcome) {
+            Some(Ok(message)) => {
+                let (bytes, handles) = in_parts(message);
+                self.take(end, &bytes, handles);
+            }
+            // The next call, after the end has left the reactor, says so too.
+            Some(Err(Error::PeerClosed)) | None => {}
+            Some(Err(error)) => {
+                if !self.passes(end, over, patience, error) {
+                    self.wrong(end, &format!("receiving in a task says {error:?}"));
+                }
+            }
+        }
+    }
+
+    fn send_in_task(&mut self, end: u32, channel: &AsyncChannel, reactor: &Reactor) {
+        let patience = self.patience_of_tasks();
+        let book = self.book(end);
+        let number = book.accepted.load(SeqCst);
+        let (bytes, files) = match is_empty(end, number) {
+            true => (Vec::new(), Vec::new()),
+            false => {
+                let files = self.files(end, number);
+                let filling = self.filling();
+                (bytes_of(end, number, &[], files.len(), filling), files)
+            }
+        };
+        book.tried.store(number + 1, SeqCst);
+        let over = self.life.shortages_over();
+        let about = About { call: Call::TaskSend, end, number };
+        let send = || drive(reactor, pin!(channel.send(Outgoing::new(&bytes).handles(files))), patience);
+        let outcome = |done: &Option<Result<(), SendError>>| match done {
+            None => "nothing".into(),
+            Some(Ok(())) => "Ok".into(),
+            Some(Err(SendError { error, .. })) => format!("{error:?}"),
+        };
+        match self.timed(about, patience, send, outcome) {
+            Some(Ok(())) => return book.accepted.store(number + 1, SeqCst),
+            Some(Err(SendError { error, .. })) => self.take_error(end, over, patience, error),
+            None => {}
+        }
+        book.tried.store(number, SeqCst);
+    }
+
+    fn patience_of_tasks(&mut self) -> Duration {
+        match self.random.below(6) {
+            0 => ENOUGH,
+            1 | 2 => Duration::from_millis(self.random.below(60)),
+            _ => Duration::ZERO,
+        }
+    }
+}
