@@ -69,7 +69,7 @@ fn crowd(size: &str) {
     let (descriptors, bytes, told) = (mine.pop().unwrap(), mine.pop().unwrap(), mine.pop().unwrap());
     let (large, quiet) = (mine.pop().unwrap(), mine.pop().unwrap());
     for busy in &mine {
-        (0..BACKLOG).for_each(|number| busy.try_send(&number.to_le_bytes()).unwrap());
+        (0..BACKLOG).for_each(|number| busy.send_by(&number.to_le_bytes(), DEADLINE).unwrap());
     }
     thread::scope(|scope| {
         scope.spawn(|| flood(&bytes, || Outgoing::new(b"flood")));
