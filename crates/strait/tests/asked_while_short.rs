@@ -1,15 +1,15 @@
-//! Whether an end is reported as closed when this process lacks the descriptors to learn where the other end has moved.
+//! What an end is reported as when this process lacks the descriptors to learn where the other end has moved.
 
 mod common;
 
-use common::{DEADLINE, alone, parent, play, spawn};
+use common::{Actor, DEADLINE, alone, parent, play, spawn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsRawFd;
-use strait::{Channel, Outgoing};
+use strait::{Channel, Deadline, Error, Interest, Mode, Outgoing, WaitSet};
 
 #[test]
 fn child() {
-    play(&[("asker", asker), ("mover", mover), ("keeper", keeper)]);
+    play(&[("asker", asker), ("mover", mover), ("keeper", keeper), ("rearmer", rearmer)]);
 }
 
 fn end_from(channel: &Channel) -> Channel {
@@ -34,22 +34,77 @@ fn keeper(_: &str) {
     parent.send(b"it works").unwrap();
 }
 
-fn asker(_: &str) {
-    let ((_mover, to_mover), (_keeper, to_keeper)) = (spawn("mover"), spawn("keeper"));
-    let (one, other) = Channel::pair().unwrap();
-    to_mover.send(Outgoing::new(b"").handle(one)).unwrap();
-    to_keeper.send(Outgoing::new(b"").handle(other)).unwrap();
-    let (stays, moves) = Channel::pair().unwrap();
-    to_mover.send(Outgoing::new(b"").handle(moves)).unwrap();
-    assert_eq!(to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it is here");
+/// The processes through which an end moves on, and the channels to them.
+struct Processes {
+    _actors: [Actor; 2],
+    to_mover: Channel,
+    to_keeper: Channel,
+}
+
+impl Processes {
+    fn start() -> Self {
+        let ((mover, to_mover), (keeper, to_keeper)) = (spawn("mover"), spawn("keeper"));
+        let (one, other) = Channel::pair().unwrap();
+        to_mover.send(Outgoing::new(b"").handle(one)).unwrap();
+        to_keeper.send(Outgoing::new(b"").handle(other)).unwrap();
+        Self { _actors: [mover, keeper], to_mover, to_keeper }
+    }
+
+    /// Sends `end` to the mover, which sends it to the keeper. Returns when the keeper has it.
+    fn move_on(&self, end: Channel) {
+        self.to_mover.send(Outgoing::new(b"").handle(end)).unwrap();
+        assert_eq!(self.to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it is here");
+    }
+}
+
+/// Makes a call while this process has no free descriptor.
+fn without_descriptors<T>(call: impl FnOnce() -> T) -> T {
     let plenty = getrlimit(Resource::Nofile);
     let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..plenty }).unwrap();
-    let is_closed = stays.is_peer_closed();
+    let result = call();
     setrlimit(Resource::Nofile, plenty).unwrap();
+    result
+}
+
+fn rearmer(_: &str) {
+    let processes = Processes::start();
+    let (stays, moves) = Channel::pair().unwrap();
+    let (set, mut events) = (WaitSet::new().unwrap(), Vec::new());
+    set.add(&stays, 7, Interest::Readable, Mode::OneShot).unwrap();
+    moves.send(b"first").unwrap();
+    assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
+    assert_eq!(stays.try_recv().unwrap().bytes(), b"first");
+    processes.move_on(moves);
+    // This process follows the other end, so that only the registration at another link is left.
+    assert_eq!(stays.try_recv().unwrap_err(), Error::WouldBlock);
+    assert_eq!(without_descriptors(|| set.rearm(&stays)), Err(Error::NoDescriptors));
+    stays.send(b"hello").unwrap();
+    assert_eq!(processes.to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
+    // The keeper closes its end.
+    assert_eq!(stays.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    let reported = set.wait(&mut events, Deadline::NOW).unwrap();
+    assert_eq!(reported, 0, "reported although it was not rearmed");
+    set.rearm(&stays).unwrap();
+    assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
+}
+
+fn asker(_: &str) {
+    let processes = Processes::start();
+    let (stays, moves) = Channel::pair().unwrap();
+    processes.move_on(moves);
+    let is_closed = without_descriptors(|| stays.is_peer_closed());
     assert!(!is_closed, "an end was reported as closed although its other end is open");
     stays.send(b"hello").unwrap();
-    assert_eq!(to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
+    assert_eq!(processes.to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
+}
+
+/// Shows that a one-shot registration that could not be rearmed reports nothing. Each round runs in a process of its own,
+/// because the role limits the descriptors of its process. There are many rounds, because in most of them the library
+/// has no reason to look at the end again.
+#[test]
+fn a_registration_that_cannot_be_rearmed_for_want_of_descriptors_is_not_armed() {
+    (0..60).for_each(|_| alone("rearmer", ""));
 }
 
 /// Shows that a process without free descriptors does not report an end as closed whose other end has moved to another

@@ -153,8 +153,9 @@ impl Member {
         self.armed.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn rearm(&self) {
-        self.armed.store(true, Ordering::Release);
+    /// Arms the member, so that its wait set reports one more event for it. Returns whether it was armed before.
+    pub(super) fn rearm(&self) -> bool {
+        self.armed.swap(true, Ordering::AcqRel)
     }
 
     /// Puts the member into the queue of its wait set, because the member may be ready. Does nothing if the member is

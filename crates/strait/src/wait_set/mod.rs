@@ -259,12 +259,18 @@ impl WaitSet {
     /// returns that event. Does not block. Has no visible effect on a [level](Mode::Level) registration.
     ///
     /// # Errors
-    /// [`Error::NotInSet`] if the channel is not in this set; otherwise those of [`WaitSet::add`].
+    /// [`Error::NotInSet`] if the channel is not in this set; otherwise those of [`WaitSet::add`]. After an error the
+    /// registration is as it was before the call.
     pub fn rearm(&self, channel: &Channel) -> Result<(), Error> {
         self.shared.born.check()?;
         let member = Member::of(&channel.end, &self.shared).ok_or(Error::NotInSet)?;
-        member.rearm();
-        deferred::run_if_failed(self.look_at(&member))
+        let was_armed = member.rearm();
+        let looked = match self.look_at(&member) {
+            // If the member is no longer armed, a waiting thread has just reported it.
+            Err(error) if was_armed || member.disarm() => Err(error),
+            _ => Ok(()),
+        };
+        deferred::run_if_failed(looked)
     }
 
     /// Removes a channel from the wait set. Waits that begin after this call report nothing for the channel; a wait
