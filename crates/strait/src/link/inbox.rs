@@ -386,7 +386,9 @@ impl Inbox {
             // The link handles the other packets itself.
             _ => {}
         }
-        if self.descriptors > MAX_DESCRIPTORS || self.handles.len() + self.ahead.len() > MAX_DESCRIPTORS {
+        // What a process has sent to itself has no such limit, and came without a packet.
+        let is_over = self.descriptors > MAX_DESCRIPTORS || self.handles.len() + self.ahead.len() > MAX_DESCRIPTORS;
+        if packet.handles() > 0 && is_over {
             return Err(Error::BadPeer("more descriptors than its messages refer to"));
         }
         Ok(())
@@ -439,6 +441,17 @@ mod tests {
 
     fn message(handles: u32) -> Packet {
         Packet::Message { token: 1, message: 7, payload: PayloadMemory::None, has_table: false, handles }
+    }
+
+    /// Shows that packets without handles arrive however many messages with handles this process has sent to itself.
+    #[test]
+    fn messages_of_this_process_to_itself_have_no_limit() {
+        let mut inbox = Inbox::new(Ledger::new(None));
+        for message in 0..=MAX_DESCRIPTORS as u64 {
+            assert!(inbox.deposit(1, message, Handles::of(Vec::new(), None)).is_none());
+        }
+        inbox.put(Packet::Wake, Vec::new()).unwrap();
+        assert!(matches!(inbox.put(message(1), files(1)), Err(Error::BadPeer(_))));
     }
 
     /// Shows that descriptors sent ahead of their message are received with that message only, and that none of them
