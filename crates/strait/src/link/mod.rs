@@ -908,6 +908,13 @@ impl Link {
         }
     }
 
+    /// Returns whether the link is down because the peer's process is dead, or not known to be alive. `false` for a link
+    /// that is down although the process is alive. Asks the kernel.
+    pub(crate) fn has_lost_its_peer(&self) -> bool {
+        self.probe();
+        self.is_down() && !self.liveness.lives()
+    }
+
     /// Returns the time in nanoseconds since the link was created.
     fn age(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)

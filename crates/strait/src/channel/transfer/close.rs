@@ -52,8 +52,7 @@ impl Work {
     /// Returns why an end in `lane` is left open by an attempt that may do no more work. Returns `None` if no later
     /// attempt may do any either.
     fn unfinished(&self, lane: &Lane) -> Option<Open> {
-        lane.probe();
-        let open = if lane.is_down() { Open::PeerGone } else { Open::Unfinished };
+        let open = if lane.current_link().has_lost_its_peer() { Open::PeerGone } else { Open::Unfinished };
         (self.in_all > 0).then_some(open)
     }
 
@@ -73,8 +72,8 @@ impl Work {
 pub(in crate::channel) enum Open {
     /// The attempt has done as much work as one attempt may do.
     Unfinished,
-    /// As `Unfinished`, but the link to the peer is down: the peer can add no more work, and what this process holds
-    /// for it is to be released soon.
+    /// As `Unfinished`, but the peer's process is dead: the peer can add no more work, and what this process holds for
+    /// it is to be released soon.
     PeerGone,
     /// This process lacked descriptors, memory or threads. The next attempt should begin after a pause.
     Shortage,

@@ -84,14 +84,27 @@ fn most_urgent<T>(of: &Mutex<DeferredClose<T>>) -> Open {
     [Open::PeerGone, Open::Unfinished].into_iter().find(|open| has(*open)).unwrap_or(Open::Shortage)
 }
 
-/// Makes attempts in rounds, one attempt a round for each entry of the list, until the list is empty. If all entries have
+/// Takes the entries of the next round out of the list. Of the entries for which a living peer causes the work, one is
+/// taken, the one that has waited longest: so that a round is short, and the rest after it too.
+fn take<T>(of: &Mutex<DeferredClose<T>>, urgency: Open) -> Vec<(T, Open)> {
+    let waiting = &mut unpoisoned(of).waiting;
+    let mut is_first = true;
+    let (now, later) = std::mem::take(waiting).into_iter().partition(|(_, open)| {
+        urgency != Open::Unfinished || *open != Open::Unfinished || std::mem::take(&mut is_first)
+    });
+    *waiting = later;
+    now
+}
+
+/// Makes attempts in rounds, one attempt for each entry of a round, until the list is empty. If all entries have
 /// a shortage, the next round begins after a pause that grows. After a round that left work for a living peer, the next
 /// one begins after a rest that is [`REST`] times as long as that round.
 fn run<T>(of: &Mutex<DeferredClose<T>>, attempt: impl Fn(T) -> Vec<(T, Open)>) {
     let mut pause = SOON;
     let mut busy = Duration::ZERO;
     loop {
-        match most_urgent(of) {
+        let urgency = most_urgent(of);
+        match urgency {
             Open::PeerGone => {}
             Open::Unfinished => std::thread::sleep((busy * REST).min(LONGEST_REST)),
             Open::Shortage => {
@@ -100,7 +113,7 @@ fn run<T>(of: &Mutex<DeferredClose<T>>, attempt: impl Fn(T) -> Vec<(T, Open)>) {
             }
         }
         let begun = Instant::now();
-        let mut round = Round { of, waiting: std::mem::take(&mut unpoisoned(of).waiting).into_iter() };
+        let mut round = Round { of, waiting: take(of, urgency).into_iter() };
         for (closing, _) in round.waiting.by_ref() {
             let left = attempt(closing);
             unpoisoned(of).waiting.extend(left);
