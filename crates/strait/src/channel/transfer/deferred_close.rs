@@ -77,15 +77,15 @@ impl<T> Drop for Round<'_, T> {
     }
 }
 
-/// Returns the reason among those of the entries that makes the next round begin first.
+/// Returns the most urgent reason among those of the entries, which says how soon the next round begins.
 fn most_urgent<T>(of: &Mutex<DeferredClose<T>>) -> Open {
     let waiting = &unpoisoned(of).waiting;
     let has = |open| waiting.iter().any(|entry| entry.1 == open);
     [Open::PeerGone, Open::Unfinished].into_iter().find(|open| has(*open)).unwrap_or(Open::Shortage)
 }
 
-/// Takes the entries of the next round out of the list. Of the entries for which a living peer causes the work, one is
-/// taken, the one that has waited longest: so that a round is short, and the rest after it too.
+/// Takes the entries of the next round out of the list. If the most urgent reason (`urgency`) is that an attempt was
+/// unfinished, takes only one such entry, the one that has waited longest: so the round is short, and its rest too.
 fn take<T>(of: &Mutex<DeferredClose<T>>, urgency: Open) -> Vec<(T, Open)> {
     let waiting = &mut unpoisoned(of).waiting;
     let mut is_first = true;
@@ -151,6 +151,19 @@ mod tests {
         // The next end that is added would start another thread; this call runs in place of that thread.
         run(&deferred_close, close);
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
+    }
+
+    #[test]
+    fn a_round_does_the_work_of_one_living_peer_or_of_all_that_are_gone() {
+        let waiting = [("a", Open::Unfinished), ("b", Open::Unfinished), ("c", Open::Shortage)];
+        let deferred_close = Mutex::new(DeferredClose { waiting: waiting.to_vec(), running: true });
+        assert_eq!(most_urgent(&deferred_close), Open::Unfinished);
+        assert_eq!(take(&deferred_close, Open::Unfinished), [waiting[0], waiting[2]]);
+        assert_eq!(take(&deferred_close, Open::Unfinished), [waiting[1]]);
+        let waiting = [("a", Open::Unfinished), ("b", Open::Unfinished), ("c", Open::PeerGone)];
+        unpoisoned(&deferred_close).waiting = waiting.to_vec();
+        assert_eq!(most_urgent(&deferred_close), Open::PeerGone);
+        assert_eq!(take(&deferred_close, Open::PeerGone), waiting);
     }
 
     #[test]
