@@ -37,8 +37,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("link/routes/retention.rs", "channel"),
     ("link/mod.rs", "lane"),
     ("lane/arena.rs", "channel"),
-    // This exception ends when the public handle no longer has variants for data pipes.
-    ("channel/handle.rs", "pipe"),
 ];
 
 fn layer(module: &str) -> usize {

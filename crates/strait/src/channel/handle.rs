@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::channel::pipe_end::{DataConsumer, DataProducer};
 use crate::channel::{Channel, End};
-use crate::pipe::{DataConsumer, DataProducer};
 use crate::region::Region;
 
 /// An object that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.

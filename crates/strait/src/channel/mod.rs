@@ -18,6 +18,7 @@ mod interrupter;
 pub(crate) mod message;
 pub(crate) mod options;
 pub(crate) mod origin;
+pub(crate) mod pipe_end;
 pub(crate) mod pool;
 mod receiver;
 mod send_error;

@@ -3,55 +3,20 @@
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
 
-use super::end::{PipeCore, Sleeper, Waited};
-use crate::channel::{Channel, Interrupter, WakeWaiters, close};
+use super::end::Waited;
+use crate::channel::Interrupter;
+use crate::channel::pipe_end::{ConsumerShared, DataConsumer, Ended, PipeEndLocked};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::os::fault;
-use crate::ring::stream::{Reading, Shape, Span};
-use crate::wake::lock::{Guard, Lock};
+use crate::ring::stream::{Reading, Span};
+use crate::wake::lock::Guard;
 
-/// The reading end of a [data pipe](crate::DataPipe).
-///
-/// Many threads may use the end through `&self`: one thread at a time reads, and the calls of the others wait for their
-/// turn until their deadline.
-#[derive(Debug)]
-pub struct DataConsumer {
-    pub(super) shared: Arc<ConsumerShared>,
-}
-
-#[derive(Debug)]
-pub(super) struct ConsumerShared {
-    pub(super) end: PipeCore,
-    shape: Shape,
-    pub(super) state: Lock<State>,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) index: Reading,
-    pub(super) sleeper: Sleeper,
-    /// How the stream ended, once this end of the pipe has noticed; `None` before that. Unread bytes that this end
-    /// knows of can still be read afterwards.
-    pub(super) ended: Option<Ended>,
-}
-
-/// The way in which the stream of a data pipe ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// `Finished`: the producer has finished the stream, so that the consumer gets every byte that the producer wrote.
-    Finished,
-    Failed(Error),
-}
+/// The state of the reading end of a data pipe that one thread at a time uses.
+type State = PipeEndLocked<Reading, Ended>;
 
 impl DataConsumer {
-    pub(super) fn new(end: PipeCore, index: Reading) -> Self {
-        let shape = index.shape();
-        let state = Lock::new(State { index, sleeper: Sleeper::default(), ended: None });
-        Self { shared: Arc::new(ConsumerShared { end, shape, state }) }
-    }
-
     /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with this end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
@@ -145,19 +110,6 @@ impl DataConsumer {
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
-    }
-
-    pub(crate) fn channel(&self) -> &Channel {
-        &self.shared.end.channel
-    }
-
-    /// Publishes to the producer that this end reads nothing more, and wakes the producer if it sleeps. Does not close
-    /// the pipe's channel; the caller must do that.
-    pub(crate) fn end_words(&self) {
-        fault::point("before a pipe is abandoned");
-        if Reading::abandon(&self.shared.end.memory) {
-            self.shared.end.notify();
-        }
     }
 }
 
@@ -408,30 +360,10 @@ impl Unread<'_> {
     }
 }
 
-impl WakeWaiters for ConsumerShared {
-    fn wake_waiters(&self) {
-        self.state.wake_waiters();
-    }
-}
-
 impl Drop for Unread<'_> {
     fn drop(&mut self) {
         self.state.unmark_blocking();
         self.pipe.end.channel.end.after_blocking();
-    }
-}
-
-impl Drop for DataConsumer {
-    fn drop(&mut self) {
-        if self.channel().end.born.is_elsewhere() {
-            // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
-            return std::mem::forget(self.shared.clone());
-        }
-        if !self.channel().end.was_sent() {
-            self.end_words();
-            // The channel is closed here, and not when a wait set drops its reference to it.
-            close(&self.channel().end);
-        }
     }
 }
 

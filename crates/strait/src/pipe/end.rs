@@ -1,9 +1,8 @@
-//! The parts that both ends of a data pipe share: the memory, the channel beside it, and how the two ends wait for each
-//! other.
+//! What both ends of a data pipe do: how they wait for each other, and how they receive doorbells.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
-use crate::channel::{Channel, SendError};
+use crate::channel::pipe_end::{PipeCore, Sleeper};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::waiter;
@@ -53,17 +52,6 @@ impl Side for Reading {
     }
 }
 
-/// The private state that one side of a data pipe keeps between its waits: the number of doorbells in flight to this
-/// side, and the CPU that it published last.
-#[derive(Debug, Default)]
-pub(super) struct Sleeper {
-    /// Number of doorbells (empty messages that wake this side) that are in flight although this side has not slept,
-    /// and that must still be received.
-    owed: u32,
-    /// The number of the CPU, plus 1, that this side published last; 0 if it has published none.
-    cpu: u32,
-}
-
 impl Sleeper {
     /// Counts one more doorbell to be received later, if `noticed` is true. `noticed` is the result of
     /// [`Side::disarm`]: whether the other side had seen the sleep word and sends a doorbell, although this side has
@@ -82,56 +70,7 @@ pub(super) enum Waited {
     Gone,
 }
 
-/// The parts that the producer and the consumer of a data pipe have in common: the channel for doorbells, and the
-/// shared memory with the bytes.
-pub(super) struct PipeCore {
-    pub(super) channel: Channel,
-    pub(super) memory: PipeMemory,
-    /// Whether a doorbell (an empty message that wakes the other side) is still due: it could not be sent, because this
-    /// process lacked a resource that it needs to follow the other end to another process.
-    owes: AtomicBool,
-}
-
-impl std::fmt::Debug for PipeCore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PipeCore").field("channel", &self.channel).finish_non_exhaustive()
-    }
-}
-
 impl PipeCore {
-    pub(super) fn new(channel: Channel, memory: PipeMemory) -> Self {
-        Self { channel, memory, owes: AtomicBool::new(false) }
-    }
-
-    /// Sends a doorbell (an empty message) to the other side, whose sleep word said that it sleeps. If a resource is
-    /// lacking for the doorbell, the next call on this end tries again, by [`make_up`](Self::make_up).
-    #[cold]
-    pub(super) fn notify(&self) {
-        let _ = self.try_ring();
-    }
-
-    fn try_ring(&self) -> Result<(), Error> {
-        fault::point("before a doorbell");
-        match self.channel.try_send(b"") {
-            Err(SendError { error, .. }) if error.passes() => {
-                self.owes.store(true, Ordering::Relaxed);
-                Err(error)
-            }
-            // If there is no room, enough doorbells are in flight; if the other end is closed, other calls report it.
-            _ => {
-                self.owes.store(false, Ordering::Relaxed);
-                Ok(())
-            }
-        }
-    }
-
-    /// Sends the doorbell that could not be sent before for lack of a resource; does nothing if no doorbell is due.
-    /// Fails, and keeps the doorbell due, if a resource is still lacking.
-    #[inline]
-    pub(super) fn make_up(&self) -> Result<(), Error> {
-        if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
-    }
-
     /// Publishes to the other side the number of the CPU on which this thread runs now, if it has changed since the
     /// last time.
     #[inline]

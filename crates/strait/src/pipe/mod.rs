@@ -3,21 +3,23 @@
 //! A data pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it.
 //! Bytes and counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The
 //! channel carries *doorbells*: empty messages to a side whose sleep word says that it sleeps. So data pipes can do
-//! what channels can: their ends can be sent ([`travel`]) and waited for in wait sets ([`watch`]), and notice when the
+//! what channels can: their ends can be sent ([`pipe_end`]) and waited for in wait sets ([`watch`]), and notice when the
 //! other process dies. The cost of a doorbell is paid only where a side would have slept.
 //!
-//! [`producer`] and [`consumer`] are the public ends, [`end`] has the parts that both share, and [`splice`] moves bytes
-//! between a pipe and a descriptor.
+//! [`pipe_end`] defines the two ends, [`producer`] and [`consumer`] write and read, [`end`] has what both do, and
+//! [`splice`] moves bytes between a pipe and a descriptor.
+//!
+//! [`pipe_end`]: crate::channel::pipe_end
 
 mod consumer;
 mod end;
 mod producer;
 mod splice;
-mod travel;
 mod watch;
 
-pub use consumer::{DataConsumer, Unread};
-pub use producer::{DataProducer, Room};
+pub use crate::channel::pipe_end::{DataConsumer, DataProducer};
+pub use consumer::Unread;
+pub use producer::Room;
 pub(crate) use watch::Gate;
 pub use watch::PipeEnd;
 
@@ -25,11 +27,11 @@ use std::time::Duration;
 
 use crate::channel::Channel;
 use crate::channel::options::Options;
+use crate::channel::pipe_end::PipeCore;
 use crate::error::Error;
 use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 use crate::wake::Wait;
-use end::PipeCore;
 
 /// A one-way stream of bytes in shared memory, from a [`DataProducer`] to a [`DataConsumer`].
 ///

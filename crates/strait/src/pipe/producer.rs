@@ -4,49 +4,20 @@ use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
-use super::end::{PipeCore, Sleeper, Waited};
-use crate::channel::{Channel, Interrupter, WakeWaiters, close};
+use super::end::Waited;
+use crate::channel::Interrupter;
+use crate::channel::pipe_end::{DataProducer, PipeEndLocked, ProducerShared};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::os::fault;
-use crate::ring::stream::{Reading, Shape, Span, Writing};
-use crate::wake::lock::{Guard, Lock};
+use crate::ring::stream::{Span, Writing};
+use crate::wake::lock::Guard;
 
-/// The writing end of a [data pipe](crate::DataPipe).
-///
-/// Many threads may use the end through `&self`: one thread at a time writes, and the calls of the others wait for
-/// their turn until their deadline. Dropping the end ends the stream: see [the end of the
-/// stream](crate::DataPipe#the-end-of-the-stream).
-#[derive(Debug)]
-pub struct DataProducer {
-    pub(super) shared: Arc<ProducerShared>,
-}
-
-#[derive(Debug)]
-pub(super) struct ProducerShared {
-    pub(super) end: PipeCore,
-    shape: Shape,
-    pub(super) state: Lock<State>,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) index: Writing,
-    pub(super) sleeper: Sleeper,
-    /// The reason why nothing can be written any more; `None` while the stream has not ended.
-    pub(super) ended: Option<Error>,
-}
+/// The state of the writing end of a data pipe that one thread at a time uses.
+type State = PipeEndLocked<Writing, Error>;
 
 impl DataProducer {
-    pub(super) fn new(end: PipeCore, index: Writing) -> Self {
-        let shape = index.shape();
-        // A producer that was received from another process may have been finished there.
-        let ended = Reading::is_finished(&end.memory).then_some(Error::Finished);
-        let state = Lock::new(State { index, sleeper: Sleeper::default(), ended });
-        Self { shared: Arc::new(ProducerShared { end, shape, state }) }
-    }
-
     /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with this end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
@@ -147,25 +118,6 @@ impl DataProducer {
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ProducerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
-    }
-
-    pub(crate) fn channel(&self) -> &Channel {
-        &self.shared.end.channel
-    }
-
-    /// Publishes the end of the stream, and wakes the consumer if it sleeps; does nothing if writing has failed or the
-    /// stream has ended before. Does not close the pipe's channel; the caller must do that.
-    pub(crate) fn end_words(&self) {
-        // A producer that was told that the consumer is closed could not write on, so its stream is incomplete. A
-        // consumer may still exist then: perhaps a process that was passing it on has died. A producer that has
-        // finished has published the end already.
-        if self.shared.state.lock(Deadline::NOW).is_ok_and(|state| state.ended.is_some()) {
-            return;
-        }
-        fault::point("before a pipe is finished");
-        if Writing::finish(&self.shared.end.memory) {
-            self.shared.end.notify();
-        }
     }
 }
 
@@ -352,31 +304,10 @@ impl Room<'_> {
     }
 }
 
-impl WakeWaiters for ProducerShared {
-    fn wake_waiters(&self) {
-        self.state.wake_waiters();
-    }
-}
-
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.state.unmark_blocking();
         self.pipe.end.channel.end.after_blocking();
-    }
-}
-
-impl Drop for DataProducer {
-    fn drop(&mut self) {
-        // The child of a `fork` must not end the parent's stream; and an end that was sent belongs to its receiver.
-        if self.channel().end.born.is_elsewhere() {
-            // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
-            return std::mem::forget(self.shared.clone());
-        }
-        if !self.channel().end.was_sent() {
-            self.end_words();
-            // The channel is closed here, and not when a wait set drops its reference to it.
-            close(&self.channel().end);
-        }
     }
 }
 
@@ -406,6 +337,7 @@ impl Write for DataProducer {
 mod tests {
     use super::super::DataPipe;
     use super::*;
+    use crate::ring::stream::Reading;
 
     fn says_that_it_is_whole(producer: &DataProducer) -> bool {
         producer.end_words();

@@ -2,8 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::consumer::DataConsumer;
-use super::producer::DataProducer;
+use super::{DataConsumer, DataProducer};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;

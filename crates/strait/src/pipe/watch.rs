@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
 use super::end::Side;
-use super::{DataConsumer, DataProducer, consumer, producer};
+use crate::channel::pipe_end::{ConsumerShared, DataConsumer, DataProducer, ProducerShared};
 use crate::channel::{Channel, Ready};
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -46,19 +46,19 @@ pub struct Parts<'a> {
 
 impl PipeEnd for DataProducer {
     fn parts(&self) -> Parts<'_> {
-        let gate: Weak<producer::ProducerShared> = Arc::downgrade(&self.shared);
+        let gate: Weak<ProducerShared> = Arc::downgrade(&self.shared);
         Parts { channel: self.channel(), gate }
     }
 }
 
 impl PipeEnd for DataConsumer {
     fn parts(&self) -> Parts<'_> {
-        let gate: Weak<consumer::ConsumerShared> = Arc::downgrade(&self.shared);
+        let gate: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         Parts { channel: self.channel(), gate }
     }
 }
 
-impl Gate for producer::ProducerShared {
+impl Gate for ProducerShared {
     fn look(&self) -> Option<Ready> {
         let mut state = self.lock(Deadline::NOW).ok()?;
         let writable = Ready::new(false, true);
@@ -79,7 +79,7 @@ impl Gate for producer::ProducerShared {
     }
 }
 
-impl Gate for consumer::ConsumerShared {
+impl Gate for ConsumerShared {
     fn look(&self) -> Option<Ready> {
         let mut state = self.lock(Deadline::NOW).ok()?;
         let readable = Ready::new(true, false);

@@ -1,0 +1,266 @@
+//! The two ends of a data pipe, as handles: what they hold, how they are closed, and how a message describes them.
+//!
+//! An end travels as its channel, like any channel end, its memory as a descriptor, and with them the number of bytes
+//! that the end has written or read. A message describes the pipe in the words of its sender, which may be wrong. This
+//! process checks that the description fits the memory. The counters may have any valid value; this process checks them
+//! against those that the other side publishes, as always.
+//!
+//! Writing and reading are in [`crate::pipe`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Channel, Handle, PipeState, SendError, WakeWaiters, close};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::os::fault;
+use crate::ring::stream::{Reading, Shape, Writing};
+use crate::shm::PipeMemory;
+use crate::wake::lock::Lock;
+
+/// The writing end of a [data pipe](crate::DataPipe).
+///
+/// Many threads may use the end through `&self`: one thread at a time writes, and the calls of the others wait for
+/// their turn until their deadline. Dropping the end ends the stream: see [the end of the
+/// stream](crate::DataPipe#the-end-of-the-stream).
+#[derive(Debug)]
+pub struct DataProducer {
+    pub(crate) shared: Arc<ProducerShared>,
+}
+
+/// The reading end of a [data pipe](crate::DataPipe).
+///
+/// Many threads may use the end through `&self`: one thread at a time reads, and the calls of the others wait for their
+/// turn until their deadline.
+#[derive(Debug)]
+pub struct DataConsumer {
+    pub(crate) shared: Arc<ConsumerShared>,
+}
+
+/// What the threads that use the writing end of a data pipe share.
+pub(crate) type ProducerShared = PipeEndShared<Writing, Error>;
+
+/// What the threads that use the reading end of a data pipe share.
+pub(crate) type ConsumerShared = PipeEndShared<Reading, Ended>;
+
+/// What the threads that use one end of a data pipe share. `I` is the end's position in the stream, and `E` the reason
+/// why the stream has ended.
+#[derive(Debug)]
+pub(crate) struct PipeEndShared<I, E> {
+    pub(crate) end: PipeCore,
+    pub(crate) shape: Shape,
+    pub(crate) state: Lock<PipeEndLocked<I, E>>,
+}
+
+/// The state of one end of a data pipe that one thread at a time uses. `I` is the end's position in the stream, and `E`
+/// the reason why the stream has ended.
+#[derive(Debug)]
+pub(crate) struct PipeEndLocked<I, E> {
+    pub(crate) index: I,
+    pub(crate) sleeper: Sleeper,
+    /// For the writing end the reason why nothing can be written any more; for the reading end how the stream ended,
+    /// once the end has noticed: unread bytes that it knows of can still be read afterwards. `None` before that.
+    pub(crate) ended: Option<E>,
+}
+
+/// The way in which the stream of a data pipe ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// `Finished`: the producer has finished the stream, so that the consumer gets every byte that the producer wrote.
+    Finished,
+    Failed(Error),
+}
+
+/// The private state that one side of a data pipe keeps between its waits: the number of doorbells in flight to this
+/// side, and the CPU that it published last.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper {
+    /// Number of doorbells (empty messages that wake this side) that are in flight although this side has not slept,
+    /// and that must still be received.
+    pub(crate) owed: u32,
+    /// The number of the CPU, plus 1, that this side published last; 0 if it has published none.
+    pub(crate) cpu: u32,
+}
+
+/// The parts that the producer and the consumer of a data pipe have in common: the channel for doorbells, and the
+/// shared memory with the bytes.
+pub(crate) struct PipeCore {
+    pub(crate) channel: Channel,
+    pub(crate) memory: PipeMemory,
+    /// Whether a doorbell (an empty message that wakes the other side) is still due: it could not be sent, because this
+    /// process lacked a resource that it needs to follow the other end to another process.
+    owes: AtomicBool,
+}
+
+impl fmt::Debug for PipeCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PipeCore").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}
+
+impl PipeCore {
+    pub(crate) fn new(channel: Channel, memory: PipeMemory) -> Self {
+        Self { channel, memory, owes: AtomicBool::new(false) }
+    }
+
+    /// Sends a doorbell (an empty message) to the other side, whose sleep word said that it sleeps. If a resource is
+    /// lacking for the doorbell, the next call on this end tries again, by [`make_up`](Self::make_up).
+    #[cold]
+    pub(crate) fn notify(&self) {
+        let _ = self.try_ring();
+    }
+
+    fn try_ring(&self) -> Result<(), Error> {
+        fault::point("before a doorbell");
+        match self.channel.try_send(b"") {
+            Err(SendError { error, .. }) if error.passes() => {
+                self.owes.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+            // If there is no room, enough doorbells are in flight; if the other end is closed, other calls report it.
+            _ => {
+                self.owes.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the doorbell that could not be sent before for lack of a resource; does nothing if no doorbell is due.
+    /// Fails, and keeps the doorbell due, if a resource is still lacking.
+    #[inline]
+    pub(crate) fn make_up(&self) -> Result<(), Error> {
+        if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
+    }
+}
+
+impl<I, E> PipeEndShared<I, E> {
+    fn new(end: PipeCore, shape: Shape, index: I, ended: Option<E>) -> Arc<Self> {
+        let state = Lock::new(PipeEndLocked { index, sleeper: Sleeper::default(), ended });
+        Arc::new(Self { end, shape, state })
+    }
+
+    /// Closes the end, which the program drops, unless it was sent before. `end_words` publishes in the data pipe that
+    /// its stream has ended, or that this end reads no more.
+    fn close(self: &Arc<Self>, end_words: impl FnOnce()) {
+        let end = &self.end.channel.end;
+        // The child of a `fork` must not end the parent's stream; and an end that was sent belongs to its receiver.
+        if end.born.is_elsewhere() {
+            // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
+            return std::mem::forget(self.clone());
+        }
+        if !end.was_sent() {
+            end_words();
+            // The channel is closed here, and not when a wait set drops its reference to it.
+            close(end);
+        }
+    }
+}
+
+impl<I: fmt::Debug + Send, E: fmt::Debug + Send> WakeWaiters for PipeEndShared<I, E> {
+    fn wake_waiters(&self) {
+        self.state.wake_waiters();
+    }
+}
+
+impl DataProducer {
+    pub(crate) fn new(end: PipeCore, index: Writing) -> Self {
+        // A producer that was received from another process may have been finished there.
+        let ended = Reading::is_finished(&end.memory).then_some(Error::Finished);
+        Self { shared: PipeEndShared::new(end, index.shape(), index, ended) }
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.shared.end.channel
+    }
+
+    /// Publishes the end of the stream, and wakes the consumer if it sleeps; does nothing if writing has failed or the
+    /// stream has ended before. Does not close the pipe's channel; the caller must do that.
+    pub(crate) fn end_words(&self) {
+        // A producer that was told that the consumer is closed could not write on, so its stream is incomplete. A
+        // consumer may still exist then: perhaps a process that was passing it on has died. A producer that has
+        // finished has published the end already.
+        if self.shared.state.lock(Deadline::NOW).is_ok_and(|state| state.ended.is_some()) {
+            return;
+        }
+        fault::point("before a pipe is finished");
+        if Writing::finish(&self.shared.end.memory) {
+            self.shared.end.notify();
+        }
+    }
+}
+
+impl DataConsumer {
+    pub(crate) fn new(end: PipeCore, index: Reading) -> Self {
+        Self { shared: PipeEndShared::new(end, index.shape(), index, None) }
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.shared.end.channel
+    }
+
+    /// Publishes to the producer that this end reads nothing more, and wakes the producer if it sleeps. Does not close
+    /// the pipe's channel; the caller must do that.
+    pub(crate) fn end_words(&self) {
+        fault::point("before a pipe is abandoned");
+        if Reading::abandon(&self.shared.end.memory) {
+            self.shared.end.notify();
+        }
+    }
+}
+
+impl Drop for DataProducer {
+    fn drop(&mut self) {
+        self.shared.close(|| self.end_words());
+    }
+}
+
+impl Drop for DataConsumer {
+    fn drop(&mut self) {
+        self.shared.close(|| self.end_words());
+    }
+}
+
+impl Handle {
+    /// Returns the state of a data-pipe end that is about to be sent: whether it writes, the sizes of buffer and
+    /// element, and how many bytes the end has written or read. Returns `None` if this handle is no data-pipe end. No
+    /// thread may be using the end.
+    pub(super) fn pipe_state(&self) -> Option<PipeState> {
+        match self {
+            Handle::Producer(producer) => {
+                // SAFETY: the handle is owned here as a whole. So if the lock is held, its holder has leaked the value
+                // that borrows the end, and never comes back.
+                let state = unsafe { producer.shared.state.lock_or_seize() };
+                Some(PipeState { writes: true, shape: state.index.shape(), position: state.index.position() })
+            }
+            Handle::Consumer(consumer) => {
+                // SAFETY: as for the producer: if the lock is held, its holder has leaked the value and never comes
+                // back.
+                let state = unsafe { consumer.shared.state.lock_or_seize() };
+                Some(PipeState { writes: false, shape: state.index.shape(), position: state.index.position() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes the handle of a received data-pipe end from its state, its channel for doorbells and its shared memory.
+    /// The state must have been checked when it was decoded; otherwise this call panics.
+    pub(super) fn pipe_end(state: PipeState, channel: Channel, memory: PipeMemory) -> Self {
+        let end = PipeCore::new(channel, memory);
+        let sound = "looked at when it was decoded";
+        if state.writes {
+            DataProducer::new(end, Writing::at(state.shape, state.position).expect(sound)).into()
+        } else {
+            DataConsumer::new(end, Reading::at(state.shape, state.position).expect(sound)).into()
+        }
+    }
+
+    /// Returns the shared memory of a data-pipe end; `None` if this handle is no data-pipe end.
+    pub(super) fn pipe_memory(&self) -> Option<&PipeMemory> {
+        match self {
+            Handle::Producer(producer) => Some(&producer.shared.end.memory),
+            Handle::Consumer(consumer) => Some(&consumer.shared.end.memory),
+            _ => None,
+        }
+    }
+}
