@@ -33,17 +33,19 @@ pub(crate) struct Progress {
     pub(crate) cells: u64,
     /// The number of messages that the consumer had received in this lane, as it had told the producer.
     pub(crate) messages: u64,
-    /// The number of blocks that the receiver of the messages had released when the attempt to send failed: the
-    /// sender's pool could lend those again.
-    pub(crate) blocks: u64,
+    /// The number of blocks that the receiver of the messages had returned, and the sender's pool had taken back, when
+    /// the attempt to send failed. `None` if the attempt needed no block, so that a returned block would not help it.
+    pub(crate) blocks: Option<u64>,
 }
 
 impl Progress {
     /// Returns the lower of two values of progress of one consumer. A consumer that gets further than either value gets
     /// further than the returned one.
     fn lower(self, other: Self) -> Self {
-        let key = |progress: &Self| (progress.generation, progress.cells, progress.messages, progress.blocks);
-        if key(&other) < key(&self) { other } else { self }
+        let key = |progress: &Self| (progress.generation, progress.cells, progress.messages);
+        let lower = if key(&other) < key(&self) { other } else { self };
+        let blocks = self.blocks.into_iter().chain(other.blocks).min();
+        Self { blocks, ..lower }
     }
 }
 

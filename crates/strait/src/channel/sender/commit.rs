@@ -161,7 +161,7 @@ impl End {
                 match tx.producer.stage(header) {
                     Ok(slot) => tx.producer.write(slot, 0, &payload),
                     Err(_) => {
-                        blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
+                        blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(false)));
                         carried = Err(Error::WouldBlock);
                     }
                 }

@@ -265,22 +265,23 @@ impl Tx {
     }
 
     /// Returns how far the consumer of the ring had come when this end last read its words: the generation of the ring,
-    /// the credit in cells, and the numbers of messages taken and of blocks returned.
-    pub(super) fn progress(&self) -> Progress {
-        let blocks = self.cold.as_ref().map_or(0, |cold| cold.pool.returned());
+    /// the credit in cells, and the number of messages taken. With `or_block`, also returns the number of blocks that
+    /// the receiver had returned.
+    pub(super) fn progress(&self, or_block: bool) -> Progress {
+        let blocks = or_block.then(|| self.cold.as_ref().map_or(0, |cold| cold.pool.returned()));
         Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
     }
 
-    /// Returns whether the consumer has taken a message, freed cells or returned a block since `seen`, which an earlier
-    /// [`Tx::progress`] has returned.
+    /// Returns whether the consumer has taken a message or freed cells since `seen`, which an earlier [`Tx::progress`]
+    /// has returned. If `seen` counts blocks, also returns `true` if the receiver has returned a block since.
     pub(super) fn has_moved_on_from(&self, seen: &Progress) -> bool {
         let memory = self.producer.memory();
-        let taken = Progress {
+        let now = Progress {
             cells: memory.credit().load(Ordering::Acquire),
             messages: memory.taken().load(Ordering::Acquire),
-            ..self.progress()
+            ..self.progress(seen.blocks.is_some())
         };
-        taken != *seen || self.pool_has_news()
+        now != *seen || (seen.blocks.is_some() && self.pool_has_news())
     }
 
     fn in_flight(&self) -> Option<&InFlight> {

@@ -142,7 +142,10 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         if deadline.is_now() {
-            blocked_on::note(BlockedOn::Descriptors(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(), count));
+            // The note is of the consumer's progress by now. Otherwise earlier progress, which does not help this
+            // attempt, would count as an event.
+            tx.refresh()?;
+            blocked_on::note(BlockedOn::Descriptors(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(false), count));
             return Err(Error::WouldBlock);
         }
         let slice = Deadline::after(deadline.within(backoff.next()));
@@ -247,8 +250,8 @@ impl End {
             Some(BlockedOn::Kernel(link, _)) => {
                 wait_on(&link, SocketBlockedOn::Kernel, backoff, deadline, interruption)
             }
-            Some(BlockedOn::Room(lane, _)) => match self.tx.lock(deadline)? {
-                mut tx if is_lane_of(&tx, &lane) => self.wait_for_room(&mut tx, true, deadline),
+            Some(BlockedOn::Room(lane, seen)) => match self.tx.lock(deadline)? {
+                mut tx if is_lane_of(&tx, &lane) => self.wait_for_room(&mut tx, seen.blocks.is_some(), deadline),
                 _ => Ok(()),
             },
             Some(BlockedOn::Descriptors(lane, _, count)) => match self.tx.lock(deadline)? {

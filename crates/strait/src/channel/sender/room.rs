@@ -146,7 +146,7 @@ impl End {
         );
         let source_died = pending && waiter.link.is_down();
         if deadline.is_now() && waited.is_err() {
-            blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
+            blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(or_block)));
         }
         tx.unmark_blocking_until(deadline);
         self.after_blocking();

@@ -121,7 +121,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         match blocked_on::take() {
-            Some(BlockedOn::Room(..)) => self.wait_for_room(tx, true, deadline),
+            Some(BlockedOn::Room(_, seen)) => self.wait_for_room(tx, seen.blocks.is_some(), deadline),
             Some(BlockedOn::Descriptors(_, _, count)) => self.wait_for_descriptors(tx, count, backoff, deadline),
             blocked => self.wait_for(blocked, backoff, deadline),
         }
@@ -278,7 +278,9 @@ impl End {
         if fit(tx) || is_inline {
             return Ok(());
         }
-        blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
+        // Messages that the consumer took before this attempt do not help it, so they must not count as an event.
+        tx.refresh_taken()?;
+        blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(false)));
         Err(Error::WouldBlock)
     }
 
