@@ -30,6 +30,7 @@ use super::peers::Process;
 use crate::channel::{EndsInTransit, Seen};
 use crate::lane::arena::Arena;
 use crate::link::Link;
+use crate::os::fault;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
@@ -195,6 +196,7 @@ fn is_anything_to_forget() -> bool {
     let reachable = Reachable::from_uses(&all, &[], &turn);
     let is_any = all.iter().any(|link| !reachable.contains(link) && !link.announcements().is_empty());
     drop(turn);
+    fault::point("before the links of a search are let go");
     // Other threads may have dropped the links meanwhile.
     drop(reachable);
     let_go(all);

@@ -1,5 +1,5 @@
-//! Fault points: the steps at which a test can have this process killed, stopped, forked or starved, and the system
-//! calls that a test can make fail.
+//! Fault points: the steps at which a test can have this process killed, stopped, forked or starved, or one of its
+//! threads held, and the system calls that a test can make fail.
 //!
 //! All of this is compiled in only with `--cfg strait_fault_points`. There is a fault point *before* every step that
 //! another process can see, and one for every system call, named like the call. What a process does between two of them
@@ -13,13 +13,14 @@
 //! | `stop:<point>:<nth>` | the process is stopped, until another process continues it |
 //! | `fork:<point>:<nth>` | the process forks; the child holds every descriptor until it is killed, and the parent is killed at once |
 //! | `starve:<point>:<nth>` | the process can open no more descriptors than it has, until `feed`, or for 3 s |
+//! | `hold:<point>:<nth>` | the thread waits until `go_on`, or until the process gets another plan |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
 #[cfg(strait_fault_points)]
 mod actions;
 
 #[cfg(strait_fault_points)]
-pub use on::{feed, follow, is_past, record, trace};
+pub use on::{feed, follow, go_on, is_past, record, trace};
 #[cfg(strait_fault_points)]
 pub(crate) use on::{point, refusal};
 
@@ -33,7 +34,7 @@ pub(crate) fn point(_name: &'static str) {}
 mod on {
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU8, Ordering};
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
 
     use rustix::io::Errno;
@@ -52,8 +53,10 @@ mod on {
     const OFF: u8 = 1;
     const ON: u8 = 2;
 
-    static COURSE: Mutex<Course> =
-        Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None });
+    static COURSE: Mutex<Course> = Mutex::new(Course::of(None));
+
+    /// Wakes the thread that a plan holds.
+    static HELD: Condvar = Condvar::new();
 
     /// How long a plan starves this process of descriptors, unless [`feed`] ends this earlier. This is longer than any
     /// time for which the library waits on its own.
@@ -72,6 +75,14 @@ mod on {
         past: bool,
         /// When the plan began to starve the process of descriptors; `None` while the process is not starved.
         starving: Option<Instant>,
+        /// Whether a thread waits at the fault point of the plan, which holds it.
+        holding: bool,
+    }
+
+    impl Course {
+        const fn of(plan: Option<Plan>) -> Self {
+            Self { plan, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None, holding: false }
+        }
     }
 
     struct Plan {
@@ -86,6 +97,7 @@ mod on {
         Stop,
         Fork,
         Starve,
+        Hold,
         Fail(Errno),
     }
 
@@ -132,6 +144,7 @@ mod on {
             "stop" => Action::Stop,
             "fork" => Action::Fork,
             "starve" => Action::Starve,
+            "hold" => Action::Hold,
             "fail" => {
                 let error = parts.next()?;
                 Action::Fail(ERRORS.iter().find(|(name, _)| *name == error)?.1)
@@ -146,7 +159,8 @@ mod on {
     /// fault point NAME for the second time. Returns `false`, and changes nothing, if `plan` is not valid.
     pub fn follow(plan: &str) -> bool {
         let Some(plan) = parse(plan) else { return false };
-        *course() = Course { plan: Some(plan), seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None };
+        *course() = Course::of(Some(plan));
+        HELD.notify_all();
         STATE.store(ON, Ordering::Relaxed);
         true
     }
@@ -154,13 +168,8 @@ mod on {
     /// Makes this process record the fault points that it reaches from now on, and do nothing else at them. Drops an
     /// earlier plan.
     pub fn record() {
-        *course() = Course {
-            plan: None,
-            seen: BTreeMap::new(),
-            trace: Vec::with_capacity(1 << 10),
-            past: false,
-            starving: None,
-        };
+        *course() = Course { trace: Vec::with_capacity(1 << 10), ..Course::of(None) };
+        HELD.notify_all();
         STATE.store(ON, Ordering::Relaxed);
     }
 
@@ -179,6 +188,20 @@ mod on {
     /// Ends a starvation of descriptors that a plan has begun: sets this process's descriptor limit to its hard limit.
     pub fn feed() {
         sys::feed();
+    }
+
+    /// Lets the thread go on that a plan holds. Does nothing if the plan holds none.
+    pub fn go_on() {
+        course().holding = false;
+        HELD.notify_all();
+    }
+
+    /// Waits until no plan holds a thread any more.
+    fn hold(mut course: MutexGuard<'_, Course>) {
+        course.holding = true;
+        while course.holding {
+            course = HELD.wait(course).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Marks a fault point: a step, visible to other processes, that comes right after this call. Carries out the
@@ -222,6 +245,10 @@ mod on {
         let action = course.plan.as_ref().filter(|plan| plan.point == name && plan.nth == times)?.action;
         course.past = true;
         course.starving = matches!(action, Action::Starve).then(Instant::now);
+        if let Action::Hold = action {
+            hold(course);
+            return None;
+        }
         // Without the lock, other threads go on, or are stopped, during the action.
         drop(course);
         match action {
@@ -229,6 +256,7 @@ mod on {
             Action::Stop => sys::stop(),
             Action::Fork => sys::fork_and_die(),
             Action::Starve => sys::starve(),
+            Action::Hold => {}
             Action::Fail(errno) => return Some(errno),
         }
         None
@@ -240,7 +268,9 @@ mod on {
 
         #[test]
         fn plans_are_parsed_strictly() {
-            for plan in ["kill:a step:1", "stop:b:2", "fork:c:3", "starve:d:4", "fail:memfd_create:EMFILE:2"] {
+            for plan in
+                ["kill:a step:1", "stop:b:2", "fork:c:3", "starve:d:4", "hold:e:5", "fail:memfd_create:EMFILE:2"]
+            {
                 assert!(parse(plan).is_some(), "{plan}");
             }
             for wrong in ["", "kill", "kill:a", "kill:a:b", "kill:a:1:2", "burn:a:1", "fail:a:1", "fail:a:EWHAT:1"] {
