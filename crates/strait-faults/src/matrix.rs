@@ -75,7 +75,10 @@ fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec
                 let mut plan = |plan: String| faults.push(Fault::Plan { victim, plan });
                 match action {
                     Action::Fail => {
-                        for error in calls::errors(step).unwrap_or_default() {
+                        let chosen = |error: &&&str| {
+                            arguments.errors.is_empty() || arguments.errors.iter().any(|one| one == **error)
+                        };
+                        for error in calls::errors(step).unwrap_or_default().iter().filter(chosen) {
                             plan(format!("fail:{step}:{error}:{time}"));
                         }
                     }

@@ -48,6 +48,9 @@ struct Arguments {
     /// The actions to run.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["kill", "stop", "fork", "starve", "fail", "interrupt"])]
     actions: Vec<Action>,
+    /// For `fail`, use only these errors, such as EINTR.
+    #[arg(long, value_delimiter = ',')]
+    errors: Vec<String>,
     /// Run only these scenarios.
     #[arg(long, value_delimiter = ',')]
     scenarios: Vec<String>,

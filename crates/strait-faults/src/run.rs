@@ -51,6 +51,12 @@ impl Fault {
         }
     }
 
+    /// Returns whether the plan makes a system call fail as if a signal had interrupted it. The library makes such a
+    /// call again, so no process notices.
+    fn is_signal(&self) -> bool {
+        matches!(self, Self::Plan { plan, .. } if plan.contains(":EINTR:"))
+    }
+
     fn fate(&self, number: usize) -> Fate {
         match self {
             Self::Record => Fate::Record,
@@ -63,6 +69,7 @@ impl Fault {
     fn expect(&self, number: usize) -> Expect {
         match (self.action(), self.victim() == Some(number)) {
             ("" | "stop", _) => Expect::Success,
+            _ if self.is_signal() => Expect::Success,
             ("starve" | "fail", true) => Expect::Refusal,
             ("starve" | "fail", false) => Expect::Loss,
             _ => Expect::Death,
