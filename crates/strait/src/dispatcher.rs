@@ -36,15 +36,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
 use crate::channel::message::Message;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::signals;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
+use crate::wake::condvar::Condvar;
 
 /// The most messages of one channel that a dispatcher keeps in the channel's queue: they were received, and the handler
 /// has not been called with them yet.
@@ -371,7 +373,7 @@ impl Dispatcher {
         let (stop, stopped) = Channel::pair()?;
         let set = WaitSet::new()?;
         set.add(&stopped, STOPPED, Interest::Readable, Mode::Level)?;
-        let shared = Arc::new(DispatcherShared { set, stopped, state: Mutex::default(), news: Condvar::new() });
+        let shared = Arc::new(DispatcherShared { set, stopped, state: Mutex::default(), news: Condvar::default() });
         let (handlers, next, events) = Default::default();
         Ok(Self { shared, _stop: stop, handlers, next, events, here: PhantomData })
     }
@@ -523,13 +525,9 @@ impl Dispatcher {
                 }
                 _ if deadline.has_passed() => return Ok(None),
                 _ => {
+                    signals::check()?;
                     state.asleep = true;
-                    state = match deadline.remaining(Instant::now()) {
-                        None => self.shared.news.wait(state).unwrap_or_else(PoisonError::into_inner),
-                        Some(left) => {
-                            self.shared.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                        }
-                    };
+                    state = self.shared.news.wait(&self.shared.state, state, deadline.remaining(Instant::now()));
                     state.asleep = false;
                 }
             }
@@ -544,7 +542,7 @@ impl Dispatcher {
         let next = match channel.recv_by(deadline) {
             Ok(message) => Dispatched::Message(message),
             Err(Error::WouldBlock | Error::TimedOut) => return Ok(None),
-            Err(error) if error.passes() => return Err(error),
+            Err(error) if error.passes() || error == Error::Signalled => return Err(error),
             Err(error) => Dispatched::Ended(error),
         };
         let mut state = unpoisoned(&self.shared.state);

@@ -22,6 +22,9 @@ pub enum Error {
     /// Another thread has ended the waits of this end by an [`Interrupter`](crate::Interrupter), and the call would
     /// have had to wait. Nothing was sent or received.
     Interrupted,
+    /// A signal has interrupted the wait of the call, and the thread has a [guard](crate::signals::Guard). Nothing was
+    /// sent, received or accepted; the call may be made again.
+    Signalled,
     /// The other end of the channel was closed, or its process has ended. A receiving call fails with this error only
     /// after all messages that the other end had sent were received.
     PeerClosed,
@@ -254,6 +257,11 @@ impl fmt::Display for Error {
                 "interrupted: another thread has ended the waits of this end, and nothing was sent or received; close \
                  this end, as that thread wants"
             ),
+            Self::Signalled => write!(
+                f,
+                "signalled: a signal has ended the wait of this thread, and nothing was sent or received; do what the \
+                 signal asks for, then call again to go on waiting"
+            ),
             Self::PeerClosed => write!(
                 f,
                 "peer closed: the peer has closed its end or refused the connection, or its process has ended; close \
@@ -423,6 +431,7 @@ impl From<Error> for std::io::Error {
         let kind = match error {
             Error::WouldBlock => Kind::WouldBlock,
             Error::TimedOut => Kind::TimedOut,
+            Error::Signalled => Kind::Interrupted,
             Error::PeerClosed | Error::Finished => Kind::BrokenPipe,
             Error::MessageTooLarge { .. }
             | Error::TooManyHandles { .. }

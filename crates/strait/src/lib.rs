@@ -22,6 +22,7 @@ mod pipe;
 mod quota;
 mod region;
 mod shm;
+pub mod signals;
 mod sync;
 mod task;
 mod trap;

@@ -31,6 +31,7 @@ fn every_error_is_explained_by_its_text() {
         Error::WouldBlock,
         Error::TimedOut,
         Error::Interrupted,
+        Error::Signalled,
         Error::PeerClosed,
         Error::MessageTooLarge { len: 10, limit: 5 },
         Error::MessageTooLarge { len: MAX_MESSAGE + 1, limit: 5 },

@@ -179,6 +179,7 @@ fn waiting(printed: &mut Printed) {
     let descriptors =
         [(set.as_raw_fd(), set.as_fd()), (reactor.as_raw_fd(), reactor.as_fd()), (traps.as_raw_fd(), traps.as_fd())];
     assert!(descriptors.iter().all(|(number, descriptor)| *number == descriptor.as_raw_fd()));
+    printed.object("Guard", &signals::Guard::new());
     printed.object("Dispatcher", &Dispatcher::new().unwrap());
     printed.object("Pump", &Dispatcher::new().unwrap().pump());
     let (one, other) = Channel::pair().unwrap();

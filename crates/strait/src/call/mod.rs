@@ -141,8 +141,9 @@ pub enum CallError {
     /// request.
     NotSent(SendError),
     /// The request was sent, and there will be no reply: for example, the deadline has passed, or the peer has closed.
-    /// Whether the request was carried out is unknown. A reply that arrives after the deadline is dropped. Only with
-    /// [`Error::WouldBlock`] from [`PendingCall::poll`] the call stays in flight, and its reply may still arrive.
+    /// Whether the request was carried out is unknown. A reply that arrives after the deadline is dropped. Only if
+    /// [`PendingCall::poll`] or [`PendingCall::poll_by`] has to wait longer, the call stays in flight, and its reply may
+    /// still arrive.
     OutcomeUnknown(Error),
     /// The server dropped the request without a reply. Whether the server had acted on the request before that depends
     /// on the server.
@@ -326,6 +327,16 @@ impl PendingCall {
     /// As [`PendingCall::wait`].
     pub fn poll(&mut self) -> Result<Message, CallError> {
         self.wait_on(Deadline::NOW, None)
+    }
+
+    /// Waits for the reply until `deadline` and returns it. If the wait ends first, by the deadline or by a
+    /// [signal](crate::signals), the call stays in flight, and a later call of this function may return the reply.
+    ///
+    /// # Errors
+    /// As [`PendingCall::wait`]; after [`Error::WouldBlock`], [`Error::TimedOut`] and [`Error::Signalled`] in
+    /// [`CallError::OutcomeUnknown`] the call is still in flight.
+    pub fn poll_by(&mut self, deadline: impl Into<Deadline>) -> Result<Message, CallError> {
+        self.wait_on(deadline.into(), None)
     }
 
     /// Waits for the answer of this call until `deadline`, and returns the reply. `deferred_wake` is a wake-up that is

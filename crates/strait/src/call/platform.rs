@@ -3,8 +3,8 @@
 //! The model in `tests/model.rs` replaces this module, and runs the same code of call ends under the model checker.
 
 pub(super) use std::sync::atomic::AtomicBool;
-pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
-pub(super) use std::thread::{sleep, yield_now};
+pub(super) use std::sync::{Mutex, MutexGuard};
+pub(super) use std::thread::yield_now;
 pub(super) use std::thread_local;
 pub(super) use std::time::Instant;
 
@@ -12,8 +12,10 @@ pub(super) use crate::channel::{Channel, WakeOnDrop};
 pub(super) use crate::deadline::Deadline;
 pub(super) use crate::deferred::postponed;
 use crate::error::Error;
-pub(super) use crate::os::current_cpu;
+pub(super) use crate::os::{current_cpu, pause as sleep};
+pub(super) use crate::signals::check as check_signals;
 pub(super) use crate::sync::unpoisoned;
+pub(super) use crate::wake::condvar::Condvar;
 
 /// Fails with [`Error::Forked`] if this process is a forked child of the process that made `channel`.
 pub(super) fn check_fork(channel: &Channel) -> Result<(), Error> {

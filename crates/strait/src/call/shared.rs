@@ -3,7 +3,9 @@
 use std::io::IoSlice;
 use std::time::Duration;
 
-use super::platform::{Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, postponed, sleep, yield_now};
+use super::platform::{
+    Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, check_signals, postponed, sleep, yield_now,
+};
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
 use super::wire::{self, CallKind, TRAILER};
@@ -227,6 +229,9 @@ impl CallShared {
                 let left = deadline.remaining(Instant::now());
                 if left.is_some_and(|left| left.is_zero()) {
                     return (Err(Error::TimedOut), routes);
+                }
+                if let Err(error) = check_signals() {
+                    return (Err(error), routes);
                 }
                 routes = routes.sleep(what, left);
                 continue;

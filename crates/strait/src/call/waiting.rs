@@ -135,12 +135,7 @@ impl<'a> Locked<'a> {
         self.waiters.push_back((what, waiter.clone()));
         let routes = self.routes;
         let guard = self.guard.take().expect("not dropped");
-        let mut guard = match limit {
-            Some(limit) => {
-                waiter.condition.wait_timeout(guard, limit).unwrap_or_else(|poisoned| poisoned.into_inner()).0
-            }
-            None => waiter.condition.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner()),
-        };
+        let mut guard = waiter.condition.wait(routes, guard, limit);
         if !waiter.asleep.swap(false, Ordering::Relaxed) {
             guard.woken_threads -= 1;
         }

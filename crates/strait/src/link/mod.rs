@@ -24,7 +24,7 @@ mod wake_limiter;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::blocked_on::POLL_INTERVAL;
@@ -40,7 +40,9 @@ use crate::peer::Peer;
 use crate::quota::{Ledger, Usage, closing};
 use crate::ring::ready_bitmap;
 use crate::shm::Layout;
+use crate::signals;
 use crate::sync::unpoisoned;
+use crate::wake::condvar::Condvar;
 use crate::wake::interrupt::{Interruption, Sleepers};
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
@@ -256,7 +258,7 @@ impl Link {
             in_flight: LinkInFlight::default(),
             later: Mutex::default(),
             leader: Mutex::new(Leader::None),
-            turn: Condvar::new(),
+            turn: Condvar::default(),
             followers: AtomicUsize::new(0),
             inbox: Mutex::new(Inbox::new(ledger)),
             stuck: AtomicBool::new(false),
@@ -310,16 +312,17 @@ impl Link {
     /// Waits until the listener at the other end accepts this process, which has sent a connect request over this link.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; the link's error if the link is down; errors of
-    /// receiving.
+    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; [`Error::Signalled`]; the link's error if the
+    /// link is down; errors of receiving.
     pub(crate) fn await_accept(&self, deadline: Deadline) -> Result<(), Error> {
         self.fetch(|_| None::<()>)?;
-        self.park(deadline, Interruption::NONE, || self.accepted.load(Ordering::Acquire))?;
+        self.park(deadline, Interruption::SIGNALS, || self.accepted.load(Ordering::Acquire))?;
         if self.accepted.load(Ordering::Acquire) {
             Ok(())
         } else if self.is_down() {
             Err(self.reason())
         } else {
+            signals::check()?;
             Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut })
         }
     }
@@ -568,12 +571,9 @@ impl Link {
 
     /// Sleeps as a follower until the leader has received packets or stops leading, for at most `limit` (`None`:
     /// without a limit). Releases the lock `leader` meanwhile, and returns it locked again.
-    fn follow<'a>(&self, leader: MutexGuard<'a, Leader>, limit: Option<Duration>) -> MutexGuard<'a, Leader> {
+    fn follow<'a>(&'a self, leader: MutexGuard<'a, Leader>, limit: Option<Duration>) -> MutexGuard<'a, Leader> {
         self.followers.fetch_add(1, Ordering::Relaxed);
-        let leader = match limit {
-            None => self.turn.wait(leader).unwrap_or_else(PoisonError::into_inner),
-            Some(limit) => self.turn.wait_timeout(leader, limit).unwrap_or_else(PoisonError::into_inner).0,
-        };
+        let leader = self.turn.wait(&self.leader, leader, limit);
         self.followers.fetch_sub(1, Ordering::Relaxed);
         leader
     }
@@ -867,7 +867,7 @@ impl Link {
                 if found.hung_up && !found.readable {
                     self.fail(Error::PeerClosed);
                 } else if self.is_over_wake_limit() && !done() {
-                    std::thread::sleep(deadline.within(PAUSE));
+                    crate::os::pause(deadline.within(PAUSE));
                 }
                 leader = unpoisoned(&self.leader);
             } else {

@@ -129,7 +129,7 @@ impl Link {
     /// budget was used up already, sleeps for [`PAUSE`], or until the deadline if that is sooner.
     pub(crate) fn throttle(&self, deadline: Deadline) {
         if self.woken_for_nothing() {
-            std::thread::sleep(deadline.within(PAUSE));
+            crate::os::pause(deadline.within(PAUSE));
         }
     }
 

@@ -10,6 +10,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::fork;
 use crate::os::names::{is_one_user, own_user};
+use crate::signals;
 
 /// How long [`connect`] waits until the listener accepts this process: 30 seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -124,7 +125,8 @@ impl Connector {
                 // The listener has closed this connection, so nothing would notify this process when the listener has
                 // room: try again.
                 Err(Error::Refused(Refusal::Busy)) if !deadline.has_passed() => {
-                    std::thread::sleep(deadline.within(pause));
+                    crate::os::pause(deadline.within(pause));
+                    signals::check()?;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 done => return done,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, ConnectRequest, ConnectionLimits, ConnectionStep, LISTENING, refuse};
@@ -18,7 +18,9 @@ use crate::os::epoll;
 use crate::os::fork::{self, Born};
 use crate::os::names::{self, Directory, own_user};
 use crate::peer::Peer;
+use crate::signals;
 use crate::sync::unpoisoned;
+use crate::wake::condvar::Condvar;
 
 /// A function of the program that decides whether a listener accepts a connecting process: `true` accepts.
 type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
@@ -286,7 +288,7 @@ impl Listener {
                 tokens: Tokens::default(),
                 most_admitted: limits.of_all,
                 state: Mutex::default(),
-                turn: Condvar::new(),
+                turn: Condvar::default(),
             }),
         })
     }
@@ -375,13 +377,13 @@ impl ListenerState {
             if looked && deadline.has_passed() {
                 return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
             }
+            if !deadline.is_now() {
+                signals::check()?;
+            }
             if state.leading {
                 looked = true;
                 // The leader notifies this thread when it stops leading.
-                state = match deadline.remaining(Instant::now()) {
-                    None => self.turn.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    Some(left) => self.turn.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                };
+                state = self.turn.wait(&self.state, state, deadline.remaining(Instant::now()));
                 continue;
             }
             state.leading = true;

@@ -59,7 +59,10 @@ pub(crate) fn wait<'a>(
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
     let found = match call("epoll_wait", || epoll::wait(epoll, &mut found[..], limit.as_ref())) {
         Ok((found, _)) => &*found,
-        Err(Errno::INTR) => &[],
+        Err(Errno::INTR) => {
+            crate::signals::interrupted();
+            &[]
+        }
         Err(errno) => return Err(super::failed("epoll_wait", errno)),
     };
     Ok(found.iter().map(|event| event.data.u64()))

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{call, failed};
 use crate::error::Error;
+use crate::signals;
 
 /// Says which threads may sleep on a word and wake its sleepers: only this process's threads, or those of all
 /// processes.
@@ -32,10 +33,14 @@ impl Scope {
 /// Sleeps while `word` has the value `expected`, for at most `limit` (without end if it is `None`). May return at any
 /// time without a reason; the caller must load the word again. Fails only if the kernel refuses futexes.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<Duration>) -> Result<(), Error> {
-    let limit = limit
+    let limit = signals::bounded(limit)
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
     match call("futex(WAIT)", || futex::wait(word, scope.flags(), expected, limit.as_ref())) {
-        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+        Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),
+        Err(Errno::INTR) => {
+            signals::interrupted();
+            Ok(())
+        }
         Err(errno) => Err(failed("futex", errno)),
     }
 }

@@ -26,9 +26,13 @@ pub(crate) mod process;
 pub(crate) mod region;
 pub(crate) mod socket;
 
+use std::time::Duration;
+
 use rustix::io::Errno;
+use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_relative};
 
 use crate::error::Error;
+use crate::signals;
 
 /// Calls `make`, which makes the system call named `_name`, and returns its result. All system calls go through this
 /// function, so that a test can make each of them [fail](crate::os::fault).
@@ -94,6 +98,19 @@ pub(crate) fn random_token() -> Result<u128, Error> {
 #[inline]
 pub(crate) fn current_cpu() -> u32 {
     rustix::thread::sched_getcpu() as u32
+}
+
+/// Sleeps for the time `limit`. If a signal interrupts the sleep of a thread with a [guard](signals::Guard), returns
+/// early.
+pub(crate) fn pause(limit: Duration) {
+    let mut request =
+        Timespec { tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), tv_nsec: limit.subsec_nanos().into() };
+    while let NanosleepRelativeResult::Interrupted(left) = clock_nanosleep_relative(ClockId::Monotonic, &request) {
+        if signals::interrupted() {
+            break;
+        }
+        request = left;
+    }
 }
 
 /// Overwrites a secret with zeroes, in a way that the compiler does not optimise away.

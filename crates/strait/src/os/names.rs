@@ -23,6 +23,7 @@ use super::{Named, call, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fork::PerProcess;
+use crate::signals;
 use crate::sync::unpoisoned;
 
 /// Number of pending connections that the kernel is asked to hold for a listener. A system can be configured to hold
@@ -309,7 +310,7 @@ impl Found {
         let address = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let address = SocketAddrUnix::new(address).map_err(|_| Error::BadName)?;
         loop {
-            if let Some(left) = deadline.remaining(std::time::Instant::now())
+            if let Some(left) = signals::bounded(deadline.remaining(std::time::Instant::now()))
                 && !deadline.is_now()
             {
                 // A timeout of 0 would mean no timeout.
@@ -318,6 +319,7 @@ impl Found {
             }
             return match call("connect", || net::connect(&socket, &address)) {
                 Ok(()) => Ok(socket),
+                Err(Errno::INTR) if signals::interrupted() && !deadline.is_now() => signals::check().map(|()| socket),
                 Err(Errno::INTR) => continue,
                 Err(Errno::CONNREFUSED) => Err(Error::NobodyThere),
                 // The file exists, so it is `/proc` that is missing.

@@ -20,6 +20,7 @@ use crate::link::liveness::{self, Watch};
 use crate::link::{InUse, Link, ListenerSet, PAUSE, SocketBlockedOn};
 use crate::os::fork::Born;
 use crate::os::{epoll, socket};
+use crate::signals;
 use crate::sync::unpoisoned;
 use words::Slept;
 
@@ -57,6 +58,14 @@ const WAKE_FD: u64 = u64::MAX;
 /// The key under which the epoll instance of a wait set reports the set's timer, which ends throttling and starts
 /// retries. Links are reported under their numbers, which are lower.
 const CLOCK: u64 = u64::MAX - 1;
+
+/// Returns the result of a wait that found no event: 0 events if the deadline has passed.
+///
+/// # Errors
+/// [`Error::Signalled`] if a signal has ended the wait.
+fn nothing(deadline: Deadline) -> Result<usize, Error> {
+    if deadline.has_passed() { Ok(0) } else { signals::check().map(|()| 0) }
+}
 
 /// A link on which a wait set has members registered, with the state in which the set watches it.
 #[derive(Debug)]
@@ -270,6 +279,8 @@ impl SharedSet {
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
             self.sleep_and_drain(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
+        // A signal ends a wait as its deadline does.
+        let is_over = || deadline.has_passed() || signals::has_come();
         loop {
             // Done whatever is in the queue: a member that is always ready must not keep others from getting there.
             self.collect_some();
@@ -285,10 +296,10 @@ impl SharedSet {
                 return Ok(events.len());
             }
             passes += 1;
-            let enough = passes > PASSES && deadline.has_passed();
+            let enough = passes > PASSES && is_over();
             let mut asleep = Asleep::new(&self.asleep);
             let (idle, later) = self.reset_wake_fd();
-            if idle && !later && !deadline.has_passed() {
+            if idle && !later && !is_over() {
                 match self.sleep_on_words(asleep, deadline)? {
                     Slept::Woken => continue,
                     Slept::InVain(still) => asleep = still,
@@ -299,27 +310,27 @@ impl SharedSet {
                 drop(asleep);
                 if enough {
                     self.wake_one();
-                    return Ok(0);
+                    return nothing(deadline);
                 }
                 if notified {
                     self.collect();
                 }
                 continue;
             }
-            let mut sleep = deadline.remaining(Instant::now());
+            let mut sleep = if is_over() { Some(Duration::ZERO) } else { deadline.remaining(Instant::now()) };
             let retries = later || self.is_stuck() || self.has_unsent();
             if retries {
                 sleep = Some(sleep.map_or(RETRY, |sleep| sleep.min(RETRY)));
             }
             let found = self.words.measure(|| self.sleep_and_drain(asleep, sleep, !deadline.is_now()))?;
-            if deadline.has_passed() && (!found || enough) {
+            if is_over() && (!found || enough) {
                 // More events may be left, which do not make the descriptor readable again.
                 if found && polled {
                     self.wake_one();
                 } else if retries && polled {
                     self.look_again_later();
                 }
-                return Ok(0);
+                return nothing(deadline);
             }
         }
     }
@@ -615,7 +626,7 @@ impl SharedSet {
         let mut asleep = Some(asleep);
         let short = limit.map_or(liveness::LONG, |limit| limit.min(liveness::LONG));
         let found = self.drain_found(&mut asleep, Some(short), may_wait)?;
-        if found || limit == Some(short) {
+        if found || limit == Some(short) || signals::has_come() {
             return Ok(found);
         }
         let died = self.watch_processes(limit.map(|limit| limit - short))?;

@@ -25,6 +25,7 @@ use crate::os::fork::PerProcess;
 use crate::os::futex::{self, Scope};
 use crate::ring::{self, Memory};
 use crate::shm::RingMemory;
+use crate::signals;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
@@ -94,30 +95,41 @@ impl Interrupts {
     }
 }
 
-/// The means by which another thread of this process can interrupt a wait on an end; empty for a wait that nothing can
-/// interrupt.
+/// What can interrupt a wait: another thread of this process, if the end has an interrupter, and a signal, if the
+/// waiting thread has a [guard](signals::Guard).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Interruption<'a>(Option<&'a Interrupts>);
+pub(crate) struct Interruption<'a> {
+    interrupts: Option<&'a Interrupts>,
+    by_signals: bool,
+}
 
 impl<'a> Interruption<'a> {
     /// The value for a wait that nothing can interrupt.
-    pub(crate) const NONE: Self = Self(None);
+    pub(crate) const NONE: Self = Self { interrupts: None, by_signals: false };
 
+    /// The value for a wait that only a signal can interrupt.
+    pub(crate) const SIGNALS: Self = Self { interrupts: None, by_signals: true };
+
+    /// Returns the value for a wait on an end with these `interrupts`, which a signal can interrupt too.
     pub(crate) fn by(interrupts: Option<&'a Interrupts>) -> Self {
-        Self(interrupts)
+        Self { interrupts, by_signals: true }
     }
 
     #[inline]
     pub(crate) fn has_come(self) -> bool {
-        self.0.is_some_and(Interrupts::is_raised)
+        self.interrupts.is_some_and(Interrupts::is_raised) || (self.by_signals && signals::has_come())
     }
 
     /// Checks whether the wait has been interrupted. Returns `Ok` if not.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if the wait has been interrupted.
+    /// [`Error::Interrupted`] if another thread has interrupted the wait; [`Error::Signalled`] if a signal has, once
+    /// for each signal.
     pub(crate) fn check(self) -> Result<(), Error> {
-        if self.has_come() { Err(Error::Interrupted) } else { Ok(()) }
+        if self.interrupts.is_some_and(Interrupts::is_raised) {
+            return Err(Error::Interrupted);
+        }
+        if self.by_signals { signals::check() } else { Ok(()) }
     }
 
     /// Notes, until the returned value is dropped, where a thread may sleep that waits on this end in this direction:
@@ -129,7 +141,7 @@ impl<'a> Interruption<'a> {
         link: &dyn Sleepers,
         word: Option<(&RingMemory, Scope)>,
     ) -> Option<Noted<'a>> {
-        let interrupts = self.0?;
+        let interrupts = self.interrupts?;
         let word = word.map(|(memory, scope)| (memory.clone(), scope));
         unpoisoned(&interrupts.asleep)[direction as usize] = Some(Asleep { link: link.weak_if_socket(), word });
         Some(Noted { interrupts, direction })
@@ -139,7 +151,7 @@ impl<'a> Interruption<'a> {
     /// for a wait that nothing can interrupt. The caller checks after this call, and not before, whether its wait has
     /// been interrupted.
     pub(crate) fn wake_fd(self) -> Option<Result<Arc<OwnedFd>, Error>> {
-        self.0.map(|_| wake_fd())
+        self.interrupts.map(|_| wake_fd())
     }
 }
 

@@ -75,7 +75,7 @@ impl<T> Lock<T> {
 
     /// Takes the lock. If another thread holds it, waits until the deadline or until `interruption` comes. After an
     /// interruption the call still waits for a thread that holds the lock for the short time of one copy of a message.
-    /// But it fails with [`Error::Interrupted`] if the holder has marked the lock as blocking.
+    /// But it fails with [`Error::Interrupted`] or [`Error::Signalled`] if the holder has marked the lock as blocking.
     #[inline]
     pub(crate) fn lock_unless<'i>(
         &self,
@@ -108,7 +108,8 @@ impl<T> Lock<T> {
             }
             let interrupted = interruption.has_come();
             if (deadline.is_now() || interrupted) && self.blocking.load(Ordering::Relaxed) > 0 {
-                return Err(if deadline.is_now() { Error::WouldBlock } else { Error::Interrupted });
+                let interrupted = || interruption.check().err().unwrap_or(Error::Interrupted);
+                return Err(if deadline.is_now() { Error::WouldBlock } else { interrupted() });
             }
             if spins < SPINS {
                 spins += 1;

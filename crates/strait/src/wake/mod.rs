@@ -4,6 +4,7 @@
 //! [`interrupt`] ends such a sleep from another thread of this process. Two threads that use one end wait for its
 //! [`lock`].
 
+pub(crate) mod condvar;
 mod direction;
 pub(crate) mod interrupt;
 pub(crate) mod lock;

@@ -49,7 +49,7 @@ mod platform {
     use loom::sync::atomic::Ordering;
 
     pub(super) use loom::sync::atomic::AtomicBool;
-    pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use loom::sync::{Mutex, MutexGuard};
     pub(super) use loom::thread_local;
 
     use crate::channel::SendError;
@@ -66,6 +66,29 @@ mod platform {
 
     pub(super) fn forget_to_wake() {
         FORGETFUL.store(true, Ordering::SeqCst);
+    }
+
+    /// The model checker's condition variable, as [`crate::wake::condvar::Condvar`]. No time passes in a model.
+    #[derive(Debug, Default)]
+    pub(in crate::call) struct Condvar(loom::sync::Condvar);
+
+    impl Condvar {
+        pub(in crate::call) fn wait<'a, T>(
+            &self,
+            _mutex: &'a Mutex<T>,
+            guard: MutexGuard<'a, T>,
+            _limit: Option<Duration>,
+        ) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap()
+        }
+
+        pub(in crate::call) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(in crate::call) fn notify_all(&self) {
+            self.0.notify_all();
+        }
     }
 
     /// One direction of the channel of a model: a queue of messages, and the condition variable on which its receiver
@@ -119,7 +142,7 @@ mod platform {
                     return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
                 }
                 queue.asleep = true;
-                queue = lane.news.wait(queue).unwrap();
+                queue = lane.news.wait(&lane.queue, queue, None);
             }
         }
 
@@ -276,6 +299,11 @@ mod platform {
 
     pub(in crate::call) fn sleep(_: Duration) {
         panic!("nothing lacks here that passes");
+    }
+
+    /// No signals come in a model.
+    pub(in crate::call) fn check_signals() -> Result<(), Error> {
+        Ok(())
     }
 
     pub(in crate::call) fn postponed<T>(act: impl FnOnce() -> T) -> T {

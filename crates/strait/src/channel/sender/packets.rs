@@ -225,7 +225,7 @@ impl End {
             return self.wait_until_open(&lane, deadline);
         }
         match self.wait_until_handed_over(&lane, deadline) {
-            Err(error @ (Error::TimedOut | Error::Interrupted)) => Err(error),
+            Err(error @ (Error::TimedOut | Error::Interrupted | Error::Signalled)) => Err(error),
             _ => Ok(()),
         }
     }
@@ -250,11 +250,11 @@ impl End {
             Some(BlockedOn::Kernel(link, _)) => {
                 wait_on(&link, SocketBlockedOn::Kernel, backoff, deadline, interruption)
             }
-            Some(BlockedOn::Room(lane, seen)) => match self.tx.lock(deadline)? {
+            Some(BlockedOn::Room(lane, seen)) => match self.tx.lock_unless(deadline, || interruption)? {
                 mut tx if is_lane_of(&tx, &lane) => self.wait_for_room(&mut tx, seen.blocks.is_some(), deadline),
                 _ => Ok(()),
             },
-            Some(BlockedOn::Descriptors(lane, _, count)) => match self.tx.lock(deadline)? {
+            Some(BlockedOn::Descriptors(lane, _, count)) => match self.tx.lock_unless(deadline, || interruption)? {
                 mut tx if is_lane_of(&tx, &lane) => self.wait_for_descriptors(&mut tx, count, backoff, deadline),
                 _ => Ok(()),
             },

@@ -46,6 +46,7 @@ use crate::link::{InUse, Link, MemoryKey};
 use crate::quota::{Amounts, Resource};
 use crate::ring::{Ended, Memory, NextRecord, RecordKind};
 use crate::shm::Mapping;
+use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 
 /// Largest number of cells (of 64 bytes) in each ring of the fresh lane of a moved end, if the rings of its old lane
@@ -91,8 +92,8 @@ impl End {
         cells: Option<usize>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let mut tx = self.tx.lock(deadline)?;
-        let mut rx = self.rx.lock(deadline)?;
+        let mut tx = self.tx.lock_unless(deadline, || Interruption::SIGNALS)?;
+        let mut rx = self.rx.lock_unless(deadline, || Interruption::SIGNALS)?;
         loop {
             self.follow_to_peer(&mut tx, &mut rx, along)?;
             if tx.ended().is_none() && tx.lane.is_down() {

@@ -23,6 +23,7 @@ use rustix::net::{
 use super::{Named, call, done, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::signals;
 use peek::{Head, Looked};
 
 /// The greatest number of descriptors that the kernel permits in one packet. The receive buffer has room for all of
@@ -337,7 +338,8 @@ pub(crate) struct AlsoWatched<'a> {
 }
 
 /// Sleeps until the socket is ready for `interest`, the peer has hung up, a descriptor in `also` is readable, or the
-/// deadline has passed. In the last case all fields of the result are `false`.
+/// deadline has passed. In the last case all fields of the result are `false`, and also if a signal has interrupted the
+/// sleep of a thread with a [guard](signals::Guard).
 pub(crate) fn wait_also(
     socket: BorrowedFd<'_>,
     also: AlsoWatched<'_>,
@@ -360,6 +362,7 @@ pub(crate) fn wait_also(
                 let died = also.process.is_some() && !fds[1].revents().is_empty();
                 return Ok(Readiness { hung_up: found.hung_up || died, ..found });
             }
+            Err(Errno::INTR) if signals::interrupted() && !deadline.is_now() => return Ok(Readiness::default()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(failed("poll", errno)),
         }
@@ -379,7 +382,10 @@ pub(crate) fn wait_any(
     match call("ppoll", || poll(&mut fds, limit.map(timespec).as_ref())) {
         Ok(_) => Ok((0..others.len()).filter(|index| !fds[index + 1].revents().is_empty()).collect()),
         // After a signal the caller looks at the descriptors itself.
-        Err(Errno::INTR) => Ok(Vec::new()),
+        Err(Errno::INTR) => {
+            signals::interrupted();
+            Ok(Vec::new())
+        }
         Err(errno) => Err(failed("poll", errno)),
     }
 }
@@ -412,6 +418,12 @@ pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, dea
     loop {
         let ready = wait(fd, Interest::Readable, deadline)?;
         if !ready.readable && !ready.hung_up {
+            // Once a byte was read, the line can only be read to its end.
+            if line.is_empty() {
+                signals::check()?;
+            } else if !deadline.has_passed() {
+                continue;
+            }
             return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
         }
         match call("read", || rustix::io::read(fd, &mut byte)) {

@@ -22,6 +22,7 @@ use crate::link::Link;
 use crate::os::futex::{self, Expected, MOST_WORDS, Scope};
 use crate::ring::ready_bitmap::{ON_WORD, Words};
 use crate::shm::ReadyBitmapMemory;
+use crate::signals;
 use crate::sync::unpoisoned;
 
 /// The part of a wait set's state that serves a thread that sleeps on words (futexes): on the words of notification
@@ -103,6 +104,8 @@ impl SharedSet {
         let own = &self.words;
         if own.long.load(Ordering::Relaxed)
             || own.refused.load(Ordering::Relaxed)
+            // After a handler with `SA_RESTART` the kernel goes on with a sleep on several words.
+            || signals::is_guarded()
             || self.asleep.load(Ordering::SeqCst) != 1
         {
             return Ok(Slept::InVain(asleep));

@@ -1,0 +1,191 @@
+//! Waits that a signal ends.
+//!
+//! By default a signal does not end a wait of this library: the signal handler runs, and the call goes on waiting with
+//! the time that is left. A program that has to act after a signal, in code that may not run in the handler, makes a
+//! [`Guard`]. An interpreter, for example, raises an exception at Ctrl-C only between two of its instructions.
+//!
+//! ```
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//! use std::time::{Duration, Instant};
+//! use strait::{Channel, Error, signals};
+//!
+//! /// Set by the program's signal handler.
+//! static STOP: AtomicBool = AtomicBool::new(false);
+//!
+//! /// Receives until the deadline, or until the program is to stop.
+//! fn receive(channel: &Channel, deadline: Instant) -> Result<Option<strait::Message>, Error> {
+//!     let _guard = signals::Guard::new();
+//!     while !STOP.load(Ordering::SeqCst) {
+//!         match channel.recv_by(deadline) {
+//!             Err(Error::Signalled) => continue, // a handler has run: look at STOP, then go on until the deadline
+//!             received => return received.map(Some),
+//!         }
+//!     }
+//!     Ok(None)
+//! }
+//!
+//! let (near, far) = Channel::pair()?;
+//! far.send(b"hello")?;
+//! let message = receive(&near, Instant::now() + Duration::from_secs(5))?;
+//! assert_eq!(message.unwrap().bytes(), b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What a guard promises
+//! While a thread has a guard, each sleep of that thread that a signal interrupts ends the wait with
+//! [`Error::Signalled`](crate::Error::Signalled). Then nothing was sent, received or accepted, and the same call may be
+//! made again. If the awaited event has come too, the call succeeds, and the next wait of the thread fails at once
+//! instead. That holds for all calls that sleep: receiving, sending, data pipes, calls, wait sets, traps, dispatchers,
+//! connecting, accepting, and waiting for another thread that uses the same end.
+//!
+//! * **Only sleeps end.** A signal whose handler has run before the thread sleeps does not end the sleep that follows.
+//!   See below how a program misses no signal. [`Wait::Spin`](crate::Wait::Spin) does not sleep, so no signal ends it.
+//! * **Only handlers count.** An ignored signal interrupts no sleep, nor does a signal that stops and continues the
+//!   process, as long as no handler runs.
+//! * **`SA_RESTART` makes no difference.** Strait sleeps in ways that the kernel does not restart.
+//! * **Only this thread.** The kernel runs the handler in any thread that does not block the signal. To direct a
+//!   signal to the thread with the guard, block the signal in all other threads.
+//! * **Short waits do not end**: for a lock that another thread holds for the time of a copy, and for the lock of a
+//!   name while a listener of that name is made.
+//! * **Calls.** If a signal ends [`CallEnd::call`](crate::CallEnd::call) after the request was sent, the call fails with
+//!   `OutcomeUnknown(Signalled)` and is cancelled. [`CallEnd::begin_call`](crate::CallEnd::begin_call) and
+//!   [`PendingCall::poll_by`](crate::PendingCall::poll_by) leave the call in flight.
+//! * **Invitations.** [`invited`](crate::invited) reads its line only once: if a signal ends the wait after that, the
+//!   invitation is used up, as after every failure.
+//!
+//! # To miss no signal
+//! A signal may come after the program has looked at its own flag and before the thread sleeps. A program that must
+//! not miss such a signal does one of these:
+//!
+//! * It blocks the signal, and a thread of its own takes the signal by `sigwait` and then calls
+//!   [`Interrupter::interrupt`](crate::Interrupter::interrupt). An interruption is never missed.
+//! * It blocks the signal, and sleeps in `ppoll` with a mask that lets the signal through, on the descriptor of a
+//!   [`WaitSet`](crate::WaitSet).
+//! * It waits for a limited time, and looks at its flag in between.
+//!
+//! # Costs
+//! Making and dropping a guard are a few instructions and no system call. A thread with a guard sleeps in a wait set
+//! by epoll only, which takes a few microseconds longer to wake. Nothing else changes until a signal comes.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// The longest sleep of a thread with a guard, after which the thread looks and sleeps again.
+const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
+
+thread_local! {
+    /// The number of guards of this thread.
+    static GUARDS: Cell<u32> = const { Cell::new(0) };
+    /// Whether a signal has interrupted a sleep of this thread since its first guard was made, and no wait has failed
+    /// for that signal yet. Never set without a guard.
+    static CAME: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it exists, a signal that interrupts a sleep of this thread ends the wait with
+/// [`Error::Signalled`](crate::Error::Signalled).
+///
+/// See [the module](self) for what a guard promises, with an example. A thread may have several guards; the last one
+/// that is dropped counts.
+#[derive(Debug)]
+#[must_use = "signals end waits only as long as the guard exists"]
+pub struct Guard {
+    /// A guard belongs to the thread that made it.
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl Guard {
+    /// Makes a guard for the calling thread. Makes no system call.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        GUARDS.set(GUARDS.get() + 1);
+        Self { of_this_thread: PhantomData }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let left = GUARDS.get() - 1;
+        GUARDS.set(left);
+        if left == 0 {
+            CAME.set(false);
+        }
+    }
+}
+
+/// Calls `wait` with a [`Guard`], and returns its result: a signal that interrupts a sleep within `wait` ends that wait
+/// with [`Error::Signalled`](crate::Error::Signalled).
+///
+/// ```
+/// let (near, far) = strait::Channel::pair()?;
+/// far.send(b"hello")?;
+/// let message = strait::signals::guarded(|| near.recv())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn guarded<T>(wait: impl FnOnce() -> T) -> T {
+    let _guard = Guard::new();
+    wait()
+}
+
+/// Returns whether this thread has a [`Guard`].
+pub(crate) fn is_guarded() -> bool {
+    GUARDS.get() > 0
+}
+
+/// Notes that a signal has interrupted a sleep of this thread, if the thread has a [`Guard`]. Returns whether it has
+/// one: then the caller does not sleep again, and its own caller checks [`has_come`].
+pub(crate) fn interrupted() -> bool {
+    let guarded = is_guarded();
+    if guarded {
+        CAME.set(true);
+    }
+    guarded
+}
+
+/// Returns the limit for a sleep that is to last for at most `limit`. If this thread has a [`Guard`], every sleep has a
+/// limit: the kernel restarts some sleeps without a limit after a handler with `SA_RESTART`, and no sleep with one.
+pub(crate) fn bounded(limit: Option<Duration>) -> Option<Duration> {
+    limit.or_else(|| is_guarded().then_some(LONGEST_SLEEP))
+}
+
+/// Returns whether a signal has interrupted a sleep of this thread, so that its wait is to end.
+#[inline]
+pub(crate) fn has_come() -> bool {
+    CAME.get()
+}
+
+/// Checks whether a signal is to end the wait of this thread. Returns `Ok` if not.
+///
+/// # Errors
+/// [`Error::Signalled`] if so, once for each signal.
+pub(crate) fn check() -> Result<(), Error> {
+    if CAME.replace(false) { Err(Error::Signalled) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_counts_once_and_only_under_a_guard() {
+        assert!(!interrupted() && !has_come());
+        let outer = Guard::new();
+        assert!(!has_come());
+        drop(Guard::new());
+        assert!(interrupted() && has_come());
+        assert_eq!((check(), check()), (Err(Error::Signalled), Ok(())));
+        assert!(interrupted());
+        drop(outer);
+        assert!(!has_come() && !interrupted());
+    }
+
+    #[test]
+    fn each_thread_has_its_own_guards() {
+        guarded(|| {
+            assert!(!std::thread::spawn(is_guarded).join().unwrap());
+            assert!(is_guarded());
+        });
+    }
+}

@@ -1,0 +1,74 @@
+//! A condition variable whose sleep a signal can interrupt. That of the standard library goes on after a signal.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::os::futex::{self, Scope};
+use crate::sync::unpoisoned;
+
+/// A condition variable: threads sleep until another thread notifies them. The word counts the notifications.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar {
+    notified: AtomicU32,
+}
+
+impl Condvar {
+    /// Releases the lock `guard` of `mutex`, sleeps until a notification that comes after that, for at most `limit`
+    /// (`None`: without a limit), locks `mutex` again and returns the guard. May return without a reason.
+    pub(crate) fn wait<'a, T>(
+        &self,
+        mutex: &'a Mutex<T>,
+        guard: MutexGuard<'a, T>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, T> {
+        // Read under the lock, which a thread holds when it changes the awaited condition, before it notifies.
+        let before = self.notified.load(Ordering::Relaxed);
+        drop(guard);
+        if futex::wait(&self.notified, before, Scope::Private, limit).is_err() {
+            // The kernel refuses futexes.
+            std::thread::yield_now();
+        }
+        unpoisoned(mutex)
+    }
+
+    /// Wakes one thread that sleeps here.
+    pub(crate) fn notify_one(&self) {
+        self.notified.fetch_add(1, Ordering::Relaxed);
+        futex::wake_one(&self.notified, Scope::Private);
+    }
+
+    /// Wakes all threads that sleep here.
+    pub(crate) fn notify_all(&self) {
+        self.notified.fetch_add(1, Ordering::Relaxed);
+        futex::wake_all(&self.notified, Scope::Private);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn notified_threads_go_on_and_others_sleep_until_their_limit() {
+        let (mutex, condvar) = (Mutex::new(false), Condvar::default());
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut ready = unpoisoned(&mutex);
+                    while !*ready {
+                        ready = condvar.wait(&mutex, ready, None);
+                    }
+                });
+            }
+            *unpoisoned(&mutex) = true;
+            condvar.notify_all();
+        });
+        let begin = Instant::now();
+        let limit = Duration::from_millis(20);
+        while begin.elapsed() < limit {
+            drop(condvar.wait(&mutex, unpoisoned(&mutex), Some(limit.saturating_sub(begin.elapsed()))));
+        }
+    }
+}
