@@ -28,6 +28,7 @@ pub mod pipe;
 pub mod receive;
 pub mod region;
 pub mod send;
+pub mod signals;
 pub mod spawn;
 pub mod status;
 pub mod wait_set;

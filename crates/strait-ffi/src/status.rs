@@ -106,6 +106,8 @@ pub enum strait_status {
     STRAIT_OUTCOME_UNKNOWN = 41,
     /// The other end dropped the request of `strait_call` without a reply.
     STRAIT_NOT_ANSWERED = 42,
+    /// A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called again.
+    STRAIT_SIGNALLED = 43,
 }
 
 use strait_status::*;
@@ -185,6 +187,7 @@ impl Failure {
             Self::Strait(error) => match error {
                 Error::WouldBlock => STRAIT_WOULD_BLOCK,
                 Error::TimedOut => STRAIT_TIMED_OUT,
+                Error::Signalled => STRAIT_SIGNALLED,
                 Error::PeerClosed => STRAIT_PEER_CLOSED,
                 Error::MessageTooLarge { .. } => STRAIT_MESSAGE_TOO_LARGE,
                 Error::TooManyHandles { .. } => STRAIT_TOO_MANY_HANDLES,
@@ -413,6 +416,7 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
         40 => c"not whole elements of the data pipe",
         41 => c"the request was sent, and whether it was carried out is unknown",
         42 => c"the server dropped the request without a reply",
+        43 => c"a signal has ended the wait",
         _ => c"an error without a number",
     };
     text.as_ptr()
@@ -489,7 +493,7 @@ mod tests {
         let text = |status| unsafe { std::ffi::CStr::from_ptr(strait_status_text(status)) };
         let other = text(STRAIT_OTHER as i32);
         let mut seen = std::collections::HashSet::new();
-        for status in (0..=STRAIT_NOT_ANSWERED as i32).filter(|status| *status != STRAIT_OTHER as i32) {
+        for status in (0..=STRAIT_SIGNALLED as i32).filter(|status| *status != STRAIT_OTHER as i32) {
             assert!(text(status) != other && seen.insert(text(status)), "{status}");
         }
     }

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 /// The modules in the order in which the header lists them.
-const MODULES: [&str; 15] = [
-    "status", "deadline", "options", "channel", "pipe", "handle", "region", "send", "receive", "in_place", "calls",
-    "wait_set", "spawn", "meeting", "peer",
+const MODULES: [&str; 16] = [
+    "status", "deadline", "signals", "options", "channel", "pipe", "handle", "region", "send", "receive", "in_place",
+    "calls", "wait_set", "spawn", "meeting", "peer",
 ];
 
 fn generated() -> String {

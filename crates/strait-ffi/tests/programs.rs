@@ -45,6 +45,12 @@ fn calls_have_replies() {
     everywhere("tests/c/calls.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
+/// Shows that signals end waits of C programs that ask for that.
+#[test]
+fn signals_end_waits() {
+    everywhere("tests/c/signals.c", &["-D_GNU_SOURCE", "-pthread"]);
+}
+
 /// Builds and runs a test in C, with and without the address sanitizer.
 fn everywhere(source: &str, more: &[&str]) {
     for compiler in c_compilers() {

@@ -142,6 +142,8 @@ enum strait_status
     STRAIT_OUTCOME_UNKNOWN = 41,
     // The other end dropped the request of `strait_call` without a reply.
     STRAIT_NOT_ANSWERED = 42,
+    // A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called again.
+    STRAIT_SIGNALLED = 43,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -594,6 +596,18 @@ size_t strait_last_error_text(char *buffer,
 // Returns the deadline that is `nanoseconds` from now. A negative number gives a deadline that has passed; a number
 // that is too large gives one that never passes.
 strait_deadline strait_after(int64_t nanoseconds);
+
+// From now on, a signal that interrupts a sleep of the calling thread ends the wait: the function fails with
+// `STRAIT_SIGNALLED`, has done nothing, and may be called again. Without this call, functions go on waiting after a
+// signal handler has run. Holds until `strait_signals_end`; such pairs of calls may be nested.
+//
+// Only a signal whose handler runs in this thread counts, with or without `SA_RESTART`. A signal whose handler runs
+// before the thread sleeps does not end the sleep that follows; docs/c-and-cpp.md says how to miss none. Functions
+// that spin and do not sleep (`STRAIT_WAIT_SPIN`) go on. Makes no system call. Not for use in a signal handler.
+void strait_signals_begin(void);
+
+// Takes back one call of `strait_signals_begin` in the calling thread. Does nothing if there was none.
+void strait_signals_end(void);
 
 // Makes a channel with both ends in this process. It uses no descriptor and no shared memory.
 //

@@ -4,9 +4,12 @@
 #include "check.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -226,6 +229,26 @@ void calls() {
     CHECK(client.call("late", {}, 50ms).error() == STRAIT_OUTCOME_UNKNOWN);
 }
 
+std::atomic<bool> handled;
+
+void signals() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { handled = true; };
+    CHECK(sigaction(SIGUSR1, &action, nullptr) == 0);
+    auto [a, b] = Channel::pair().value();
+    std::atomic<bool> over = false;
+    std::thread waits([&end = a, &over] {
+        strait::SignalGuard guard;
+        CHECK(end.recv(60s).error() == STRAIT_SIGNALLED && handled);
+        over = true;
+    });
+    while (!over) {
+        pthread_kill(waits.native_handle(), SIGUSR1);
+        std::this_thread::sleep_for(1ms);
+    }
+    waits.join();
+}
+
 void wait_sets() {
     auto set = strait::WaitSet::create().value();
     auto [a, b] = Channel::pair().value();
@@ -364,6 +387,7 @@ int main(int argc, char **argv) {
         regions();
         pipes();
         calls();
+        signals();
         wait_sets();
         shared();
         meeting();
