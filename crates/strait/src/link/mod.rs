@@ -51,6 +51,8 @@ pub(crate) use io::{Attachments, Io};
 use io::{Incoming, Local, ReceivedAttachment, Socket};
 use liveness::Liveness;
 use notifications::Notifications;
+#[cfg(test)]
+pub(crate) use notifications::tests::{hung_up, linked};
 pub(crate) use notifications::{Listener, ListenerSet};
 use packet::{FEATURES, Packet, VERSIONS, Versions};
 pub(crate) use room::SocketBlockedOn;

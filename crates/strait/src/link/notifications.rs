@@ -455,3 +455,69 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+    use crate::link::ANONYMOUS;
+    use crate::os::fork;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// Returns the links at both ends of a new socket.
+    fn pair() -> [InUse; 2] {
+        fork::arm().unwrap();
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        [pair.0, pair.1].map(|socket| Link::over(socket, usize::MAX).unwrap())
+    }
+
+    /// Returns the links at both ends of a new socket. The second link has the notification area of the first.
+    pub(crate) fn linked() -> [InUse; 2] {
+        let links = pair();
+        links.iter().for_each(|link| link.send_handshake(ANONYMOUS).unwrap());
+        links[0].open_bitmap().unwrap();
+        links[1].drain(false).unwrap();
+        assert!(links[1].notifications.theirs.get().is_some());
+        links
+    }
+
+    /// Returns a link whose peer has sent a handshake and closed its socket, neither of which was noticed yet.
+    pub(crate) fn hung_up() -> InUse {
+        let [link, peer] = pair();
+        peer.send_handshake(ANONYMOUS).unwrap();
+        drop(peer);
+        link
+    }
+
+    /// Runs `wake` once a thread sleeps on the sleep word of the notification area of `link`. Returns whether that
+    /// thread is woken.
+    fn is_woken_by(link: &Link, wake: impl FnOnce()) -> bool {
+        let area = link.arm_on_word().unwrap();
+        let (said, heard) = mpsc::channel();
+        thread::spawn(move || {
+            said.send(rustix::thread::gettid()).unwrap();
+            futex::wait(area.sleeping(), ON_WORD, Scope::Shared, Some(3 * DEADLINE)).unwrap();
+            said.send(rustix::thread::gettid())
+        });
+        let path = format!("/proc/self/task/{}/stat", heard.recv().unwrap());
+        while !std::fs::read_to_string(&path).unwrap().contains(") S ") {
+            thread::yield_now();
+        }
+        wake();
+        heard.recv_timeout(DEADLINE).is_ok()
+    }
+
+    #[test]
+    fn a_notification_or_a_noted_packet_wakes_a_thread_that_sleeps_on_the_word() {
+        let [ours, theirs] = linked();
+        assert!(is_woken_by(&ours, || assert!(theirs.notify(5))), "by a notification");
+        assert!(is_woken_by(&ours, || theirs.posted()), "by a note of a packet");
+        assert!(is_woken_by(&ours, || ours.arm()), "by another thread that is about to sleep on the socket");
+    }
+}

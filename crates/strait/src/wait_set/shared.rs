@@ -717,3 +717,77 @@ impl ListenerSet for SharedSet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::epoll::{EventData, EventFlags};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::link::{hung_up, linked};
+
+    fn is_readable(set: &SharedSet) -> bool {
+        poll(&mut [PollFd::new(&set.epoll, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_on_words_is_told_of_a_full_socket() {
+        let set = Arc::new(SharedSet::new().unwrap());
+        let [link, _peer] = linked();
+        set.use_link(&link).unwrap();
+        unpoisoned(&set.ready).on_word = true;
+        set.await_socket(&link);
+        assert!(!unpoisoned(&set.ready).on_word);
+        set.leave_link(&link);
+    }
+
+    #[test]
+    fn without_a_timer_the_descriptor_is_readable_until_an_action_succeeds() {
+        let set = SharedSet::new().unwrap();
+        set.clock.set(std::fs::File::open("/dev/null").unwrap().into()).unwrap();
+        assert!(!is_readable(&set));
+        set.look_again_later();
+        assert!(is_readable(&set));
+    }
+
+    /// Shows that the descriptor of a set stays readable as long as a peer has notified more members than a look takes,
+    /// although that look found no event and has received every packet.
+    #[test]
+    fn a_look_that_gives_up_leaves_the_descriptor_readable() {
+        const NOTIFIED: u32 = 100_000;
+        let set = Arc::new(SharedSet::new().unwrap());
+        let [link, peer] = linked();
+        set.use_link(&link).unwrap();
+        set.polled.store(true, Ordering::SeqCst);
+        (0..NOTIFIED).for_each(|number| assert!(peer.notify(number)));
+        set.drain_found(&mut None, Some(Duration::ZERO), false).unwrap();
+        let mut looks = 0;
+        while is_readable(&set) {
+            assert_eq!(set.wait(&mut Vec::with_capacity(1), 1, Deadline::NOW), Ok(0));
+            looks += 1;
+        }
+        assert!(looks > 1 && !link.has_notified(), "after {looks} looks");
+        set.leave_link(&link);
+    }
+
+    /// Shows that a look that leaves some sockets unread is followed by a new event of the set's descriptor: an event
+    /// loop that is told of changes only (edge-triggered) looks again.
+    #[test]
+    fn a_look_that_leaves_sockets_unread_causes_a_new_event() {
+        const LINKS: usize = 4 * 64;
+        let set = Arc::new(SharedSet::new().unwrap());
+        let links: Vec<_> = std::iter::repeat_with(hung_up).take(LINKS).collect();
+        links.iter().for_each(|link| set.use_link(link).unwrap());
+        set.polled.store(true, Ordering::SeqCst);
+        let outer = epoll::create().unwrap();
+        let flags = EventFlags::IN | EventFlags::ET;
+        rustix::event::epoll::add(&outer, &set.epoll, EventData::new_u64(1), flags).unwrap();
+        let mut room = [const { std::mem::MaybeUninit::uninit() }; 64];
+        while epoll::wait(&outer, &mut room, Some(Duration::ZERO)).unwrap().count() > 0 {
+            assert_eq!(set.wait(&mut Vec::with_capacity(1), 1, Deadline::NOW), Ok(0));
+        }
+        let left = links.iter().filter(|link| !link.is_down()).count();
+        assert_eq!(left, 0, "links whose hang-up was not noticed");
+        links.iter().for_each(|link| set.leave_link(link));
+    }
+}
