@@ -25,18 +25,9 @@ const LAYERS: &[&[&str]] = &[
 
 /// Files, by the start of their paths, that may use a module above their own.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    // These exceptions end when messages within a process use a mailbox in the lane in place of a link of the process
-    // to itself.
-    ("link/io.rs", "channel"),
-    ("link/inbox.rs", "channel"),
-    ("link/mod.rs", "channel"),
     // These exceptions end when only lanes know arenas and the retention of links.
     ("link/routes/arenas.rs", "lane"),
-    ("link/routes/arenas.rs", "channel"),
     ("link/routes/retention.rs", "lane"),
-    ("link/routes/retention.rs", "channel"),
-    ("link/mod.rs", "lane"),
-    ("lane/arena.rs", "channel"),
 ];
 
 fn layer(module: &str) -> usize {

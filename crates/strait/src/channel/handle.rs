@@ -125,6 +125,12 @@ impl Handle {
     }
 }
 
+/// Returns the descriptors of handles that travel as bare descriptors. Allocates nothing if there are no handles.
+#[inline]
+pub(crate) fn descriptors(handles: &[Handle]) -> Vec<BorrowedFd<'_>> {
+    if handles.is_empty() { Vec::new() } else { handles.iter().filter_map(Handle::as_descriptor).collect() }
+}
+
 impl From<OwnedFd> for Handle {
     fn from(fd: OwnedFd) -> Self {
         Self::Fd(fd)

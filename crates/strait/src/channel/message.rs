@@ -1,15 +1,18 @@
 //! Messages: [`Outgoing`] to send, [`Message`] and [`Received`] as received.
 
+use std::any::Any;
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::channel::handle::Handle;
 use crate::channel::origin::{Origin, Reported};
-use crate::channel::unclaimed::UnclaimedHandles;
+use crate::channel::unclaimed::{self, UnclaimedHandles};
 use crate::channel::value::{Lazy, Value};
 use crate::deferred;
 use crate::error::Error;
+use crate::lane::in_transit::LaneUser;
+use crate::lane::mailbox::Parcel;
 use crate::quota::Payer;
 use crate::shm::Mapping;
 
@@ -203,8 +206,9 @@ impl ReceivedExtras {
         Self::new(UnclaimedHandles::default(), Some(lost))
     }
 
-    pub(crate) fn of_value(value: Valued) -> Self {
-        Self(Some(value))
+    /// Returns the extras of a message that is a value, or of a message with handles from this process.
+    pub(crate) fn of_local(extras: Box<MessageExtras>) -> Self {
+        Self(Some(extras))
     }
 
     #[inline]
@@ -316,9 +320,44 @@ impl MessageExtras {
         Box::new(Self { value: Some(value), ..Self::default() })
     }
 
+    /// Returns the extras of a message to an end in this process with these handles.
+    pub(crate) fn with_handles(handles: Vec<Handle>) -> Box<Self> {
+        Box::new(Self { handles: UnclaimedHandles::new(handles, Payer::default()), ..Self::default() })
+    }
+
+    /// Returns the message's extras that `parcel` is. Nothing else lies in the mailbox of this process.
+    pub(crate) fn of_parcel(parcel: Box<dyn Parcel>) -> Box<Self> {
+        let parcel: Box<dyn Any> = parcel;
+        parcel.downcast().expect("only messages leave parcels")
+    }
+
+    /// Takes the handles out of these extras, and returns them.
+    pub(crate) fn take_handles(&mut self) -> Vec<Handle> {
+        self.handles.take()
+    }
+
     /// Returns the size in bytes that the value reports ([`Value::size`]); 0 if the message is not a value.
     pub(crate) fn size(&self) -> usize {
         self.value.as_ref().map_or(0, Lazy::size)
+    }
+}
+
+impl Parcel for MessageExtras {
+    fn len(&self) -> usize {
+        if self.is_value() { 1 } else { self.handles.len() }
+    }
+
+    fn is_value(&self) -> bool {
+        self.value.is_some()
+    }
+
+    fn ends(&self) -> Vec<Arc<dyn LaneUser>> {
+        let ends = self.handles.iter().filter_map(Handle::as_end);
+        ends.map(|end| Arc::clone(end) as Arc<dyn LaneUser>).collect()
+    }
+
+    fn close(self: Box<Self>) {
+        unclaimed::close_left(self.handles);
     }
 }
 
@@ -389,7 +428,7 @@ impl Message {
 
     /// Creates a message that is this value. [`Channel::forward`](crate::Channel::forward) sends it.
     pub fn from_value(value: impl Value) -> Self {
-        Self { arrived: ReceivedExtras::of_value(MessageExtras::valued(Lazy::new(value))), ..Self::EMPTY }
+        Self { arrived: ReceivedExtras::of_local(MessageExtras::valued(Lazy::new(value))), ..Self::EMPTY }
     }
 
     /// Returns whether the message is a value of type `T`, which [`Message::take_value`] can take.

@@ -42,7 +42,7 @@ pub(crate) use sender::WakeOnDrop;
 pub use transfer::FuseError;
 #[cfg(any(strait_fuzzing, feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;
-pub(crate) use transfer::{EndsInTransit, PipeState, Seen, close, close_in_transit};
+pub(crate) use transfer::{PipeState, close};
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation};
 pub(crate) use watch::{Ready, Watcher};

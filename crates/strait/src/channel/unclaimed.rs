@@ -1,7 +1,6 @@
 //! Handles that arrived and that the program has not taken.
 
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
 
 use crate::channel::handle::Handle;
 use crate::deferred::InTurn;
@@ -26,11 +25,9 @@ impl UnclaimedHandles {
         std::mem::take(&mut self.handles)
     }
 
-    /// Adds file descriptors that arrived from the peer with the account `payer`. From now on that account pays for all
-    /// handles of this `UnclaimedHandles`.
-    pub(crate) fn add(&mut self, descriptors: Vec<OwnedFd>, payer: &Payer) {
-        self.handles.extend(descriptors.into_iter().map(Handle::Fd));
-        self.payer = payer.clone();
+    /// Returns the file descriptors `received`, which arrived from the peer with the account `payer`, as handles.
+    pub(crate) fn received(received: Vec<ReceivedFd>, payer: &Payer) -> Self {
+        Self::new(received.into_iter().map(|fd| Handle::Fd(fd.into_fd())).collect(), payer.clone())
     }
 
     /// Returns the account of the peer process that sent the handles.
@@ -43,13 +40,6 @@ impl UnclaimedHandles {
         let (descriptors, others) = self.take().into_iter().partition(Handle::has_own_descriptor);
         self.handles = descriptors;
         others
-    }
-
-    /// Returns the file descriptors among the handles; each of them is closed on its own if it is not taken. Drops the
-    /// other handles.
-    pub(crate) fn into_descriptors(mut self) -> Vec<ReceivedFd> {
-        let descriptors = self.take().into_iter().filter_map(Handle::into_fd);
-        descriptors.map(|fd| ReceivedFd::new(fd, &self.payer)).collect()
     }
 }
 

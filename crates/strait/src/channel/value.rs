@@ -1,10 +1,9 @@
 //! Values: messages that stay objects while they are sent within a process.
 //!
 //! A value is not in the ring; the ring has only a message without bytes and with one handle. The value lies where
-//! the handles of a message within this process lie: in the [inbox](crate::link) of the link of this process to
-//! itself. There it is filed under the token of the direction and the number of the message. That token belongs to
-//! this process alone, and nothing from another process is filed there. So no other process can name a value,
-//! whatever it writes. A process that made the memory of the ring can only let a value be received in its turn, or
+//! the handles of a message within this process lie: in the [mailbox](crate::lane::mailbox) of this process. There it
+//! is filed under the token of the direction and the number of the message. That token belongs to this process alone,
+//! and nothing from another process is filed there. So no other process can name a value, whatever it writes. A process that made the memory of the ring can only let a value be received in its turn, or
 //! not at all.
 //!
 //! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library

@@ -14,14 +14,15 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use super::mailbox::{self, mailbox};
 use super::{Lane, Name};
 use crate::error::Error;
 use crate::link::routes::retention::InTransit;
 use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;
-use crate::ring::{MAX_CELLS, MIN_CELLS};
-use crate::shm::{LaneMemory, Layout, Mapping, Shareable, Sizes};
+use crate::ring::MIN_CELLS;
+use crate::shm::{LaneMemory, Layout, Mapping, Shareable};
 use crate::sync::unpoisoned;
 
 /// The size in bytes of the first arena that this process creates for two given processes. Each further arena for these
@@ -33,10 +34,6 @@ const LARGEST: usize = 4 << 20;
 
 /// The number of bytes by which the memory of an arena is populated: the kernel backs this much with memory at a time.
 const PIECE: usize = 64 << 10;
-
-/// The page size in bytes that this crate assumes. A peer may round the size of an arena up to the next multiple of
-/// this number.
-const PAGE: usize = 4096;
 
 /// The most lane slots in use that a maker checks, before it creates a new arena: a slot has become free if both ends
 /// of its lane are done with the lane.
@@ -122,6 +119,8 @@ pub(crate) struct Successor {
     pub(crate) link: InUse,
     /// The use count of the lane in which the end is now: part of that lane's name.
     usage: u32,
+    /// Closes the end in the next lane, if the end never arrives in this process.
+    close: fn(Lane),
     _in_transit: Option<InTransit>,
 }
 
@@ -171,20 +170,6 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Returns the smallest and the largest size in bytes, both included, that the memory of an arena with `lanes` lanes
-/// and `cells` cells for each ring may have. Returns `None` if `cells` is not a possible ring size or `lanes` is 0, or
-/// if the size overflows.
-pub(crate) fn sizes(lanes: u32, cells: u64, layout: Layout) -> Option<Sizes> {
-    let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells))?;
-    let len = layout.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
-    Some(len..=len.checked_next_multiple_of(PAGE)?)
-}
-
-/// Returns whether `cells` can be the number of cells of a ring: a power of two from [`MIN_CELLS`] to [`MAX_CELLS`].
-fn is_count(cells: usize) -> bool {
-    (MIN_CELLS..=MAX_CELLS).contains(&cells) && cells.is_power_of_two()
-}
-
 impl Arena {
     /// Creates an arena that a peer announced. `number`, `token`, `lanes`, `cells` (of each ring) and `layout` are as
     /// announced, `mapping` is the received memory, and `charge` charges the peer. Returns `None` if the memory is too
@@ -198,8 +183,7 @@ impl Arena {
         layout: Layout,
         charge: Option<Charge>,
     ) -> Option<Self> {
-        let fits =
-            is_count(cells) && lanes > 0 && layout.lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
+        let fits = *layout.sizes_of_lanes(lanes, cells as u64)?.start() <= mapping.len();
         fits.then(|| Self {
             born: Born::here(),
             number,
@@ -302,7 +286,7 @@ impl Arena {
             if !freed.unread.is_empty() && freed.unread.remove(&slot) {
                 drop(freed);
                 let left = [0, 1].map(|side| self.token(slot, usage, side, true));
-                Link::discard_local(left[0]..=left[1]);
+                mailbox::discard(left[0]..=left[1]);
                 freed = unpoisoned(&self.freed);
             }
             freed.give_back(Name { arena: self.number, slot, usage });
@@ -330,10 +314,12 @@ impl Arena {
         side: usize,
         next: (Arc<Self>, Name),
         link: &InUse,
+        close: fn(Lane),
     ) -> Option<Successor> {
         let in_transit =
             InTransit::counted(!self.is_here(slot, side)).map(|in_transit| in_transit.with([Arc::clone(link)]));
-        let successor = Successor { arena: next.0, name: next.1, link: link.clone(), usage, _in_transit: in_transit };
+        let (arena, name) = next;
+        let successor = Successor { arena, name, link: link.clone(), usage, close, _in_transit: in_transit };
         let mut successors = unpoisoned(&self.successors);
         if self.has_left(slot, usage, side) {
             return Some(successor);
@@ -353,7 +339,7 @@ impl Arena {
         let mut slots: Vec<_> =
             successors.iter().map(|((slot, side), successor)| lane_slot(*slot, successor.usage, *side)).collect();
         drop(successors);
-        let tokens = Link::own().inbox().tokens(self.local_tokens());
+        let tokens = mailbox().tokens(self.local_tokens());
         slots.extend(tokens.into_iter().map(|token| {
             let (slot, side) = Self::reader_of(token);
             lane_slot(slot, (token >> 33) as u32, side)
@@ -376,12 +362,11 @@ impl Arena {
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
         drop(successors);
         gone.into_iter().for_each(close_in_transit);
-        let own = Link::own();
-        let tokens = own.inbox().tokens(self.local_tokens());
+        let tokens = mailbox().tokens(self.local_tokens());
         for token in tokens {
             let (slot, side) = Self::reader_of(token);
             if !self.is_here(slot, side) {
-                own.discard_received(token);
+                mailbox::discard(token..=token);
             }
         }
     }
@@ -447,9 +432,9 @@ fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> 
 /// Closes an end that is in transit to this process and will never arrive. The end is closed in the next lane,
 /// `successor`, that this process stored for it. The other end in that lane sees its peer closed.
 fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
-    let Successor { arena, name, link, .. } = successor;
+    let Successor { arena, name, link, close, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
-        crate::channel::close_in_transit(lane);
+        close(lane);
     }
 }
 
@@ -460,7 +445,7 @@ impl Drop for Arena {
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_in_transit);
             // Discards what an end in this process sent to another end that never arrived, because that end's source
             // broke the link.
-            Link::discard_local(self.local_tokens());
+            mailbox::discard(self.local_tokens());
         }
     }
 }

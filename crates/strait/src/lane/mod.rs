@@ -10,6 +10,8 @@
 //! state of the transfer ([`crate::ring::transfer_word`]).
 
 pub(crate) mod arena;
+pub(crate) mod in_transit;
+pub(crate) mod mailbox;
 pub(crate) mod waiter;
 
 use std::fmt;
@@ -17,13 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
-use crate::link::{InFlight, InUse, Link, OpenPacket};
+use crate::link::{InFlight, InUse, OpenPacket};
 use crate::os::fault;
 use crate::os::futex::Scope;
 use crate::ring::transfer_word::{self, TransferState};
 use crate::ring::{self, MAX_CELLS, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use arena::{Arena, Successor};
+use mailbox::mailbox;
 
 /// The name of a lane: the arena's number, the lane slot and the use count. All processes that know the lane use the
 /// same name.
@@ -537,8 +540,9 @@ impl Lane {
     }
 
     /// Stores the lane `fresh` as the next lane of the other end, if the other end is in this process. This process has
-    /// created `fresh` to move this end; `link` is the link to the destination of the move.
-    pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse) {
+    /// created `fresh` to move this end; `link` is the link to the destination of the move. `close` closes the other end in
+    /// the next lane, if that end never arrives in this process.
+    pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse, close: fn(Lane)) {
         if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
             (&self.location, &fresh.location)
             && self.current_link().is_local()
@@ -546,7 +550,7 @@ impl Lane {
             // The other end asks for this, or removes it when it is closed; or it has not arrived yet.
             let next = (next.clone(), self.name_for_other(fresh));
             let side = 1 - self.side();
-            pass_by(arena.set_successor(*slot, *usage, side, next, link), side, Done::ByUs);
+            pass_by(arena.set_successor(*slot, *usage, side, next, link, close), side, Done::ByUs);
         }
     }
 
@@ -734,7 +738,7 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
         let name = name.upright();
         successor = arena.leave(name.slot, side);
         let token = arena.token(name.slot, name.usage, 1 - side, true);
-        Link::discard_local(token..=token);
+        mailbox::discard(token..=token);
         if done == Done::ByOthers {
             continue;
         }
@@ -749,9 +753,9 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
 /// Discards the attachments that this process has sent to itself for the end on `side` of a lane: that in the lane slot
 /// `slot` of `arena` with the use count `usage`. The end will not receive them. Does nothing for a private arena.
 fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
-    if !arena.is_private() && Link::has_sent_local() {
+    if !arena.is_private() && !mailbox().is_empty() {
         let token = arena.token(slot, usage, 1 - side, true);
-        Link::discard_local(token..=token);
+        mailbox::discard(token..=token);
     }
 }
 

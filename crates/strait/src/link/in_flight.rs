@@ -368,7 +368,7 @@ mod tests {
     /// ends have ever sent descriptors.
     #[test]
     fn ends_that_have_nothing_in_flight_are_not_looked_through() {
-        let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
+        let link = Link::new(0, Box::new(Local), Ledger::nobodys());
         let listed = || unpoisoned(&link.in_flight.ends).listed.len();
         let ends = ends(2 * LINK_HANDLES_IN_FLIGHT);
         for end in &ends[..LINK_HANDLES_IN_FLIGHT] {
@@ -400,7 +400,7 @@ mod tests {
     /// or is done with the lane. Until then the closed end is not done with the lane.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
-        let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
+        let link = Link::new(0, Box::new(Local), Ledger::nobodys());
         let size = Layout::FIRST.lane_size(MIN_CELLS);
         let mapping = Mapping::private(4 * size).unwrap();
         let lanes: Vec<_> =

@@ -6,13 +6,9 @@ use std::sync::Arc;
 
 use super::io::ReceivedAttachment;
 use super::packet::{Packet, PayloadMemory, VERSIONS};
-use super::routes::retention::InTransit;
-use crate::channel::End;
-use crate::channel::handle::Handle;
-use crate::channel::message::Valued;
-use crate::channel::unclaimed::UnclaimedHandles;
 use crate::error::Error;
-use crate::quota::{Amounts, Charge, Ledger, Payer, Resource, closing};
+use crate::quota::closing::ReceivedFd;
+use crate::quota::{Amounts, Charge, Ledger, Resource};
 use crate::ring::{CELL, MAX_CELLS, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
@@ -27,46 +23,18 @@ const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 /// process has enough handles for a longer table.
 const LONGEST_TABLE: usize = 1 << 40;
 
-/// The handles of one message in the inbox, which no end has received yet: descriptors and, in messages of this process
-/// to itself, channel ends too.
+/// The descriptors of one message in the inbox, which no end has received yet. Dropping this value closes them.
 #[derive(Debug, Default)]
-pub(crate) struct Handles {
-    pub(crate) handles: UnclaimedHandles,
-    /// The object that this process sends to itself as a message (a value); `None` for any other message. A message
-    /// that is a value has no handles.
-    pub(crate) value: Option<Valued>,
+pub(crate) struct ReceivedHandles {
+    pub(crate) descriptors: Vec<ReceivedFd>,
     /// The number of handles that the sender has sent. Counts also handles that were lost because this process had no
     /// free descriptors.
     pub(crate) sent: usize,
-    /// Whether these handles belong to a message that this process is sending to itself and has not committed. The
-    /// sending thread removes them again if it cannot commit the message.
-    is_uncommitted: bool,
-    /// The charge to the peer for the received handles; `None` for handles that this process sends to itself.
+    /// The charge to the peer for the received descriptors.
     charge: Option<Charge>,
-    /// The retention mark for channel ends among these handles; `None` if there are none. The channel ends may lie in
-    /// the inbox until the end that receives them arrives in this process.
-    in_transit: Option<InTransit>,
 }
 
-impl Handles {
-    /// Creates the entry in the inbox for the handles of a message that this process sends to itself and has not
-    /// committed yet. `in_transit` is the retention mark for channel ends among `handles`.
-    pub(crate) fn of(handles: Vec<Handle>, in_transit: Option<InTransit>) -> Self {
-        let (sent, handles) = (handles.len(), UnclaimedHandles::new(handles, Payer::default()));
-        Self { sent, handles, is_uncommitted: true, in_transit, ..Self::default() }
-    }
-
-    /// Creates the entry in the inbox for a value: an object that this process sends to itself as a message and has not
-    /// committed yet. A value counts as one handle.
-    pub(crate) fn of_value(value: Option<Valued>) -> Self {
-        Self { value, sent: 1, is_uncommitted: true, ..Self::default() }
-    }
-
-    /// Returns these handles marked as those of a committed message, whose record is in the ring.
-    pub(crate) fn committed(self) -> Self {
-        Self { is_uncommitted: false, ..self }
-    }
-
+impl ReceivedHandles {
     /// Adds `sent` handles that arrived as `attachments`, and charges the peer of `ledger` for them. Handles over a limit
     /// are closed, and their message reports that: their packet was received and cannot be put back.
     ///
@@ -78,31 +46,24 @@ impl Handles {
         attachments: impl Iterator<Item = ReceivedAttachment>,
         ledger: &Arc<Ledger>,
     ) -> Result<(), Error> {
-        let mut descriptors: Vec<_> = attachments.filter_map(ReceivedAttachment::into_fd).collect();
-        let payer = ledger.payer();
+        let mut descriptors: Vec<_> = attachments.map(|attachment| attachment.0).collect();
         let charge = match ledger.charge_descriptors(&descriptors) {
             Ok(charge) => charge,
             Err(error) => {
-                descriptors.drain(..).for_each(|fd| closing::close(fd, &payer));
+                descriptors.clear();
                 if let Error::BadPeer(_) = error {
                     return Err(error);
                 }
                 None
             }
         };
-        self.handles.add(descriptors, &payer);
+        self.descriptors.append(&mut descriptors);
         match (&mut self.charge, charge) {
             (Some(charge), Some(more)) => charge.absorb(more),
             (none, charge) => *none = none.take().or(charge),
         }
         self.sent += sent as usize;
         Ok(())
-    }
-
-    /// Returns whether these handles have a retention mark, because channel ends among them may lie in the inbox until
-    /// the end that receives them arrives.
-    pub(crate) fn is_in_transit(&self) -> bool {
-        self.in_transit.is_some()
     }
 }
 
@@ -132,7 +93,7 @@ pub(crate) enum MemoryKey {
 impl MemoryKey {
     /// Returns the keys under which the inbox stores the memory that `packet` brings, in the order of the packet's
     /// attachments. Returns none if the packet brings no memory, or none that the inbox stores.
-    pub(super) fn of(packet: &Packet) -> impl Iterator<Item = Self> {
+    pub(crate) fn of(packet: &Packet) -> impl Iterator<Item = Self> {
         let keys = match *packet {
             Packet::Ring { token, generation } => [Some(Self::Ring(token, generation)), None],
             Packet::Message { token, message, payload, has_table, .. } => {
@@ -179,19 +140,14 @@ enum Held {
     Arrived(ReceivedAttachment, Option<Charge>),
 }
 
-/// Returns the range of the keys under which the inbox stores the handles of all messages in the ring with this token.
-fn all_of(token: u128) -> RangeInclusive<(u128, u64)> {
-    (token, 0)..=(token, u64::MAX)
-}
-
 #[derive(Debug)]
 pub(crate) struct Inbox {
     open: Option<OpenPacket>,
     opened: bool,
     /// The handles of messages, all those of each message, by the token of the ring and the number of the message.
-    handles: BTreeMap<(u128, u64), Handles>,
+    handles: BTreeMap<(u128, u64), ReceivedHandles>,
     /// The descriptors that came ahead of the packet of their message, by the token of the ring.
-    ahead: BTreeMap<u128, Handles>,
+    ahead: BTreeMap<u128, ReceivedHandles>,
     /// The number of descriptors in `handles` and `ahead`.
     descriptors: usize,
     memories: BTreeMap<MemoryKey, Held>,
@@ -222,12 +178,12 @@ impl Inbox {
     /// Removes and returns the handles of the message with the number `message` in the ring with the token `token`.
     /// Returns `None` until they have arrived, and if fewer than `count` were sent. The returned handles may be fewer
     /// than were sent: some are lost if this process had no free descriptors.
-    pub(crate) fn take_handles(&mut self, token: u128, message: u64, count: usize) -> Option<Handles> {
+    pub(crate) fn take_handles(&mut self, token: u128, message: u64, count: usize) -> Option<ReceivedHandles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
         }
         let handles = self.handles.remove(&(token, message))?;
-        self.descriptors -= handles.handles.len();
+        self.descriptors -= handles.descriptors.len();
         Some(handles)
     }
 
@@ -237,41 +193,21 @@ impl Inbox {
         }
     }
 
-    /// Removes the handles and the memory for the rings with these tokens, because no record will refer to them, and
-    /// returns the handles. The caller must drop the handles without a lock on the inbox, because they may contain
-    /// channel ends. Handles of messages that are not [committed](Self::committed) yet stay in the inbox.
+    /// Removes the descriptors and the memory for the ring with this token, because no record will refer to them, and
+    /// returns the descriptors, for the caller to drop without a lock on the inbox.
     #[must_use]
-    pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
+    pub(crate) fn retract(&mut self, token: u128) -> Vec<ReceivedHandles> {
         if self.is_empty() {
             return Vec::new();
         }
-        let (first, last) = tokens.into_inner();
-        let all = self.handles.range((first, 0)..=(last, u64::MAX));
-        let keys: Vec<_> = all.filter(|(_, handles)| !handles.is_uncommitted).map(|(key, _)| *key).collect();
-        let ahead: Vec<_> = self.ahead.range(first..=last).map(|(token, _)| *token).collect();
+        let keys: Vec<_> = self.handles.range((token, 0)..=(token, u64::MAX)).map(|(key, _)| *key).collect();
         let mut dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
-        dropped.extend(ahead.iter().filter_map(|token| self.ahead.remove(token)));
-        self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();
+        dropped.extend(self.ahead.remove(&token));
+        self.descriptors -= dropped.iter().map(|handles| handles.descriptors.len()).sum::<usize>();
         for kind in [MemoryKey::Ring, MemoryKey::Block, MemoryKey::Sealed, MemoryKey::Table] {
-            self.remove_memories(kind(first, 0)..=kind(last, u64::MAX));
+            self.remove_memories(kind(token, 0)..=kind(token, u64::MAX));
         }
         dropped
-    }
-
-    /// Returns the channel ends among the handles in the inbox for the ring with this token. The ends stay in the
-    /// inbox.
-    pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
-        let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| handles.handles.iter());
-        handles.filter_map(Handle::as_end).cloned().collect()
-    }
-
-    /// Returns, in ascending order, the tokens in this range that name rings for which the inbox has handles.
-    pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
-        let (first, last) = tokens.into_inner();
-        let mut found: Vec<_> =
-            self.handles.range((first, 0)..=(last, u64::MAX)).map(|((token, _), _)| *token).collect();
-        found.dedup();
-        found
     }
 
     /// Removes and returns the memory with this key, mapped. Returns `None` if no such memory has been received. If the
@@ -314,9 +250,7 @@ impl Inbox {
     /// be closed. Otherwise [`Inbox::take_memory`] maps the memory.
     fn hold(&self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<Held, Error> {
         let attachment = attachment.ok_or(Error::BadPeer("a reference to memory that did not arrive"))?;
-        // A process may send itself more, because what is in flight is no longer counted once the end that sent it is
-        // closed.
-        if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
+        if self.memories.len() >= MAX_MEMORIES {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
         match self.map(&attachment, key) {
@@ -368,90 +302,45 @@ impl Inbox {
         match packet {
             Packet::Message { token, message, handles, .. } if handles > 0 => {
                 let mut whole = self.ahead.remove(&token).unwrap_or_default();
-                let before = whole.handles.len();
+                let before = whole.descriptors.len();
                 whole.add(handles, attachments, &self.ledger)?;
-                self.descriptors += whole.handles.len() - before;
+                self.descriptors += whole.descriptors.len() - before;
                 let old = self.handles.insert((token, message), whole);
-                self.descriptors -= old.map_or(0, |old| old.handles.len());
+                self.descriptors -= old.map_or(0, |old| old.descriptors.len());
             }
             Packet::Ahead { token, count: 0 } => {
-                self.descriptors -= self.ahead.remove(&token).map_or(0, |void| void.handles.len());
+                self.descriptors -= self.ahead.remove(&token).map_or(0, |void| void.descriptors.len());
             }
             Packet::Ahead { token, count } => {
                 let ahead = self.ahead.entry(token).or_default();
-                let before = ahead.handles.len();
+                let before = ahead.descriptors.len();
                 ahead.add(count, attachments, &self.ledger)?;
-                self.descriptors += ahead.handles.len() - before;
+                self.descriptors += ahead.descriptors.len() - before;
             }
             // The link handles the other packets itself.
             _ => {}
         }
-        // What a process has sent to itself has no such limit, and came without a packet.
         let is_over = self.descriptors > MAX_DESCRIPTORS || self.handles.len() + self.ahead.len() > MAX_DESCRIPTORS;
         if packet.handles() > 0 && is_over {
             return Err(Error::BadPeer("more descriptors than its messages refer to"));
         }
         Ok(())
     }
-
-    /// Stores the handles of a message that this process sends to itself and is about to [commit](Self::committed).
-    /// `token` is the token of the ring, and `message` the number of the message. Returns the handles that were stored under
-    /// them before, for the caller to drop without a lock: only a peer that shares the memory of both ends can have
-    /// caused that. Otherwise returns `None`.
-    #[must_use]
-    pub(crate) fn deposit(&mut self, token: u128, message: u64, handles: Handles) -> Option<Handles> {
-        self.descriptors += handles.handles.len();
-        let old = self.handles.insert((token, message), handles);
-        self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
-        old
-    }
-
-    /// Marks the handles of a message of this process to itself as committed: the record of the message is in the ring
-    /// now. `token` is the token of that ring, and `message` the number of the message.
-    /// [`retract`](Self::retract) leaves uncommitted handles in the inbox. So after this call the sender checks whether
-    /// the other end has been closed meanwhile, and if so discards what the inbox holds for the ring.
-    pub(crate) fn committed(&mut self, token: u128, message: u64) {
-        if let Some(handles) = self.handles.get_mut(&(token, message)) {
-            handles.is_uncommitted = false;
-        }
-    }
-
-    /// Returns whether the message with this token and number is a value (an object that stays in this process)
-    /// in the inbox, which no end has received yet.
-    pub(crate) fn is_value(&self, token: u128, message: u64) -> bool {
-        self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
-    }
-
-    /// Returns whether the inbox has a value (a message that is an object of this process) for the ring with this
-    /// token.
-    pub(crate) fn has_value_for(&self, token: u128) -> bool {
-        self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::Payer;
 
     fn files(count: usize) -> Vec<ReceivedAttachment> {
         let file = || std::fs::File::open("/dev/null").unwrap();
-        let attach = |_| ReceivedAttachment::Descriptor(closing::ReceivedFd::new(file().into(), &Payer::default()));
+        let attach = |_| ReceivedAttachment(ReceivedFd::new(file().into(), &Payer::default()));
         (0..count).map(attach).collect()
     }
 
     fn message(handles: u32) -> Packet {
         Packet::Message { token: 1, message: 7, payload: PayloadMemory::None, has_table: false, handles }
-    }
-
-    /// Shows that packets without handles arrive however many messages with handles this process has sent to itself.
-    #[test]
-    fn messages_of_this_process_to_itself_have_no_limit() {
-        let mut inbox = Inbox::new(Ledger::new(None));
-        for message in 0..=MAX_DESCRIPTORS as u64 {
-            assert!(inbox.deposit(1, message, Handles::of(Vec::new(), None)).is_none());
-        }
-        inbox.put(Packet::Wake, Vec::new()).unwrap();
-        assert!(matches!(inbox.put(message(1), files(1)), Err(Error::BadPeer(_))));
     }
 
     /// Shows that descriptors sent ahead of their message are received with that message only, and that none of them
@@ -466,7 +355,7 @@ mod tests {
             assert!(inbox.take_handles(1, 7, 0).is_none() && !inbox.is_empty());
             match void {
                 Some(void) => inbox.put(void, Vec::new()).unwrap(),
-                None => assert_eq!(inbox.retract(1..=1).len(), 1),
+                None => assert_eq!(inbox.retract(1).len(), 1),
             }
             assert_eq!((inbox.is_empty(), inbox.descriptors), (true, 0));
         }
@@ -475,6 +364,6 @@ mod tests {
         inbox.put(Packet::Ahead { token: 2, count: 1 }, files(1)).unwrap();
         inbox.put(message(3), files(3)).unwrap();
         let whole = inbox.take_handles(1, 7, 0).unwrap();
-        assert_eq!((whole.sent, whole.handles.len(), inbox.descriptors), (5, 5, 1));
+        assert_eq!((whole.sent, whole.descriptors.len(), inbox.descriptors), (5, 5, 1));
     }
 }

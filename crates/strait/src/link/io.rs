@@ -1,12 +1,10 @@
-//! The two ways in which a link moves packets: a socket between processes, and a queue within one process.
+//! How a link moves packets: by a socket between processes. The link of a process to itself moves none.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::packet::{PACKET, Packet};
-use crate::channel::handle::Handle;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fault;
@@ -16,25 +14,20 @@ use crate::quota::Ledger;
 use crate::quota::closing::{self, ReceivedFd};
 use crate::shm::{Mapping, Shareable, Sizes};
 
-/// The attachments of a packet that is about to be sent, in this order: memory, sealed memory with a handle table,
-/// handles of a message, and other descriptors.
+/// The attachments of a packet that is about to be sent, in this order: memory, sealed memory with a handle table, and
+/// other descriptors.
 #[derive(Clone, Copy)]
 pub(crate) struct Attachments<'a> {
     pub(crate) memory: Option<&'a Shareable>,
     pub(crate) table: Option<BorrowedFd<'a>>,
-    pub(crate) handles: &'a [Handle],
     pub(crate) descriptors: &'a [BorrowedFd<'a>],
 }
 
 impl<'a> Attachments<'a> {
-    pub(crate) const NOTHING: Self = Self { memory: None, table: None, handles: &[], descriptors: &[] };
+    pub(crate) const NOTHING: Self = Self { memory: None, table: None, descriptors: &[] };
 
     pub(crate) fn memory(memory: &'a Shareable) -> Self {
         Self { memory: Some(memory), ..Self::NOTHING }
-    }
-
-    pub(crate) fn handles(handles: &'a [Handle]) -> Self {
-        Self { handles, ..Self::NOTHING }
     }
 
     pub(crate) fn descriptors(descriptors: &'a [BorrowedFd<'a>]) -> Self {
@@ -44,7 +37,7 @@ impl<'a> Attachments<'a> {
     /// Returns the number of these attachments, each of which is one descriptor.
     pub(crate) fn len(&self) -> usize {
         let memories = usize::from(self.memory.is_some()) + usize::from(self.table.is_some());
-        memories + self.handles.len() + self.descriptors.len()
+        memories + self.descriptors.len()
     }
 
     /// Splits off the first descriptors, as many as do not fit into one packet with the other attachments.
@@ -54,72 +47,45 @@ impl<'a> Attachments<'a> {
     }
 }
 
-/// An attachment received with a packet: a descriptor, or mapped memory if this process sent the packet to itself.
+/// An attachment received with a packet: a descriptor of memory, of a socket or of a handle.
 #[derive(Debug)]
-pub(crate) enum ReceivedAttachment {
-    Descriptor(ReceivedFd),
-    Memory(Arc<Mapping>),
-}
+pub(crate) struct ReceivedAttachment(pub(crate) ReceivedFd);
 
 impl ReceivedAttachment {
-    /// Maps the memory of this received attachment, and charges the peer's account for it; memory that this process
-    /// sent to itself is mapped already and not charged. Fails with [`Error::BadPeer`] if the memory's size in bytes is
-    /// not in `sizes`.
+    /// Maps the memory of this received attachment, and charges the peer's account for it. Fails with
+    /// [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`.
     pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
-        match self {
-            Self::Memory(mapping) => Ok(mapping.clone()),
-            Self::Descriptor(fd) => Mapping::received(fd.as_fd(), sizes, ledger),
-        }
+        Mapping::received(self.0.as_fd(), sizes, ledger)
     }
 
     /// Maps the memory of this received attachment, which must be immutable, and charges the peer's account for it.
     /// Fails with [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`, or if any process could still
     /// change the memory.
     pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
-        match self {
-            Self::Memory(mapping) => Ok(mapping.clone()),
-            Self::Descriptor(fd) => Mapping::received_immutable(fd.as_fd(), sizes, ledger),
-        }
+        Mapping::received_immutable(self.0.as_fd(), sizes, ledger)
     }
 
     /// Maps the memory of this received attachment, even if the peer has reached a limit. Used for memory that a peer
     /// can send only once. Fails with [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`.
     pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
-        match self {
-            Self::Memory(mapping) => Ok(mapping.clone()),
-            Self::Descriptor(fd) => Mapping::received_anyway(fd.as_fd(), sizes, ledger),
-        }
+        Mapping::received_anyway(self.0.as_fd(), sizes, ledger)
     }
 
     /// Gives the descriptor of this received attachment to `mapping`, the mapping of the attachment's sealed memory.
     /// The mapping retains the descriptor of large memory if `ledger` has room for it; otherwise the descriptor is
     /// closed.
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
-        if let Self::Descriptor(fd) = self {
-            mapping.retain_descriptor(fd.into_fd(), ledger);
-        }
-    }
-
-    /// Returns the descriptor of this received attachment, which the caller owns from now on. Returns `None` for memory
-    /// that this process sent to itself.
-    pub(super) fn into_fd(self) -> Option<OwnedFd> {
-        match self {
-            Self::Descriptor(fd) => Some(fd.into_fd()),
-            Self::Memory(_) => None,
-        }
+        mapping.retain_descriptor(self.0.into_fd(), ledger);
     }
 
     /// Closes the descriptor of this received attachment, whose memory this process has mapped. The close cannot block,
     /// because the mapping keeps the memory alive.
     pub(crate) fn close_mapped(self) {
-        if let Self::Descriptor(fd) = self {
-            drop(fd.into_fd());
-        }
+        drop(self.0.into_fd());
     }
 }
 
-/// The result of a look for the next packet in a link's socket, or in the queue of a local link: a packet, nothing or a
-/// hang-up.
+/// The result of a look for the next packet in a link's socket: a packet, nothing or a hang-up.
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,
@@ -131,8 +97,8 @@ pub(crate) enum Incoming {
     HungUp,
 }
 
-/// The transport of a link's packets: a socket to another process, or a queue within this process. No method blocks
-/// except `wait`.
+/// The transport of a link's packets: a socket to another process; or, on the link of this process to itself, nothing.
+/// No method blocks except `wait`.
 pub(crate) trait Io: Send + Sync {
     /// Sends a packet with all its attachments, or sends nothing at all. Does not block. The returned [`Sent`] says
     /// whether the packet was sent; if not, whether the socket was full, the kernel had no memory for the packet, or
@@ -222,10 +188,7 @@ impl Socket {
                     return Err(Error::NoDescriptors);
                 }
                 self.has_more.store(attachments.len() < expected, Ordering::Relaxed);
-                Ok(Incoming::Packet {
-                    packet,
-                    attachments: attachments.into_iter().map(ReceivedAttachment::Descriptor).collect(),
-                })
+                Ok(Incoming::Packet { packet, attachments: attachments.into_iter().map(ReceivedAttachment).collect() })
             }
         }
     }
@@ -275,11 +238,12 @@ impl Io for Socket {
         let bytes = packet.encode();
         fault::point(packet.step());
         let memory = attachments.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
-        let handles = attachments.handles.iter().filter_map(Handle::as_descriptor);
-        // Without attachments nothing is allocated.
+        if memory.is_none() && attachments.table.is_none() {
+            return socket::send(self.fd(), &bytes, attachments.descriptors);
+        }
         let mut descriptors = Vec::with_capacity(attachments.len());
         descriptors.extend(memory.into_iter().chain(attachments.table));
-        descriptors.extend(handles.chain(attachments.descriptors.iter().copied()));
+        descriptors.extend_from_slice(attachments.descriptors);
         socket::send(self.fd(), &bytes, &descriptors)
     }
 
@@ -324,29 +288,19 @@ impl Io for Socket {
     }
 }
 
-/// The queue of packets that this process sends to itself, with their attachments. No thread sleeps on the queue: a
-/// thread that must look there is woken in another way.
-#[derive(Default)]
-pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<ReceivedAttachment>)>>);
+/// The transport of the link of this process to itself, over which nothing is sent. What messages within this process
+/// need besides their records lies in the [mailbox](crate::lane::mailbox).
+pub(crate) struct Local;
 
 impl Io for Local {
-    fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error> {
-        debug_assert!(attachments.handles.is_empty(), "handles are deposited in the inbox");
-        let attachments =
-            attachments.memory.map(|memory| ReceivedAttachment::Memory(memory.mapping.clone())).into_iter().collect();
-        crate::sync::unpoisoned(&self.0).push_back((*packet, attachments));
+    fn send(&self, _packet: &Packet, _attachments: Attachments<'_>) -> Result<Sent, Error> {
         Ok(Sent::Done)
     }
 
     fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
-        Ok(match crate::sync::unpoisoned(&self.0).pop_front() {
-            Some((packet, attachments)) => Incoming::Packet { packet, attachments },
-            None => Incoming::Empty,
-        })
+        Ok(Incoming::Empty)
     }
 
-    /// Does nothing, because [`receive`](Io::receive) has removed the packet from the queue already. This process can
-    /// always process a packet from itself.
     fn take(&self, _packet: &Packet) -> Result<(), Error> {
         Ok(())
     }
@@ -355,11 +309,9 @@ impl Io for Local {
         Ok(())
     }
 
-    /// Returns at once whether there is a packet in the queue of packets that this process sends to itself. Does not
-    /// sleep.
+    /// Returns at once that nothing can be received. Does not sleep.
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
-        let readable = !crate::sync::unpoisoned(&self.0).is_empty();
-        Ok(Readiness { readable, writable: true, hung_up: false })
+        Ok(Readiness { readable: false, writable: true, hung_up: false })
     }
 
     fn memory(&self, _name: &str, len: usize) -> Result<Shareable, Error> {
@@ -373,12 +325,7 @@ impl Io for Local {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::super::packet::PayloadMemory;
-    use super::super::{Attachments, Link, MemoryKey};
     use super::*;
-    use crate::wake::interrupt::Interruption;
 
     #[test]
     fn a_descriptor_that_never_arrives_is_a_breach_only_if_there_was_room_for_it() {
@@ -392,32 +339,5 @@ mod tests {
             if looks < TRIES_WITH_ROOM { Err(Error::NoDescriptors) } else { Ok(Incoming::Empty) }
         };
         assert!(matches!(unless_never(look, || true), Ok(Incoming::Empty)));
-    }
-
-    /// Shows that a fetch on the link of this process to itself waits for a packet that another thread, the leader, is
-    /// about to receive.
-    #[test]
-    fn what_a_process_sent_to_itself_is_found_though_another_thread_is_about_to_receive_it() {
-        let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
-        let memory = link.io().memory("test", 4096).unwrap();
-        assert!(link.try_lead());
-        link.send(
-            &Packet::Message { token: 1, message: 2, payload: PayloadMemory::Sealed, has_table: false, handles: 0 },
-            Attachments::memory(&memory),
-            Deadline::NOW,
-            Interruption::NONE,
-        )
-        .unwrap();
-        std::thread::scope(|scope| {
-            let fetched = scope.spawn(|| link.fetch(|inbox| inbox.take_memory(MemoryKey::Sealed(1, 2))));
-            // The fetching thread gets time to find nothing, which it must not report.
-            let begin = Instant::now();
-            while begin.elapsed() < Duration::from_millis(50) && !fetched.is_finished() {
-                std::thread::yield_now();
-            }
-            assert!(!fetched.is_finished());
-            link.receive_and_leave().unwrap();
-            assert!(fetched.join().unwrap().unwrap().is_some());
-        });
     }
 }

@@ -21,7 +21,6 @@ pub(crate) mod routes;
 mod stuck;
 mod wake_limiter;
 
-use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -31,7 +30,6 @@ use crate::blocked_on::POLL_INTERVAL;
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::{Error, Refusal};
-use crate::lane::arena;
 use crate::os::fault;
 use crate::os::fork::{Born, PerProcess};
 use crate::os::socket::credentials::{self, Next, Sender};
@@ -46,7 +44,7 @@ use crate::wake::condvar::Condvar;
 use crate::wake::interrupt::{Interruption, Sleepers};
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
-pub(crate) use inbox::{Handles, Inbox, MemoryKey, OpenPacket};
+pub(crate) use inbox::{Inbox, MemoryKey, OpenPacket};
 pub(crate) use io::{Attachments, Io};
 use io::{Incoming, Local, ReceivedAttachment, Socket};
 use liveness::Liveness;
@@ -356,7 +354,7 @@ impl Link {
     pub(crate) fn own() -> InUse {
         static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
         // Nothing is charged: what comes over this link is the process's own.
-        OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), Ledger::nobodys())).in_use()
+        OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local), Ledger::nobodys())).in_use()
     }
 
     /// Returns whether this is the one link of this process to itself ([`Link::own`]).
@@ -469,31 +467,8 @@ impl Link {
     /// Drops the attachments in the inbox for the ring with this token, and closes their descriptors, because no record
     /// will refer to them.
     pub(crate) fn discard_received(&self, token: u128) {
-        self.discard_all_received(token..=token);
-    }
-
-    /// Drops the attachments in the inbox for the rings with these tokens, and closes their descriptors, because no
-    /// record will refer to them.
-    pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
-        let dropped = self.inbox().retract(tokens);
-        for handles in dropped {
-            crate::channel::unclaimed::close_left(handles.handles);
-        }
-    }
-
-    /// Drops the attachments that this process has sent to itself for the rings with these tokens, in the queue of
-    /// packets and in the inbox. Closes their descriptors.
-    pub(crate) fn discard_local(tokens: RangeInclusive<u128>) {
-        let own = Self::own();
-        let _ = own.fetch(|_| None::<()>);
-        own.discard_all_received(tokens);
-    }
-
-    /// Returns whether packets that this process sent to itself are in the queue, or attachments of such packets in the
-    /// inbox. Takes two locks.
-    pub(crate) fn has_sent_local() -> bool {
-        let own = Self::own();
-        own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.inbox().is_empty()
+        let dropped = self.inbox().retract(token);
+        drop(dropped);
     }
 
     /// Sends one of the first packets of a link, waiting for at most [`FIRST`]. A new socket has room for these
@@ -737,7 +712,8 @@ impl Link {
             }
             Packet::Open { token, version, cells, .. } => {
                 let attachment = attachments.first().ok_or(MISSING)?;
-                let sizes = arena::sizes(1, cells, self.layout()).ok_or(Error::BadPeer("a ring of impossible size"))?;
+                let sizes =
+                    self.layout().sizes_of_lanes(1, cells).ok_or(Error::BadPeer("a ring of impossible size"))?;
                 let ring = attachment.map(sizes, &self.ledger)?;
                 self.inbox().put_open(version, OpenPacket { token, cells, ring })?;
                 // An end that is not open yet has no sleep word of the peer's in which it could be armed.
@@ -820,8 +796,7 @@ impl Link {
                 }
                 // The packets that came may be for other threads; none was for this call.
                 work += self.drain_limit();
-                // A process may have sent itself any number of packets, of which nothing was fetched yet.
-                if received? && (work < packets || self.is_local()) {
+                if received? && work < packets {
                     continue;
                 }
                 return Ok(None);
@@ -1054,14 +1029,10 @@ mod tests {
         let fd = closing::ReceivedFd::new(writer.into(), &ledger.payer());
         let payload = packet::PayloadMemory::None;
         let packet = Packet::Message { token: 1, message: 1, payload, has_table: false, handles: 1 };
-        let incoming = Incoming::Packet { packet, attachments: vec![ReceivedAttachment::Descriptor(fd)] };
+        let incoming = Incoming::Packet { packet, attachments: vec![ReceivedAttachment(fd)] };
         let was_closed = Arc::new(AtomicBool::new(false));
-        let io = OnePacket {
-            incoming: Mutex::new(Some(incoming)),
-            reader,
-            was_closed: was_closed.clone(),
-            local: Local::default(),
-        };
+        let io =
+            OnePacket { incoming: Mutex::new(Some(incoming)), reader, was_closed: was_closed.clone(), local: Local };
         (Link::new(1, Box::new(io), ledger.clone()), ledger, was_closed)
     }
 
@@ -1072,7 +1043,7 @@ mod tests {
         link.drain(false).unwrap();
         assert!(!was_closed.load(Ordering::Relaxed));
         let lost = link.inbox().take_handles(1, 1, 1).unwrap();
-        assert_eq!((lost.sent, lost.handles.len()), (1, 0));
+        assert_eq!((lost.sent, lost.descriptors.len()), (1, 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use super::inbox::MemoryKey;
 use super::io::{Incoming, ReceivedAttachment};
 use super::packet::Packet;
-use super::{Link, arena, ready_bitmap};
+use super::{Link, ready_bitmap};
 use crate::error::Error;
 use crate::os::{memory, socket};
 use crate::quota::closing::ReceivedFd;
@@ -30,12 +30,9 @@ impl Link {
         }
         let Incoming::Packet { packet, attachments } = self.io.receive(true)? else { return Ok(()) };
         let mut keys = MemoryKey::of(&packet);
-        let room = attachments.into_iter().try_for_each(|attachment| match attachment {
-            ReceivedAttachment::Descriptor(socket) if matches!(packet, Packet::Introduce { .. }) => {
-                self.room_for(socket)
-            }
-            ReceivedAttachment::Descriptor(memory) => self.room_for_memory(&packet, keys.next(), memory),
-            ReceivedAttachment::Memory(_) => Ok(()),
+        let room = attachments.into_iter().try_for_each(|ReceivedAttachment(fd)| match packet {
+            Packet::Introduce { .. } => self.room_for(fd),
+            _ => self.room_for_memory(&packet, keys.next(), fd),
         });
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
     }
@@ -86,8 +83,8 @@ impl Link {
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),
-            Packet::Open { cells, .. } => arena::sizes(1, cells, self.layout()),
-            Packet::Arena { lanes, cells, .. } => arena::sizes(lanes, cells.into(), self.layout()),
+            Packet::Open { cells, .. } => self.layout().sizes_of_lanes(1, cells),
+            Packet::Arena { lanes, cells, .. } => self.layout().sizes_of_lanes(lanes, cells.into()),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@
 //! program closes it.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::{Payer, PendingClose};
@@ -172,6 +172,12 @@ impl ReceivedFd {
     /// Returns the descriptor. From now on the caller owns it and must close it.
     pub(crate) fn into_fd(mut self) -> OwnedFd {
         self.fd.take().expect("taken once")
+    }
+}
+
+impl AsRawFd for ReceivedFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

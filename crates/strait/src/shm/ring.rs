@@ -32,9 +32,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{CPU, CREDIT, DONE, FORWARD, MOVING, QUOTA, SLEEPING, TAKEN, TRANSFER, WAITING, Word};
-use super::{Layout, Mapping, accessed, copy, written};
+use super::{Layout, Mapping, Sizes, accessed, copy, written};
 use crate::os::fault;
-use crate::ring::{CELL, HEADER, Memory};
+use crate::ring::{CELL, HEADER, MAX_CELLS, Memory};
 
 /// `TAKEN_BACK`: the value of a lane's word *moving* after the process that made the lane has taken the lane back, to
 /// use its memory again.
@@ -46,7 +46,20 @@ impl Layout {
     pub(crate) fn lane_size(self, cells: usize) -> usize {
         2 * self.control() + 2 * cells * CELL
     }
+
+    /// Returns the smallest and the largest size in bytes, both included, that memory with `lanes` lanes may have, with
+    /// `cells` cells for each ring. Returns `None` if no ring in an arena can have `cells` cells, if `lanes` is 0, or if the size
+    /// overflows.
+    pub(crate) fn sizes_of_lanes(self, lanes: u32, cells: u64) -> Option<Sizes> {
+        let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells) && *cells <= MAX_CELLS)?;
+        let len = self.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
+        Some(len..=len.checked_next_multiple_of(PAGE)?)
+    }
 }
+
+/// The page size in bytes that this crate assumes. A peer may round the size of memory for lanes up to the next
+/// multiple of this number.
+const PAGE: usize = 4096;
 
 /// The memory of a lane: two rings, one in each direction, and their control blocks.
 #[derive(Clone, Copy, Debug)]

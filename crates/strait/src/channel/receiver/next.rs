@@ -8,6 +8,7 @@ use super::{Rx, message_quota};
 use crate::channel::End;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::lane::mailbox::mailbox;
 use crate::lane::waiter::{self, Waiter};
 use crate::lane::{Lane, Name};
 use crate::link::MemoryKey;
@@ -327,7 +328,7 @@ impl End {
         let number = rx.consumer().read(record, 0, &mut number);
         let number = u64::from_le_bytes((&*number).try_into().expect("eight bytes"));
         let prepended = if rx.lane.current_link().is_local() {
-            self.prepended_local(rx, token, number)
+            self.prepended_local(token, number)
         } else {
             let table = self.read_table(rx, record, NUMBER, number)?;
             self.receive_prepended(rx, token, number, &table)
@@ -352,7 +353,11 @@ impl End {
             return Ok(mapping.clone());
         }
         let link = rx.lane.current_link().clone();
-        let found = link.fetch(|inbox| inbox.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
+        let found = if link.is_local() {
+            mailbox().take_memory(key).map(Ok)
+        } else {
+            link.fetch(|inbox| inbox.take_memory(key)).map_err(|error| passing_or_end(rx, error))?
+        };
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
         let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
         rx.cold().fetched = Some((key, mapping.clone()));

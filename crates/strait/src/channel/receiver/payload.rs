@@ -7,16 +7,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Rx;
 use super::next::passing_or_end;
 use crate::channel::End;
-use crate::channel::message::{Message, ReceivedExtras, Sealed};
+use crate::channel::message::{Message, MessageExtras, ReceivedExtras, Sealed};
 use crate::channel::pool::{self, BlockRecord};
+use crate::channel::unclaimed::UnclaimedHandles;
 use crate::error::Error;
+use crate::lane::mailbox::mailbox;
 use crate::lane::{Lane, waiter};
-use crate::link::{Handles, MemoryKey};
+use crate::link::MemoryKey;
 use crate::ring::{MAX_MESSAGE, Memory, Record, RecordKind};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
 
 /// Number of bytes of the smallest buffer that a message allocates: room for a whole cell of 64 bytes.
 pub(super) const SMALLEST_BUFFER: usize = 64;
+
+/// The error for a message whose handles were never sent.
+const NEVER_SENT: Error = Error::BadPeer("a message whose descriptors were never sent");
 
 /// The place where the payload of a received message lies.
 #[derive(Debug)]
@@ -167,7 +172,7 @@ impl End {
         Ok(())
     }
 
-    /// Takes the handles of the next message, or its value, from the inbox of the link, and returns them; `record` is
+    /// Takes the handles of the next message, or its value, and returns them; `record` is
     /// the record of that message. Fails if they cannot be received now.
     #[inline]
     pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
@@ -191,20 +196,31 @@ impl End {
             return arrived;
         }
         let link = rx.lane.current_link().clone();
+        if link.is_local() {
+            return self.take_parcel(rx, token, message, sent);
+        }
         let found = link.fetch(|inbox| inbox.take_handles(token, message, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
-            Some(Handles { value: Some(value), .. }) => Ok(ReceivedExtras::of_value(value)),
             Some(found) if found.sent == sent => {
-                let arrived = found.handles.len();
+                let arrived = found.descriptors.len();
                 let lost = (arrived < sent).then_some(Error::HandlesLost { sent, arrived });
                 // If some handles of a message are missing, those that arrived are closed here: a part of them is of
                 // no use.
-                let arrived = ReceivedExtras::of_handles(found.handles);
+                let arrived = UnclaimedHandles::received(found.descriptors, &link.ledger().payer());
+                let arrived = ReceivedExtras::of_handles(arrived);
                 Ok(lost.map_or(arrived, ReceivedExtras::of_lost))
             }
-            _ => Err(rx.end_with(Error::BadPeer("a message whose descriptors were never sent"))),
+            _ => Err(rx.end_with(NEVER_SENT)),
         }
+    }
+
+    /// Takes the handles of a message within this process, or its value, from the mailbox, and returns them. `sent` is
+    /// the number of handles in the record of the message, whose number is `message`.
+    fn take_parcel(&self, rx: &mut Rx, token: u128, message: u64, sent: usize) -> Result<ReceivedExtras, Error> {
+        let parcel = mailbox().take(token, message, sent);
+        let parcel = parcel.filter(|parcel| parcel.len() == sent).ok_or_else(|| rx.end_with(NEVER_SENT))?;
+        Ok(ReceivedExtras::of_local(MessageExtras::of_parcel(parcel)))
     }
 
     /// Takes a message off the ring and counts it as received. Returns its ring space, and the block of a payload out

@@ -10,8 +10,7 @@ use crate::channel::End;
 use crate::channel::receiver::next::MOST_LANES;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::lane::{Lane, Name, waiter};
-use crate::link::Link;
+use crate::lane::{Lane, Name, mailbox, waiter};
 use crate::link::packet::Packet;
 use crate::ring::{self, Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
@@ -180,7 +179,7 @@ impl End {
             let link = tx.lane.link();
             if link.is_local() {
                 let token = tx.lane.token_out();
-                Link::discard_local(token..=token);
+                mailbox::discard(token..=token);
             } else {
                 link.send_sooner_or_later(Packet::Retract { token: tx.lane.token_out() });
             }

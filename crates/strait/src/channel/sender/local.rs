@@ -2,42 +2,55 @@
 
 use super::Tx;
 use crate::channel::End;
+use crate::channel::message::MessageExtras;
+use crate::lane::mailbox::{self, mailbox};
+use crate::link::Amount;
 use crate::link::routes::retention;
-use crate::link::{Amount, Handles, Link};
+use crate::link::routes::retention::InTransit;
 use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Commits the message that was staged last, and leaves its handles or value (`left`) in the inbox for the
-    /// receiver, which is in this process. Returns `None` on success. If the other end was closed or has left this
-    /// process, returns how the ring was ended, and `left`.
+    /// Commits the message that was staged last, and leaves its handles or value (`extras`) in the mailbox for the
+    /// receiver, which is in this process. `in_transit` is the retention mark for channel ends among the handles.
+    /// Returns `None` on success. If the other end was closed or has left this process, returns how the ring was ended,
+    /// and `extras`, unless a process with the memory of the ring has let another message take their place.
     pub(in crate::channel) fn commit_local(
         &self,
         tx: &mut Guard<'_, Tx>,
-        left: Handles,
+        extras: Box<MessageExtras>,
+        in_transit: Option<InTransit>,
         amount: Amount,
-    ) -> Option<(Ended, Handles)> {
-        let (own, token, message) = (Link::own(), tx.lane.token_out(), tx.sequence - 1);
-        leave(tx, message, left);
+    ) -> Option<(Ended, Option<Box<MessageExtras>>)> {
+        let (token, message) = (tx.lane.token_out(), tx.sequence - 1);
+        leave(tx, message, extras, in_transit, false);
         tx.note_in_flight_of(message, amount);
         let Some(ended) = self.commit_once(tx) else {
-            own.inbox().committed(token, message);
+            mailbox().committed(token, message);
             if tx.lane.has_other_left() {
                 // A process with this memory has marked the ring as closed, or as ended elsewhere, so no end in this
                 // process reads the ring.
-                own.discard_received(token);
+                mailbox::discard(token..=token);
             }
             return None;
         };
-        Some((ended, own.inbox().take_handles(token, message, 0).unwrap_or_default()))
+        let parcel = mailbox().take(token, message, 0);
+        Some((ended, parcel.map(MessageExtras::of_parcel)))
     }
 }
 
-/// Leaves handles or a value in the inbox of this process, for the receiver of the message with the number `message` in
-/// the ring that `tx` writes.
-pub(in crate::channel) fn leave(tx: &mut Tx, message: u64, left: Handles) {
-    let is_in_transit = left.is_in_transit() && !tx.lane.is_other_here();
-    let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);
+/// Leaves handles or a value in the mailbox of this process, for the receiver of the message with the number `message`
+/// in the ring that `tx` writes. `in_transit` is the retention mark for channel ends among the handles. Unless
+/// `is_committed`, the sender takes them back if it cannot commit the message.
+pub(in crate::channel) fn leave(
+    tx: &mut Tx,
+    message: u64,
+    extras: Box<MessageExtras>,
+    in_transit: Option<InTransit>,
+    is_committed: bool,
+) {
+    let is_in_transit = in_transit.is_some() && !tx.lane.is_other_here();
+    let old = mailbox().leave(tx.lane.token_out(), message, extras, in_transit, is_committed);
     drop(old);
     if is_in_transit {
         // Links that only these handles use may now be unreachable; such links are closed.

@@ -2,7 +2,7 @@
 
 use super::Tx;
 use crate::channel::End;
-use crate::channel::handle::Handle;
+use crate::channel::handle::{self, Handle};
 use crate::channel::pool::Loan;
 use crate::channel::transfer::ends::Content;
 use crate::deadline::Deadline;
@@ -68,8 +68,10 @@ impl End {
                 // Between processes the memory is one more descriptor in flight.
                 let descriptors = tx.descriptors(handles.len() + 1);
                 let header = Header::new(RecordKind::Sealed, 8, handles.len());
+                let open = handle::descriptors(handles);
+                let attachments = Attachments::descriptors(&open);
                 self.wait_for_quotas(tx, descriptors, len, deadline)
-                    .and_then(|()| self.stage_sealed(tx, memory, len, header, Attachments::handles(handles), deadline))
+                    .and_then(|()| self.stage_sealed(tx, memory, len, header, attachments, deadline))
                     .and_then(|()| self.commit(tx, deadline))
             };
             tx.unpin();

@@ -9,8 +9,9 @@ use crate::channel::End;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
+use crate::lane::mailbox::mailbox;
 use crate::link::packet::{Packet, PayloadMemory};
-use crate::link::{Attachments, InUse, Link, SocketBlockedOn};
+use crate::link::{Attachments, InUse, Link, MemoryKey, SocketBlockedOn};
 use crate::os::fault;
 use crate::os::socket::SCM_MAX_FD;
 use crate::quota::MAX_HANDLES;
@@ -40,11 +41,10 @@ impl End {
             return Ok(());
         }
         let (ahead, attachments) = attachments.split_ahead();
-        let handles = (attachments.handles.len() + attachments.descriptors.len()) as u32;
+        let handles = attachments.descriptors.len() as u32;
         let has_table = attachments.table.is_some();
         self.send_packets(tx, count, deadline, |link, token| {
-            let send =
-                |packet, attachments: Attachments<'_>| link.send(&packet, attachments, deadline, self.interruption());
+            let send = |packet, attachments: Attachments<'_>| self.send_packet(link, &packet, attachments, deadline);
             let mut is_ahead = false;
             let mut send_ahead = |descriptors: &[BorrowedFd<'_>]| {
                 let packet = Packet::Ahead { token, count: descriptors.len() as u32 };
@@ -71,8 +71,27 @@ impl End {
     ) -> Result<(), Error> {
         self.send_packets(tx, 1, deadline, |link, token| {
             let packet = Packet::Ring { token, generation };
-            link.send(&packet, Attachments::memory(memory), deadline, self.interruption())
+            self.send_packet(link, &packet, Attachments::memory(memory), deadline)
         })
+    }
+
+    /// Sends a packet with its attachments over `link`; waits until `deadline` for room in the socket. If the receiver
+    /// is in this process, leaves the packet's memory in the mailbox instead.
+    fn send_packet(
+        &self,
+        link: &Link,
+        packet: &Packet,
+        attachments: Attachments<'_>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if !link.is_local() {
+            return link.send(packet, attachments, deadline, self.interruption());
+        }
+        debug_assert!(attachments.descriptors.is_empty(), "handles are left in the mailbox");
+        for (key, memory) in MemoryKey::of(packet).zip(attachments.memory) {
+            mailbox().leave_memory(key, memory.mapping.clone());
+        }
+        Ok(())
     }
 
     /// Sends packets with `count` descriptors, for the record that was staged last; `send` sends them, given the link

@@ -3,7 +3,7 @@
 use super::Tx;
 use super::batch::Batch;
 use crate::blocked_on::{self, BlockedOn};
-use crate::channel::handle::Handle;
+use crate::channel::handle::{Handle, descriptors};
 use crate::channel::message::{Outgoing, Parts};
 use crate::channel::pool::{self, BlockRecord};
 use crate::channel::receiver::next::MOST_LANES;
@@ -335,12 +335,13 @@ impl End {
                 producer.write(slot, at, bytes);
                 Ok::<(), Error>(())
             })?;
-            self.finish_stage(tx, len, Attachments::handles(handles), deadline)
+            self.finish_stage(tx, len, Attachments::descriptors(&descriptors(handles)), deadline)
         } else {
             let loan = self.borrow_block(tx, len, deadline)?;
             let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
             let header = Header::new(RecordKind::Block, BlockRecord::SIZE, handles.len());
-            self.stage_block(tx, &loan, len, filled, header, Attachments::handles(handles), deadline)
+            let descriptors = descriptors(handles);
+            self.stage_block(tx, &loan, len, filled, header, Attachments::descriptors(&descriptors), deadline)
         }
     }
 
@@ -372,7 +373,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         self.send_message_packet(tx, tx.sequence, payload, attachments, deadline)?;
-        amount.handles += attachments.handles.len() + attachments.descriptors.len();
+        amount.handles += attachments.descriptors.len();
         amount.memories += usize::from(attachments.table.is_some());
         tx.note_in_flight(amount);
         Ok(())

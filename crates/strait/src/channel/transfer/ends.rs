@@ -12,7 +12,7 @@ use super::in_transit;
 use super::table::{Entry, FlatHandles, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::handle::Handle;
-use crate::channel::message::{Parts, ReceivedExtras};
+use crate::channel::message::{MessageExtras, Parts, ReceivedExtras};
 use crate::channel::origin::Origin;
 use crate::channel::pool::{self, BlockRecord, Loan};
 use crate::channel::receiver::Rx;
@@ -22,7 +22,7 @@ use crate::channel::{Channel, End, Watcher};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::link::{Amount, Attachments, Handles};
+use crate::link::{Amount, Attachments};
 use crate::os::memory;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
 use crate::shm::Shareable;
@@ -364,9 +364,9 @@ impl End {
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, Attachments::NOTHING, deadline)?;
         let in_transit = in_transit::of_handles(handles, tx.lane.is_other_here());
-        let left = Handles::of(std::mem::take(handles), in_transit);
-        let Some((ended, left)) = self.commit_local(tx, left, Amount::default()) else { return Ok(()) };
-        *handles = { left.handles }.take();
+        let extras = MessageExtras::with_handles(std::mem::take(handles));
+        let Some((ended, left)) = self.commit_local(tx, extras, in_transit, Amount::default()) else { return Ok(()) };
+        *handles = left.map(|mut left| left.take_handles()).unwrap_or_default();
         self.after_end(tx, ended, deadline)
     }
 
@@ -426,7 +426,7 @@ impl End {
                 .filter(|found| found.sent == sent)
                 .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
         };
-        let arrived = found.handles.len();
+        let arrived = found.descriptors.len();
         let payer = link.ledger().payer();
         let origin = Origin::in_backlog_over(&link);
         let find = |entry: Entry| -> Result<Channel, Error> {
@@ -449,8 +449,7 @@ impl End {
             deferred::postponed(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
             return Ok(ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
         }
-        let came = found.handles.into_descriptors();
-        match deferred::postponed(|| parsed.into_handles(came, &payer, charge, origin, build)) {
+        match deferred::postponed(|| parsed.into_handles(found.descriptors, &payer, charge, origin, build)) {
             Ok(handles) => Ok(ReceivedExtras::of_handles(handles)),
             // The memory of a message that an end brings along could not be mapped.
             Err(error) if error.passes() => {

@@ -32,10 +32,11 @@ use std::sync::Arc;
 
 use super::close;
 use super::ends::{cancel_transfers, table_memory};
-use super::in_transit;
+use super::in_transit::{self, close_in_transit};
 use super::table::{FlatHandles, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff};
 use crate::channel::handle::Handle;
+use crate::channel::message::MessageExtras;
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::backlog::BacklogMessage;
 use crate::channel::sender::packets::is_lane_of;
@@ -46,9 +47,10 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
+use crate::lane::mailbox::mailbox;
 use crate::lane::{Lane, Name};
 use crate::link::packet::PayloadMemory;
-use crate::link::{Attachments, Handles, InUse, Link};
+use crate::link::{Attachments, InUse, Link};
 use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
@@ -386,7 +388,7 @@ impl<'a> Half<'a> {
         let handles = vec![Handle::from(holder)];
         let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
         // Marked as committed, as if the record were in the ring: no sender takes it back.
-        local::leave(&mut self.tx, number, Handles::of(handles, in_transit).committed());
+        local::leave(&mut self.tx, number, MessageExtras::with_handles(handles), in_transit, true);
         Ok(())
     }
 
@@ -545,8 +547,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     /// Stores the new lane as the stored successor of each far end that is in this process. Such an end looks the lane
     /// up after it has read the mark.
     fn store_successors(&self) {
-        self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link());
-        self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link());
+        self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link(), close_in_transit);
+        self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link(), close_in_transit);
     }
 
     /// Stages the prepended backlogs, which may fail, and freezes the ring that the far end of `near` writes. Returns
@@ -743,17 +745,16 @@ impl End {
         }
     }
 
-    /// Receives a backlog that was prepended within this process, and returns its messages. They are in the inbox of
+    /// Receives a backlog that was prepended within this process, and returns its messages. They are in the mailbox of
     /// this process, under `token` (the token of the ring) and the number `message`.
     pub(in crate::channel) fn prepended_local(
         &self,
-        rx: &mut Rx,
         token: u128,
         message: u64,
     ) -> Result<VecDeque<BacklogMessage>, Error> {
-        let link = rx.lane.current_link().clone();
-        let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;
-        let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
+        let parcel = mailbox().take(token, message, 1);
+        let handle = parcel.and_then(|parcel| MessageExtras::of_parcel(parcel).take_handles().pop());
+        let holder = handle.and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("a prepended backlog that does not exist"))
     }
 }

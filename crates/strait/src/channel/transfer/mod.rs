@@ -1,8 +1,8 @@
 //! Ends that travel, are joined, and are closed.
 //!
 //! [`moving`] takes an end out of its lane, with the messages that it has not received. [`ends`] sends it, and
-//! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`in_transit`] finds the links held by
-//! ends that have not arrived yet. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if that
+//! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`in_transit`] tells the lanes what
+//! ends that have not arrived yet refer to. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if that
 //! failed.
 
 mod close;
@@ -16,7 +16,6 @@ pub(super) mod table;
 
 pub(crate) use close::close;
 pub use fuse::FuseError;
-pub(crate) use in_transit::{EndsInTransit, Seen, close_in_transit};
 pub(crate) use pipe_state::PipeState;
 #[cfg(any(strait_fuzzing, feature = "benchmarks"))]
 pub(crate) use table::is_read as table_is_read;

@@ -31,6 +31,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::in_transit::close_in_transit;
 use super::table::Entry;
 use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::End;
@@ -117,7 +118,7 @@ impl End {
             };
             // An end that is closed or dead will not ask for the successor.
             if tx.ended().is_none() {
-                tx.lane.store_successor(&fresh, dest);
+                tx.lane.store_successor(&fresh, dest, close_in_transit);
             }
             let marked = match self.mark(&mut tx, &fresh) {
                 Ok(marked) => marked,
@@ -545,7 +546,7 @@ mod tests {
         let (mut tx, mut rx) = (end.tx.lock(Deadline::NOW).unwrap(), end.rx.lock(Deadline::NOW).unwrap());
         let own = Link::own();
         let fresh = end.make(&tx, &rx, &own, &own, None).unwrap();
-        tx.lane.store_successor(&fresh, &own);
+        tx.lane.store_successor(&fresh, &own, close_in_transit);
         assert_eq!(end.mark(&mut tx, &fresh), Ok(true));
         rx.set_pending_move(Some(PendingMove { fresh, marked: Some(tx.lane.clone()), stays: false }));
         end.stay(&mut tx, &mut rx, Error::NoDescriptors);

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::channel::handle::Handle;
+use crate::channel::handle::{Handle, descriptors};
 use crate::channel::message::Parts;
 use crate::channel::pool::{self, BlockRecord, Loan};
 use crate::channel::sender::Tx;
@@ -305,7 +305,7 @@ impl Reservation<'_> {
     fn commit_slot(&mut self, mut slot: Slot, len: usize, handles: &[Handle]) -> Result<(), Error> {
         let header = Header::new(RecordKind::Message, len, handles.len());
         self.tx.producer.shorten(&mut slot, header);
-        self.end.finish_stage(&mut self.tx, len, Attachments::handles(handles), self.deadline)?;
+        self.end.finish_stage(&mut self.tx, len, Attachments::descriptors(&descriptors(handles)), self.deadline)?;
         // A message without handles can go to whichever lane the peer is in.
         if handles.is_empty() {
             self.tx.unpin();
@@ -315,7 +315,8 @@ impl Reservation<'_> {
 
     fn commit_block(&mut self, loan: &Loan, len: usize, handles: &[Handle]) -> Result<(), Error> {
         let header = Header::new(RecordKind::Block, BlockRecord::SIZE, handles.len());
-        let attachments = Attachments::handles(handles);
+        let descriptors = descriptors(handles);
+        let attachments = Attachments::descriptors(&descriptors);
         self.end.stage_block(&mut self.tx, loan, len, Ok(()), header, attachments, self.deadline)?;
         self.end.commit(&mut self.tx, self.deadline)
     }

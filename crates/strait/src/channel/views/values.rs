@@ -13,7 +13,8 @@ use crate::channel::value::{Value, ValueError};
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::{Amount, Handles};
+use crate::lane::mailbox::mailbox;
+use crate::link::Amount;
 use crate::ring::{Header, Record, RecordKind};
 use crate::wake::lock::Guard;
 
@@ -96,10 +97,9 @@ impl End {
         self.stage_record(tx, Header::new(RecordKind::Message, 0, 1), deadline)?;
         self.count_staged(tx, 0);
         let amount = Amount { sealed: size, ..Amount::default() };
-        let Some((ended, left)) = self.commit_local(tx, Handles::of_value(value.take()), amount) else {
-            return Ok(());
-        };
-        *value = left.value;
+        let extras = value.take().unwrap_or_default();
+        let Some((ended, left)) = self.commit_local(tx, extras, None, amount) else { return Ok(()) };
+        *value = left;
         self.after_end(tx, ended, deadline)
     }
 
@@ -113,7 +113,7 @@ impl End {
     fn is_value_local(&self, rx: &mut Rx) -> bool {
         let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
         let link = rx.lane.current_link();
-        link.is_local() && link.inbox().is_value(token, sequence)
+        link.is_local() && mailbox().is_value(token, sequence)
     }
 
     /// Turns the values queued at this end into bytes and handles. Adds to `ends` the ends that this end's queued
@@ -126,7 +126,7 @@ impl End {
         let link = rx.lane.current_link().clone();
         // Values that arrive while this runs are left alone; the bound keeps the loop finite.
         for _ in 0..rx.cells() {
-            if !link.is_local() || !link.inbox().has_value_for(rx.lane.token_in()) {
+            if !link.is_local() || !mailbox().has_value_for(rx.lane.token_in()) {
                 break;
             }
             let Ok(Some(record)) = self.next_record(&mut rx) else { break };

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::deferred::InTurn;
 use crate::error::Error;
-use crate::lane::arena;
 use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
 use crate::link::io::ReceivedAttachment;
@@ -219,7 +218,7 @@ impl Link {
     pub(in crate::link) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { number } => {
-                let Some(ReceivedAttachment::Descriptor(socket)) = attachments.pop() else { return Err(MISSING) };
+                let ReceivedAttachment(socket) = attachments.pop().ok_or(MISSING)?;
                 if !crate::os::socket::is_seqpacket(&socket)? {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
@@ -287,7 +286,7 @@ impl Link {
 
     fn map_arena(&self, attachment: &ReceivedAttachment, claim: Claim) -> Result<Arc<Arena>, Error> {
         let impossible = Error::BadPeer("an arena of impossible size");
-        let sizes = arena::sizes(claim.lanes, claim.cells as u64, claim.layout).ok_or(impossible)?;
+        let sizes = claim.layout.sizes_of_lanes(claim.lanes, claim.cells as u64).ok_or(impossible)?;
         let mapping = attachment.map(sizes, self.ledger())?;
         let lanes = self.ledger().charge(Amounts::of(Resource::Lanes, claim.lanes as usize))?;
         let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, claim.layout, lanes);
@@ -452,10 +451,8 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     for (link, socket) in [young, old].into_iter().zip(&mut introduction.sockets) {
         if let Some(fd) = socket.take() {
             let packet = Packet::Introduce { number: introduction.number };
-            let handles = [crate::channel::handle::Handle::Fd(fd)];
-            let sent = link.try_send(&packet, Attachments::handles(&handles));
+            let sent = link.try_send(&packet, Attachments::descriptors(&[fd.as_fd()]));
             if !matches!(sent, Ok(true)) {
-                let [crate::channel::handle::Handle::Fd(fd)] = handles else { unreachable!("a descriptor") };
                 *socket = Some(fd);
                 return sent.and(Err(Error::WouldBlock));
             }

@@ -1,0 +1,168 @@
+//! The mailbox: what messages within this process leave for their receivers, beside their records in a ring.
+//!
+//! A message to an end in this process needs no socket. Its handles, or the value that it is, lie here until the
+//! receiver takes them, and so does its memory. Each entry is filed under the token of the ring. That token belongs to
+//! this process alone, and nothing from another process is filed here.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::in_transit::LaneUser;
+use crate::link::MemoryKey;
+use crate::link::routes::retention::InTransit;
+use crate::os::fork::PerProcess;
+use crate::shm::Mapping;
+use crate::sync::unpoisoned;
+
+/// The handles of one message within this process, or the object that the message is, until the receiver takes them.
+pub(crate) trait Parcel: Any + Debug + Send {
+    /// Returns the number of handles that the record of the message counts. An object counts as one.
+    fn len(&self) -> usize;
+
+    /// Returns whether the message is an object (a value).
+    fn is_value(&self) -> bool;
+
+    /// Returns the channel ends among the handles.
+    fn ends(&self) -> Vec<Arc<dyn LaneUser>>;
+
+    /// Closes the handles, which the receiver will not take. The caller must hold no lock: channel ends may be among
+    /// them.
+    fn close(self: Box<Self>);
+}
+
+/// A parcel in the mailbox.
+#[derive(Debug)]
+pub(crate) struct Left {
+    parcel: Box<dyn Parcel>,
+    /// Whether the record of the message has not been committed yet. The sending thread takes the parcel back if it
+    /// cannot commit the message.
+    is_uncommitted: bool,
+    /// The retention mark for channel ends in the parcel; `None` if there are none. The channel ends may lie in the
+    /// mailbox until the end that receives them arrives in this process.
+    _in_transit: Option<InTransit>,
+}
+
+/// What messages within this process have left for their receivers.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    /// The parcels, by the token of the ring and the number of the message.
+    parcels: BTreeMap<(u128, u64), Left>,
+    memories: BTreeMap<MemoryKey, Arc<Mapping>>,
+}
+
+/// Locks the mailbox of this process, and returns the guard.
+pub(crate) fn mailbox() -> MutexGuard<'static, Mailbox> {
+    static MAILBOX: PerProcess<Mutex<Mailbox>> = PerProcess::new(Mutex::default);
+    unpoisoned(MAILBOX.get())
+}
+
+/// Drops what lies in the mailbox for the rings with these tokens, because no end will receive it. Parcels of messages
+/// that are not [committed](Mailbox::committed) yet stay.
+pub(crate) fn discard(tokens: RangeInclusive<u128>) {
+    let left = mailbox().retract(tokens);
+    for Left { parcel, .. } in left {
+        parcel.close();
+    }
+}
+
+/// Returns the range of the keys under which the mailbox stores the parcels for the ring with this token.
+fn all_of(token: u128) -> RangeInclusive<(u128, u64)> {
+    (token, 0)..=(token, u64::MAX)
+}
+
+impl Mailbox {
+    /// Returns whether nothing lies in the mailbox.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parcels.is_empty() && self.memories.is_empty()
+    }
+
+    /// Leaves `parcel` for the receiver of the message with the number `message` in the ring with this token.
+    /// `in_transit` is the retention mark for channel ends in the parcel. Unless `is_committed`, the caller is about to
+    /// [commit](Self::committed) the message. Returns the parcel that lay there before, for the caller to drop without
+    /// a lock: only a peer that shares the memory of both ends can have caused that. Otherwise returns `None`.
+    #[must_use]
+    pub(crate) fn leave(
+        &mut self,
+        token: u128,
+        message: u64,
+        parcel: Box<dyn Parcel>,
+        in_transit: Option<InTransit>,
+        is_committed: bool,
+    ) -> Option<Left> {
+        let left = Left { parcel, is_uncommitted: !is_committed, _in_transit: in_transit };
+        self.parcels.insert((token, message), left)
+    }
+
+    /// Marks the parcel of a message as committed: the record of the message is in the ring with this token now, under
+    /// the number `message`. After this call the sender checks whether the other end has been closed meanwhile, and if
+    /// so [discards](discard) what lies here for the ring.
+    pub(crate) fn committed(&mut self, token: u128, message: u64) {
+        if let Some(left) = self.parcels.get_mut(&(token, message)) {
+            left.is_uncommitted = false;
+        }
+    }
+
+    /// Removes and returns the parcel of the message with the number `message` in the ring with this token. Returns
+    /// `None` if there is none, or if it has fewer than `count` handles.
+    pub(crate) fn take(&mut self, token: u128, message: u64, count: usize) -> Option<Box<dyn Parcel>> {
+        if self.parcels.get(&(token, message))?.parcel.len() < count {
+            return None;
+        }
+        self.parcels.remove(&(token, message)).map(|left| left.parcel)
+    }
+
+    /// Leaves the memory of a message, or of a larger ring, for the receiver.
+    pub(crate) fn leave_memory(&mut self, key: MemoryKey, memory: Arc<Mapping>) {
+        self.memories.insert(key, memory);
+    }
+
+    /// Removes and returns the memory with this key; `None` if there is none.
+    pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Arc<Mapping>> {
+        self.memories.remove(&key)
+    }
+
+    /// Returns whether the message with this token and number is a value, which no end has received yet.
+    pub(crate) fn is_value(&self, token: u128, message: u64) -> bool {
+        self.parcels.get(&(token, message)).is_some_and(|left| left.parcel.is_value())
+    }
+
+    /// Returns whether a value lies here for the ring with this token.
+    pub(crate) fn has_value_for(&self, token: u128) -> bool {
+        self.parcels.range(all_of(token)).any(|(_, left)| left.parcel.is_value())
+    }
+
+    /// Returns the channel ends that lie here for the ring with this token. They stay here.
+    pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<dyn LaneUser>> {
+        self.parcels.range(all_of(token)).flat_map(|(_, left)| left.parcel.ends()).collect()
+    }
+
+    /// Returns, in ascending order, the tokens in this range that name rings for which parcels lie here.
+    pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
+        let (first, last) = tokens.into_inner();
+        let mut found: Vec<_> =
+            self.parcels.range((first, 0)..=(last, u64::MAX)).map(|((token, _), _)| *token).collect();
+        found.dedup();
+        found
+    }
+
+    /// Removes what lies here for the rings with these tokens, and returns the parcels, for the caller to close without
+    /// a lock. Parcels of messages that are not [committed](Self::committed) yet stay.
+    fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Left> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let (first, last) = tokens.into_inner();
+        let all = self.parcels.range((first, 0)..=(last, u64::MAX));
+        let keys: Vec<_> = all.filter(|(_, left)| !left.is_uncommitted).map(|(key, _)| *key).collect();
+        for kind in [MemoryKey::Ring, MemoryKey::Block, MemoryKey::Sealed, MemoryKey::Table] {
+            while let Some(key) = self.memories.range(kind(first, 0)..=kind(last, u64::MAX)).map(|(key, _)| *key).next()
+            {
+                self.memories.remove(&key);
+            }
+        }
+        keys.iter().filter_map(|key| self.parcels.remove(key)).collect()
+    }
+}
