@@ -14,7 +14,7 @@ use crate::shm::{LaneMemory, Layout, Mapping};
 
 /// Returns a description of every open link to another process, each with the reason why the link stays open.
 pub fn links() -> Vec<String> {
-    crate::link::routes::retention::describe_all()
+    crate::lane::retention::describe_all()
 }
 
 /// Decodes `bytes` as a packet of a link. If they are a valid packet, checks that encoding and decoding it again gives

@@ -23,13 +23,6 @@ const LAYERS: &[&[&str]] = &[
     &["benchmarks", "fuzzing", "lib"],
 ];
 
-/// Files, by the start of their paths, that may use a module above their own.
-const EXCEPTIONS: &[(&str, &str)] = &[
-    // These exceptions end when only lanes know arenas and the retention of links.
-    ("link/routes/arenas.rs", "lane"),
-    ("link/routes/retention.rs", "lane"),
-];
-
 fn layer(module: &str) -> usize {
     let found = LAYERS.iter().position(|layer| layer.contains(&module));
     found.unwrap_or_else(|| panic!("the module {module} is in no layer"))
@@ -44,15 +37,7 @@ fn no_module_uses_one_above_it() {
         let above = uses(file, code).into_iter().filter(|name| name != "super" && layer(name) > layer(own));
         upward.extend(above.map(|name| (file.as_str(), name)));
     }
-    let is_excepted = |(file, module): &(&str, String)| {
-        EXCEPTIONS.iter().any(|(prefix, name)| file.starts_with(prefix) && name == module)
-    };
-    let wrong: Vec<_> = upward.iter().filter(|arrow| !is_excepted(arrow)).collect();
-    assert!(wrong.is_empty(), "these use a module above their own: {wrong:?}");
-    for (prefix, module) in EXCEPTIONS {
-        let is_used = upward.iter().any(|(file, name)| file.starts_with(prefix) && name == module);
-        assert!(is_used, "{prefix} uses {module} no longer: take the exception out");
-    }
+    assert!(upward.is_empty(), "these use a module above their own: {upward:?}");
 }
 
 /// Shows that `strait-ring` needs no other crate, and that its ring uses neither the memory nor the waiting of the crate.

@@ -56,6 +56,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
+use crate::lane::directory::LaneDirectory;
 use crate::link::packet::{Packet, VERSIONS};
 use crate::link::{ANONYMOUS, Attachments, InUse, Link, PeerParameters};
 use crate::os::fork::{self, Born};
@@ -216,7 +217,7 @@ impl Channel {
             return Err(Error::NotASocket);
         }
         socket::close_on_exec(&socket)?;
-        let link = Link::over(socket, options.peer_memory)?;
+        let link = Link::over(socket, options.peer_memory, Box::<LaneDirectory>::default())?;
         match link.send_handshake(ANONYMOUS) {
             // The peer may have sent something before it closed the socket.
             Ok(()) | Err(Error::PeerClosed) => Self::first(link, options),
@@ -238,7 +239,7 @@ impl Channel {
         options: &Options,
         deadline: Deadline,
     ) -> Result<Self, Error> {
-        let link = Link::over(socket, options.peer_memory)?;
+        let link = Link::over(socket, options.peer_memory, Box::<LaneDirectory>::default())?;
         // The token goes out only if the listening socket belongs to the right user. The process that answers may be
         // another one, so its user is checked below.
         let listens = credentials::of_socket(link.io().socket().expect("it has one"))?.uid;
@@ -265,7 +266,7 @@ impl Channel {
         parameters: PeerParameters,
         options: &Options,
     ) -> Result<Self, Error> {
-        let link = Link::known(socket, peer, parameters, options.peer_memory)?;
+        let link = Link::known(socket, peer, parameters, options.peer_memory, Box::<LaneDirectory>::default())?;
         link.send_handshake(ANONYMOUS)?;
         link.send_first(&Packet::Accept, Attachments::NOTHING)?;
         Self::first(link, options)

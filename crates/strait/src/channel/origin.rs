@@ -6,6 +6,8 @@
 //! Messages of a backlog have no certain sender. Such a message was queued at an end when that end was sent to this
 //! process: one process wrote the message and another sent the end. Either of them may have made the message bad.
 
+use std::sync::Arc;
+
 use crate::deferred;
 use crate::error::Error;
 use crate::link::Link;
@@ -40,7 +42,8 @@ impl Origin {
         if self == Self::NOWHERE {
             return Reported::Gone;
         }
-        let link = Link::numbered(self.0 & !IN_BACKLOG);
+        let (own, number) = (Link::own(), self.0 & !IN_BACKLOG);
+        let link = if number == own.number() { Some(Arc::clone(&own)) } else { Link::numbered(number) };
         // The peer's identity may be waiting unread in the socket, because the messages came through shared memory;
         // the probe reads it.
         link.iter().for_each(|link| link.probe());

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::mailbox::{self, mailbox};
 use super::{Lane, Name};
 use crate::error::Error;
-use crate::link::routes::retention::InTransit;
+use crate::link::InTransit;
 use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;

@@ -2,7 +2,7 @@
 //! in a message to an end that is itself in transit, or in a message to another end of this kind.
 //!
 //! If the end in transit never arrives, links used by such ends are retained for nothing. So
-//! [`crate::link::routes::retention`], which looks for links that can be closed, asks this module for these links.
+//! [`crate::lane::retention`], which looks for links that can be closed, asks this module for these links.
 
 use std::collections::HashSet;
 use std::sync::Arc;

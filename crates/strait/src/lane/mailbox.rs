@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::in_transit::LaneUser;
+use crate::link::InTransit;
 use crate::link::MemoryKey;
-use crate::link::routes::retention::InTransit;
 use crate::os::fork::PerProcess;
 use crate::shm::Mapping;
 use crate::sync::unpoisoned;

@@ -10,8 +10,10 @@
 //! state of the transfer ([`crate::ring::transfer_word`]).
 
 pub(crate) mod arena;
+pub(crate) mod directory;
 pub(crate) mod in_transit;
 pub(crate) mod mailbox;
+pub(crate) mod retention;
 pub(crate) mod waiter;
 
 use std::fmt;

@@ -352,8 +352,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::io::Local;
-    use crate::quota::Ledger;
+    use crate::lane::directory::LaneDirectory;
     use crate::ring::MIN_CELLS;
     use crate::shm::{LaneMemory, Layout, Mapping};
 
@@ -368,7 +367,7 @@ mod tests {
     /// ends have ever sent descriptors.
     #[test]
     fn ends_that_have_nothing_in_flight_are_not_looked_through() {
-        let link = Link::new(0, Box::new(Local), Ledger::nobodys());
+        let link = Link::local(Box::<LaneDirectory>::default());
         let listed = || unpoisoned(&link.in_flight.ends).listed.len();
         let ends = ends(2 * LINK_HANDLES_IN_FLIGHT);
         for end in &ends[..LINK_HANDLES_IN_FLIGHT] {
@@ -400,7 +399,7 @@ mod tests {
     /// or is done with the lane. Until then the closed end is not done with the lane.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
-        let link = Link::new(0, Box::new(Local), Ledger::nobodys());
+        let link = Link::local(Box::<LaneDirectory>::default());
         let size = Layout::FIRST.lane_size(MIN_CELLS);
         let mapping = Mapping::private(4 * size).unwrap();
         let lanes: Vec<_> =

@@ -16,9 +16,10 @@ pub(crate) mod io;
 pub(crate) mod liveness;
 mod notifications;
 pub(crate) mod packet;
+pub(crate) mod peers;
 mod room;
-pub(crate) mod routes;
 mod stuck;
+pub(crate) mod uses;
 mod wake_limiter;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,7 +32,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::{Error, Refusal};
 use crate::os::fault;
-use crate::os::fork::{Born, PerProcess};
+use crate::os::fork::Born;
 use crate::os::socket::credentials::{self, Next, Sender};
 use crate::os::socket::{Interest, Sent};
 use crate::peer::Peer;
@@ -53,10 +54,10 @@ use notifications::Notifications;
 pub(crate) use notifications::tests::{hung_up, linked};
 pub(crate) use notifications::{Listener, ListenerSet};
 use packet::{FEATURES, Packet, VERSIONS, Versions};
+use peers::PeerEntry;
 pub(crate) use room::SocketBlockedOn;
-use routes::arenas::Arenas;
-use routes::peers::PeerEntry;
-pub(crate) use routes::retention::InUse;
+use uses::{Directory, Uses};
+pub(crate) use uses::{InTransit, InUse};
 pub(crate) use wake_limiter::PAUSE;
 
 /// The shortest time between two questions of a spinning thread to the kernel whether the peer is alive.
@@ -92,7 +93,7 @@ pub(crate) fn handshake(name: u128) -> Packet {
 pub(crate) const ANONYMOUS: u128 = 0;
 
 /// The error for a peer whose packet arrives without the memory or socket that the packet should bring.
-const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
+pub(crate) const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
 
 /// The link number of the one link of this process to itself. Links to other processes have higher numbers.
 const OWN_NUMBER: u64 = 0;
@@ -129,13 +130,8 @@ pub(crate) struct Link {
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
-    /// The number of uses of the link, each by a lane, a member of a wait set or a call: see
-    /// [`retention`](routes::retention). A link with uses stays open.
-    uses: AtomicUsize,
-    /// The number of uses, among `uses`, that may be on behalf of ends still in transit to this process. Retention (the
-    /// rule that decides which links stay open) does not count these as uses.
-    in_transit: AtomicUsize,
-    arenas: Arenas,
+    uses: Uses,
+    directory: Box<dyn Directory>,
     peer_entry: PeerEntry,
     notifications: Notifications,
     ledger: Arc<Ledger>,
@@ -242,14 +238,13 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    fn new(number: u64, io: Box<dyn Io>, ledger: Arc<Ledger>) -> Arc<Self> {
+    fn new(number: u64, io: Box<dyn Io>, ledger: Arc<Ledger>, directory: Box<dyn Directory>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             number,
             me: me.clone(),
             io,
-            uses: AtomicUsize::new(0),
-            in_transit: AtomicUsize::new(0),
-            arenas: Arenas::default(),
+            uses: Uses::default(),
+            directory,
             peer_entry: PeerEntry::default(),
             notifications: Notifications::default(),
             ledger: ledger.clone(),
@@ -277,8 +272,8 @@ impl Link {
     }
 
     /// Creates the link over `socket`, a connected socket, and sends nothing. `memory_limit` is the most memory, in
-    /// bytes, that this process maps for the link.
-    pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<InUse, Error> {
+    /// bytes, that this process maps for the link. `directory` is what the lanes keep with the link.
+    pub(crate) fn over(socket: OwnedFd, memory_limit: usize, directory: Box<dyn Directory>) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         crate::os::socket::receive_plainly(socket.as_fd());
@@ -287,21 +282,22 @@ impl Link {
         let _ = credentials::accept_rights(socket.as_fd(), true);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let ledger = Ledger::new(Some(memory_limit));
-        let link = Self::new(number, Box::new(Socket::new(socket, ledger.clone())), ledger).in_use();
-        routes::peers::note(&link);
+        let link = Self::new(number, Box::new(Socket::new(socket, ledger.clone())), ledger, directory).in_use();
+        peers::note(&link);
         Ok(link)
     }
 
     /// Creates the link over `socket` to a process whose handshake was received already. `peer` is that process as the
     /// kernel reported it, and `parameters` are the features and layout from its handshake. `memory_limit` is the most
-    /// memory, in bytes, that this process maps for the link.
+    /// memory, in bytes, that this process maps for the link. `directory` is what the lanes keep with the link.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
         parameters: PeerParameters,
         memory_limit: usize,
+        directory: Box<dyn Directory>,
     ) -> Result<InUse, Error> {
-        let link = Self::over(socket, memory_limit)?;
+        let link = Self::over(socket, memory_limit, directory)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
         link.liveness.began(peer);
         let _ = (link.peer.set(peer), link.parameters.set(parameters));
@@ -349,15 +345,13 @@ impl Link {
         self.send_sooner_or_later(handshake(name));
     }
 
-    /// Returns the link of this process to itself, for channels with both ends in this process. All calls return the
-    /// same link; the first creates it.
-    pub(crate) fn own() -> InUse {
-        static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
-        // Nothing is charged: what comes over this link is the process's own.
-        OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local), Ledger::nobodys())).in_use()
+    /// Creates the one link of this process to itself. `directory` is what the lanes keep with the link.
+    pub(crate) fn local(directory: Box<dyn Directory>) -> Arc<Self> {
+        // Nothing is charged: what is sent within the process is the process's own.
+        Self::new(OWN_NUMBER, Box::new(Local), Ledger::nobodys(), directory)
     }
 
-    /// Returns whether this is the one link of this process to itself ([`Link::own`]).
+    /// Returns whether this is the one link of this process to itself ([`Link::local`]).
     #[inline]
     fn is_own(&self) -> bool {
         self.number == OWN_NUMBER
@@ -497,7 +491,7 @@ impl Link {
                 // An event loop may not look at its set before the peer answers, and this thread may never sleep on
                 // this link.
                 self.wake_sets();
-                deferred::try_later("wake-ups", routes::peers::send_all_that_is_unsent);
+                deferred::try_later("wake-ups", peers::send_all_that_is_unsent);
                 false
             }
             Ok(Sent::HungUp) => {
@@ -675,7 +669,7 @@ impl Link {
     /// be repeated with the same packet.
     fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
-            Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, attachments),
+            Packet::Introduce { .. } | Packet::Arena { .. } => self.directory.learn(self, packet, attachments),
             Packet::Wake => {
                 // A sleeping thread that has something to do makes up for this count.
                 self.woken_for_nothing();
@@ -936,8 +930,8 @@ impl Drop for Link {
         if self.is_elsewhere() {
             return;
         }
-        routes::peers::note_dropped();
-        if routes::peers::is_alone() || !routes::arenas::may_drain() {
+        peers::note_dropped();
+        if peers::is_alone() || !self.directory.may_drain() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };
@@ -945,12 +939,7 @@ impl Drop for Link {
         crate::os::socket::stop_receiving(socket);
         let _ = self.receive_all(|_| false);
         fault::point("before the socket of a link is closed");
-        let announcements = std::mem::take(&mut *self.announcements());
-        if !announcements.is_empty() {
-            // A link to the same process may not be known as such yet, because nothing was received from it.
-            routes::peers::drain_all();
-            routes::retention::Orphaned { process: self.process(), announcements }.pass_on();
-        }
+        self.directory.end(self);
     }
 }
 
@@ -972,6 +961,7 @@ impl Sleepers for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::directory::LaneDirectory;
     use crate::os::socket::Readiness;
     use crate::quota::Amounts;
 
@@ -1033,7 +1023,7 @@ mod tests {
         let was_closed = Arc::new(AtomicBool::new(false));
         let io =
             OnePacket { incoming: Mutex::new(Some(incoming)), reader, was_closed: was_closed.clone(), local: Local };
-        (Link::new(1, Box::new(io), ledger.clone()), ledger, was_closed)
+        (Link::new(1, Box::new(io), ledger.clone(), Box::<LaneDirectory>::default()), ledger, was_closed)
     }
 
     #[test]

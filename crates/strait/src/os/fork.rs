@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_child_has_another_name() {
-        let name = crate::link::routes::peers::own_name().unwrap();
-        assert!(holds_in_a_child(|| crate::link::routes::peers::own_name().is_ok_and(|own| own != name)));
-        assert_eq!(crate::link::routes::peers::own_name(), Ok(name));
+        let name = crate::link::peers::own_name().unwrap();
+        assert!(holds_in_a_child(|| crate::link::peers::own_name().is_ok_and(|own| own != name)));
+        assert_eq!(crate::link::peers::own_name(), Ok(name));
     }
 }

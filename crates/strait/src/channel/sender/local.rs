@@ -4,9 +4,9 @@ use super::Tx;
 use crate::channel::End;
 use crate::channel::message::MessageExtras;
 use crate::lane::mailbox::{self, mailbox};
+use crate::lane::retention;
 use crate::link::Amount;
-use crate::link::routes::retention;
-use crate::link::routes::retention::InTransit;
+use crate::link::InTransit;
 use crate::ring::Ended;
 use crate::wake::lock::Guard;
 

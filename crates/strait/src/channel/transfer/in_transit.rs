@@ -8,8 +8,8 @@ use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::lane::Lane;
 use crate::lane::in_transit::{EndsInTransit, LaneUser};
+use crate::link::InTransit;
 use crate::link::Link;
-use crate::link::routes::retention::InTransit;
 
 impl LaneUser for End {
     fn lanes(&self) -> Vec<Arc<Lane>> {

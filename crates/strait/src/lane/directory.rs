@@ -6,18 +6,22 @@
 //! end of a new socket with the first announcement. No process has a special role in this, and the process that
 //! introduced two others may end at once.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use super::retention::Orphaned;
+use super::{Lane, Name};
 use crate::deferred::InTurn;
 use crate::error::Error;
 use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
-use crate::lane::{Lane, Name};
 use crate::link::io::ReceivedAttachment;
 use crate::link::packet::Packet;
-use crate::link::{Attachments, InUse, Link, MISSING};
+use crate::link::uses::Directory;
+use crate::link::{Attachments, InUse, Link, MISSING, peers};
+use crate::os::fork::PerProcess;
 use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::{Layout, Shareable};
 use crate::sync::unpoisoned;
@@ -84,7 +88,7 @@ struct Claim {
 /// Everything that the peer of one link has announced: arenas, and other processes that it has introduced.
 /// Announcements about a process that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
-pub(in crate::link) struct Announcements {
+pub(crate) struct Announcements {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
@@ -104,7 +108,7 @@ thread_local! {
 
 /// Returns whether a link that is being dropped may receive its remaining packets first. For a link of a chain each
 /// `true` takes one from the limit of that chain, [`LISTENED_TO`].
-pub(in crate::link) fn may_drain() -> bool {
+pub(crate) fn may_drain() -> bool {
     let count = |left: &Cell<usize>| left.replace(left.get().saturating_sub(1)) > 0;
     match InTurn::is_at_it(&GOING) {
         Some(true) => TO_LISTEN_TO.try_with(count).unwrap_or(false),
@@ -127,7 +131,7 @@ impl Drop for Announcements {
 }
 
 /// Drops these links one after the other. None is dropped from within the destructor of another link.
-pub(super) fn let_go(links: Vec<Arc<Link>>) {
+pub(crate) fn let_go(links: Vec<Arc<Link>>) {
     if !links.is_empty() {
         InTurn::let_go(&GOING, links, || TO_LISTEN_TO.set(LISTENED_TO), drop);
     }
@@ -136,13 +140,13 @@ pub(super) fn let_go(links: Vec<Arc<Link>>) {
 impl Announcements {
     /// Returns whether there are no announcements: the peer has announced no arena and introduced no process, or all of
     /// that was forgotten.
-    pub(in crate::link) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
 
     /// Calls `each` with every link that these announcements hold: the links to introduced processes, and the links to
     /// third processes with which this process shares an arena.
-    pub(super) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
+    pub(crate) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
         self.introduced.values().for_each(&mut each);
         for known in self.arenas.values() {
             if let With::Other(link) = &known.with {
@@ -153,7 +157,7 @@ impl Announcements {
 
     /// Returns whether these announcements may keep another link open than the one over which they were received. This
     /// is so if they hold a link, or an arena whose lanes have both ends in this process.
-    pub(super) fn has_references(&self) -> bool {
+    pub(crate) fn has_references(&self) -> bool {
         let local = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
         self.named(|_| leads = true);
@@ -162,14 +166,14 @@ impl Announcements {
 
     /// Returns those of the announced arenas that are mapped and whose lanes have both ends in this process, now or
     /// after a transfer.
-    pub(super) fn local_arenas(&self) -> Vec<Arc<Arena>> {
+    pub(crate) fn local_arenas(&self) -> Vec<Arc<Arena>> {
         let local = self.arenas.values().filter(|known| matches!(known.with, With::Us));
         local.filter_map(Known::arena).cloned().collect()
     }
 
     /// Discards everything that the announced arenas store for ends in transit to this process, because those ends will
     /// not arrive. Does so only in arenas whose lanes have both ends in this process.
-    pub(super) fn nobody_comes(&self) {
+    pub(crate) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
                 arena.nobody_comes();
@@ -179,7 +183,7 @@ impl Announcements {
 
     /// Adds `announcements`, which were received over another link to the same process, to these announcements. An
     /// added one replaces a present one with the same number. Returns the announcements that were replaced.
-    pub(super) fn take_over(&mut self, mut announcements: Self) -> Self {
+    pub(crate) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in announcements.arenas.drain() {
             left.arenas.extend(self.arenas.insert(number, arena).map(|old| (number, old)));
@@ -191,10 +195,10 @@ impl Announcements {
     }
 }
 
-/// The arenas of the channels over a link: those that the peer has announced, and the makers (the arenas that this
-/// process created) from which this process takes lanes for that peer.
+/// What the lanes keep with a link: the arenas that the peer has announced, and the makers (the arenas that this process
+/// created) from which this process takes lanes for that peer.
 #[derive(Default)]
-pub(in crate::link) struct Arenas {
+pub(crate) struct LaneDirectory {
     announcements: Mutex<Announcements>,
     /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
     /// maker is stored with the newer of its two links.
@@ -211,70 +215,126 @@ const WITH_YOURSELF: u64 = 1;
 /// of the lanes. The value is this constant plus the number of the introduction of that process.
 const WITH_INTRODUCED: u64 = 2;
 
-impl Link {
-    /// Stores the announcement in `packet`, which introduces another process or brings an arena. Does nothing for any
-    /// other packet. After a temporary error nothing has changed. Fails with [`Error::BadPeer`] if the announcement is
-    /// impossible.
-    pub(in crate::link) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
-        match packet {
-            Packet::Introduce { number } => {
-                let ReceivedAttachment(socket) = attachments.pop().ok_or(MISSING)?;
-                if !crate::os::socket::is_seqpacket(&socket)? {
-                    return Err(Error::BadPeer("an introduction without a socket"));
-                }
-                let charge = self.ledger().charge_descriptors(&[socket.as_fd()])?;
-                let link = self.introduced_over(socket.into_fd())?;
-                link.ledger().introduced_by(charge);
-                if self.refuses_descriptors() {
-                    link.refuse_descriptors();
-                }
-                let mut announcements = self.announcements();
-                if announcements.introduced.len() >= MOST {
-                    return Err(Error::BadPeer("more introductions than permitted"));
-                }
-                let old = announcements.introduced.insert(number, Arc::clone(&link));
-                drop(announcements);
-                let mut replaced = Announcements::default();
-                replaced.introduced.extend(old.map(|old| (number, old)));
-                super::retention::forget(replaced);
-                Ok(())
-            }
+impl Directory for LaneDirectory {
+    fn learn(&self, link: &Link, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
+        let (Packet::Introduce { .. } | Packet::Arena { .. }) = packet else { return Ok(()) };
+        let attachment = attachments.pop().ok_or(MISSING)?;
+        let replaced = match packet {
+            Packet::Introduce { number } => self.learn_introduction(link, number, attachment)?,
             Packet::Arena { token, number, lanes, cells, with } => {
-                let attachment = attachments.pop().ok_or(MISSING)?;
-                let claim = Claim { number, token, lanes, cells: cells as usize, layout: self.layout() };
-                let memory = match self.map_arena(&attachment, claim) {
-                    Ok(arena) => {
-                        attachment.close_mapped();
-                        ArenaMemory::Mapped(arena)
-                    }
-                    Err(error @ Error::BadPeer(_)) => return Err(error),
-                    Err(_) => {
-                        let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
-                        ArenaMemory::Arrived { attachment, claim, _charge: charge }
-                    }
-                };
-                let with = match with {
-                    WITH_MAKER => With::Maker,
-                    WITH_YOURSELF => With::Us,
-                    other => {
-                        let link = self.introduced(other - WITH_INTRODUCED);
-                        With::Other(link.ok_or(Error::BadPeer("an arena shared with an unknown process"))?)
-                    }
-                };
-                let mut announcements = self.announcements();
-                if announcements.arenas.len() >= MOST {
-                    return Err(Error::BadPeer("more arenas than permitted"));
-                }
-                let lookups = (lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
-                let old = announcements.arenas.insert(number, Known { memory, with, lookups });
-                drop(announcements);
-                let mut replaced = Announcements::default();
-                replaced.arenas.extend(old.map(|old| (number, old)));
-                super::retention::forget(replaced);
-                Ok(())
+                let claim = Claim { number, token, lanes, cells: cells as usize, layout: link.layout() };
+                self.learn_arena(link, claim, with, attachment)?
             }
-            _ => Ok(()),
+            _ => Announcements::default(),
+        };
+        super::retention::forget(replaced);
+        Ok(())
+    }
+
+    fn end_use(&self, link: &Link, is_counted: bool) {
+        // Otherwise nothing else depends on whether this link is open.
+        if is_counted || unpoisoned(&self.announcements).has_references() || link.siblings().len() > 1 {
+            super::retention::forget_unreachable();
         }
+    }
+
+    fn may_drain(&self) -> bool {
+        may_drain()
+    }
+
+    fn end(&self, link: &Link) {
+        let announcements = std::mem::take(&mut *unpoisoned(&self.announcements));
+        if !announcements.is_empty() {
+            // A link to the same process may not be known as such yet, because nothing was received from it.
+            peers::drain_all();
+            Orphaned { process: link.process(), announcements }.pass_on();
+        }
+    }
+}
+
+impl LaneDirectory {
+    /// Stores the introduction with this number, whose socket is `attachment`. Returns the announcement that it
+    /// replaces.
+    fn learn_introduction(
+        &self,
+        peer: &Link,
+        number: u64,
+        attachment: ReceivedAttachment,
+    ) -> Result<Announcements, Error> {
+        let ReceivedAttachment(socket) = attachment;
+        if !crate::os::socket::is_seqpacket(&socket)? {
+            return Err(Error::BadPeer("an introduction without a socket"));
+        }
+        let charge = peer.ledger().charge_descriptors(&[socket.as_fd()])?;
+        let link = peer.introduced_over(socket.into_fd())?;
+        link.ledger().introduced_by(charge);
+        if peer.refuses_descriptors() {
+            link.refuse_descriptors();
+        }
+        let mut announcements = unpoisoned(&self.announcements);
+        if announcements.introduced.len() >= MOST {
+            return Err(Error::BadPeer("more introductions than permitted"));
+        }
+        let old = announcements.introduced.insert(number, Arc::clone(&link));
+        drop(announcements);
+        let mut replaced = Announcements::default();
+        replaced.introduced.extend(old.map(|old| (number, old)));
+        Ok(replaced)
+    }
+
+    /// Stores the arena of `claim`, whose memory is `attachment`; `with` says which process holds the other ends of its
+    /// lanes. Returns the announcement that it replaces.
+    fn learn_arena(
+        &self,
+        link: &Link,
+        claim: Claim,
+        with: u64,
+        attachment: ReceivedAttachment,
+    ) -> Result<Announcements, Error> {
+        let memory = match link.map_arena(&attachment, claim) {
+            Ok(arena) => {
+                attachment.close_mapped();
+                ArenaMemory::Mapped(arena)
+            }
+            Err(error @ Error::BadPeer(_)) => return Err(error),
+            Err(_) => {
+                let charge = link.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
+                ArenaMemory::Arrived { attachment, claim, _charge: charge }
+            }
+        };
+        let with = match with {
+            WITH_MAKER => With::Maker,
+            WITH_YOURSELF => With::Us,
+            other => {
+                let link = link.introduced(other - WITH_INTRODUCED);
+                With::Other(link.ok_or(Error::BadPeer("an arena shared with an unknown process"))?)
+            }
+        };
+        let mut announcements = unpoisoned(&self.announcements);
+        if announcements.arenas.len() >= MOST {
+            return Err(Error::BadPeer("more arenas than permitted"));
+        }
+        let lookups = (claim.lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
+        let old = announcements.arenas.insert(claim.number, Known { memory, with, lookups });
+        drop(announcements);
+        let mut replaced = Announcements::default();
+        replaced.arenas.extend(old.map(|old| (claim.number, old)));
+        Ok(replaced)
+    }
+}
+
+impl Link {
+    /// Returns the link of this process to itself, for channels with both ends in this process. All calls return the
+    /// same link; the first creates it.
+    pub(crate) fn own() -> InUse {
+        static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
+        OWN.get().get_or_init(|| Self::local(Box::<LaneDirectory>::default())).in_use()
+    }
+
+    /// Returns what the lanes keep with this link.
+    fn lane_directory(&self) -> &LaneDirectory {
+        let directory: &dyn Any = self.directory();
+        directory.downcast_ref().expect("each link was created with a directory")
     }
 
     /// Returns the link to the process that the peer introduced under the number `number`, over this link or over
@@ -294,16 +354,16 @@ impl Link {
     }
 
     /// Locks the announcements of the peer over this link, and returns the guard.
-    pub(in crate::link) fn announcements(&self) -> MutexGuard<'_, Announcements> {
-        unpoisoned(&self.arenas.announcements)
+    pub(crate) fn announcements(&self) -> MutexGuard<'_, Announcements> {
+        unpoisoned(&self.lane_directory().announcements)
     }
 
     /// Creates the link to the process that this link's peer introduces, over the received `socket`. Sends the
     /// handshake on the new link, now or before any other packet.
     fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
-        let name = super::peers::own_name()?;
-        let link = Link::over(socket, self.ledger().memory().unwrap_or(usize::MAX))?;
+        let name = peers::own_name()?;
+        let link = Self::over(socket, self.ledger().memory().unwrap_or(usize::MAX), Box::<LaneDirectory>::default())?;
         link.send_handshake_sooner_or_later(name);
         Ok(link)
     }
@@ -390,13 +450,13 @@ impl Link {
     /// introduction. After an error no lane was taken, and the call can be repeated.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
         let (one, other) = &meeting(one, other);
-        let (young, old) = if one.number >= other.number { (one, other) } else { (other, one) };
+        let (young, old) = if one.number() >= other.number() { (one, other) } else { (other, one) };
         let private = young.is_local() && old.is_local();
-        let mut makers = unpoisoned(&young.arenas.makers);
-        if !makers.contains_key(&old.number) {
+        let mut makers = unpoisoned(&young.lane_directory().makers);
+        if !makers.contains_key(&old.number()) {
             makers.retain(|_, maker| maker.other.upgrade().is_some_and(|other| !other.is_down()));
         }
-        let maker = makers.entry(old.number).or_insert_with(|| Maker::with(Arc::downgrade(old)));
+        let maker = makers.entry(old.number()).or_insert_with(|| Maker::with(Arc::downgrade(old)));
         let with = introduce(&mut maker.introduction, young, old)?;
         if cells > SMALL {
             let mut made = Made::new(1, cells, private)?;

@@ -20,7 +20,7 @@ use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
 /// The identity of the process at the other end of a link: its process id, and the random name in its handshake.
-pub(super) type Process = (u32, u128);
+pub(crate) type Process = (u32, u128);
 
 /// Returns the peer table of this process: by peer process, the links to that process, the oldest first. Links that
 /// were dropped may still be in the table.
@@ -36,7 +36,7 @@ fn all() -> &'static Mutex<Vec<Weak<Link>>> {
 }
 
 /// Adds the new link `link` to the list of all links of this process to other processes.
-pub(in crate::link) fn note(link: &Arc<Link>) {
+pub(crate) fn note(link: &Arc<Link>) {
     let mut all = unpoisoned(all());
     all.retain(|link| link.strong_count() > 0);
     all.push(Arc::downgrade(link));
@@ -51,7 +51,7 @@ const MOST_DROPPED: usize = 64;
 
 /// Counts a link that is being dropped. If many links were dropped, removes the entries of dropped links from the peer
 /// table and the list of all links, because an entry retains the memory of its link.
-pub(in crate::link) fn note_dropped() {
+pub(crate) fn note_dropped() {
     let dropped = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
     let mut all = unpoisoned(all());
     if dropped > MOST_DROPPED.max(all.len() / 2) {
@@ -70,13 +70,13 @@ fn retain_existing(links: &mut BTreeMap<Process, Vec<Weak<Link>>>) {
 }
 
 /// Returns all links of this process to other processes that still exist.
-pub(super) fn all_there_are() -> Vec<Arc<Link>> {
+pub(crate) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
 }
 
 /// Tries again to send the unsent packets of all links of this process. Never waits. If some are still unsent, a later
 /// call of the library tries again.
-pub(in crate::link) fn send_all_that_is_unsent() {
+pub(crate) fn send_all_that_is_unsent() {
     let is_left = all_there_are().iter().filter(|link| link.unsent().is_some()).count() > 0;
     if is_left {
         deferred::try_later("wake-ups", send_all_that_is_unsent);
@@ -84,20 +84,20 @@ pub(in crate::link) fn send_all_that_is_unsent() {
 }
 
 /// Returns all links of this process to the peer process `process` that still exist, the oldest first.
-pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
+pub(crate) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }
 
 /// Receives the packets in the sockets of all links of this process, except of links on which another thread is the
 /// leader. Never waits, so it can be called from anywhere.
-pub(in crate::link) fn drain_all() {
+pub(crate) fn drain_all() {
     for link in all_there_are() {
         link.drain_once();
     }
 }
 
 /// Returns whether this process has no link to any other process.
-pub(in crate::link) fn is_alone() -> bool {
+pub(crate) fn is_alone() -> bool {
     unpoisoned(all()).iter().all(|link| link.strong_count() == 0)
 }
 
@@ -118,19 +118,15 @@ pub(crate) fn own_name() -> Result<u128, Error> {
 /// The entry of a link in the peer table: the identity of the link's peer process, and whether there was an older link
 /// to that process.
 #[derive(Default)]
-pub(in crate::link) struct PeerEntry {
+pub(crate) struct PeerEntry {
     peer: OnceLock<Process>,
     /// Whether this process had an older link to the same peer process when this link was added to the peer table.
     has_older: AtomicBool,
 }
 
 impl Link {
-    /// Returns the link with this number; `None` if it was dropped. The number of the link of this process to itself is
-    /// 0.
+    /// Returns the link to another process with this number; `None` if it was dropped.
     pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
-        if number == 0 {
-            return Some(Arc::clone(&Self::own()));
-        }
         // Dropped without the lock: a link that is dropped for good receives from all links.
         let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
         all.into_iter().find(|link| link.number == number)
@@ -138,7 +134,7 @@ impl Link {
 
     /// Stores `name`, the process name in the peer's handshake, and adds the link to the peer table. Does nothing if
     /// the kernel did not report the peer's process id, or if a name was stored before.
-    pub(in crate::link) fn learn_name(&self, name: u128) {
+    pub(crate) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         if self.peer_entry.peer.set((pid, name)).is_err() {
             return;
@@ -152,7 +148,7 @@ impl Link {
 
     /// Returns the identity of the process at the other end. Returns `None` until the peer's handshake was received,
     /// and if the handshake gave no name.
-    pub(in crate::link) fn process(&self) -> Option<Process> {
+    pub(crate) fn process(&self) -> Option<Process> {
         self.peer_entry.peer.get().copied()
     }
 
@@ -176,7 +172,7 @@ impl Link {
 
     /// Receives the packets in the sockets of all links, so that this process knows the handshakes of its peers.
     /// Returns a temporary error if the packets of some link could not be received now.
-    pub(super) fn hear_all() -> Result<(), Error> {
+    pub(crate) fn hear_all() -> Result<(), Error> {
         let all = all_there_are();
         let heard = |heard: Result<(), Error>, link: &Arc<Self>| match link.fetch(|_| None::<()>) {
             Err(error) if error.passes() => Err(error),
@@ -187,7 +183,7 @@ impl Link {
 
     /// Returns all links to this link's peer process whose handshakes were received, including this link. Returns an
     /// empty list if the peer's handshake was not received or gave no name.
-    pub(super) fn siblings(&self) -> Vec<Arc<Self>> {
+    pub(crate) fn siblings(&self) -> Vec<Arc<Self>> {
         self.process().map(links_to).unwrap_or_default()
     }
 }
@@ -195,6 +191,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::directory::LaneDirectory;
     use crate::os::fork;
 
     #[test]
@@ -204,7 +201,7 @@ mod tests {
         let over_a_socket = || {
             use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
             let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-            Link::over(pair.unwrap().0, usize::MAX).unwrap()
+            Link::over(pair.unwrap().0, usize::MAX, Box::<LaneDirectory>::default()).unwrap()
         };
         let links: Vec<_> = (0..LINKS).map(|_| over_a_socket()).collect();
         assert!(unpoisoned(all()).len() >= LINKS);

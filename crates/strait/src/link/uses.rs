@@ -1,0 +1,179 @@
+//! Uses of links, and what the lanes keep with a link.
+//!
+//! A link is in **use** as long as something depends on it: a lane of an end that is here, a member of a wait set, a
+//! call. Uses are counted ([`InUse`]). When the last use of a link ends, the lanes decide whether the link is still
+//! needed ([`Directory`]).
+//!
+//! Things kept for an end in transit to this process are no use of their links, although they are counted as one. These
+//! are the link on which that end goes on, and ends that lie in messages to it. Each link knows how many such uses there
+//! may be ([`InTransit`]).
+
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::Link;
+use super::io::ReceivedAttachment;
+use super::packet::Packet;
+use crate::error::Error;
+use crate::os::fork::PerProcess;
+use crate::sync::unpoisoned;
+
+/// What the lanes keep with a link: what its peer has announced over the link, and the arenas that this process has
+/// made for the peer.
+pub(crate) trait Directory: Any + Send + Sync {
+    /// Stores the announcement in `packet`, which `link` has received: the packet introduces another process or brings
+    /// an arena. Does nothing for any other packet. After a temporary error nothing has changed. Fails with
+    /// [`Error::BadPeer`] if the announcement is impossible.
+    fn learn(&self, link: &Link, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error>;
+
+    /// Learns that the last use of `link` has ended that is not on behalf of ends in transit. `is_counted` says whether
+    /// any use is still counted. The caller holds no lock.
+    fn end_use(&self, link: &Link, is_counted: bool);
+
+    /// Returns whether the link, which is being dropped, may receive its remaining packets first.
+    fn may_drain(&self) -> bool;
+
+    /// Learns that `link` is being dropped and has received its remaining packets.
+    fn end(&self, link: &Link);
+}
+
+/// The counts of the uses of one link.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// The number of uses of the link, each by a lane, a member of a wait set or a call. A link with uses stays open.
+    all: AtomicUsize,
+    /// The number of uses, among `all`, that may be on behalf of ends still in transit to this process. Retention (the
+    /// rule that decides which links stay open) does not count these as uses.
+    in_transit: AtomicUsize,
+}
+
+/// A lock that a thread holds while it ends the last use of a link, and while it searches for links that nothing
+/// reaches. So the links in use stay in use during a search.
+static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
+
+/// The number of retention marks in this process. A retention mark ([`InTransit`]) is a note that something is kept for
+/// an end that may still be in transit to this process.
+static IN_TRANSIT: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the guard of a lock: while a thread holds the guard, each link that is in use stays in use.
+pub(crate) fn hold() -> MutexGuard<'static, ()> {
+    unpoisoned(TURN.get())
+}
+
+/// A counted use of a link, by a lane, a member of a wait set or a call. The link stays open until every `InUse` of the
+/// link is dropped.
+#[derive(Debug)]
+pub(crate) struct InUse(Arc<Link>);
+
+impl InUse {
+    /// Counts a use of `link`, and returns an `InUse`, whose drop ends that use. The caller must have created the link,
+    /// or have it through something in use. Uses of the link of this process to itself are not counted.
+    fn of(link: &Arc<Link>) -> Self {
+        if !link.is_own() {
+            link.uses.all.fetch_add(1, Ordering::AcqRel);
+        }
+        Self(link.clone())
+    }
+}
+
+impl Deref for InUse {
+    type Target = Arc<Link>;
+
+    fn deref(&self) -> &Arc<Link> {
+        &self.0
+    }
+}
+
+impl Clone for InUse {
+    fn clone(&self) -> Self {
+        Self::of(&self.0)
+    }
+}
+
+impl Drop for InUse {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.0.is_own() {
+            self.0.end_use();
+        }
+    }
+}
+
+/// A retention mark: a note that one use of each link in the field is on behalf of an end that may still be in transit
+/// to this process. Retention (the rule that decides which links stay open) does not count those uses.
+#[derive(Debug)]
+pub(crate) struct InTransit(Vec<Arc<Link>>);
+
+impl InTransit {
+    /// Returns a new retention mark, to which [`with`](Self::with) adds links, if `in_transit` is `true` or this
+    /// process has any other retention mark. `in_transit` says whether the end for which something is kept may be in
+    /// transit to this process. Otherwise returns `None`: no mark is needed.
+    pub(crate) fn counted(in_transit: bool) -> Option<Self> {
+        (in_transit || IN_TRANSIT.load(Ordering::SeqCst) > 0).then(|| {
+            IN_TRANSIT.fetch_add(1, Ordering::SeqCst);
+            Self(Vec::new())
+        })
+    }
+
+    /// Adds one use of each of these links to this retention mark, and returns the mark. Leaves out the link of this
+    /// process to itself.
+    pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
+        let counted = links.into_iter().filter(|link| !link.is_own());
+        self.0.extend(counted.inspect(|link| {
+            link.uses.in_transit.fetch_add(1, Ordering::AcqRel);
+        }));
+        self
+    }
+}
+
+impl Drop for InTransit {
+    fn drop(&mut self) {
+        for link in &self.0 {
+            link.uses.in_transit.fetch_sub(1, Ordering::AcqRel);
+        }
+        IN_TRANSIT.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Link {
+    /// Counts a use of the link, and returns an [`InUse`], whose drop ends that use. A link in use stays open.
+    pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
+        InUse::of(self)
+    }
+
+    /// Returns the number of uses of the link that are counted, those on behalf of ends in transit included.
+    pub(crate) fn uses(&self) -> usize {
+        self.uses.all.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the link would still be in use if one of its uses ended. Uses for ends in transit do not count.
+    pub(crate) fn has_other_uses(&self) -> bool {
+        self.uses() > self.uses.in_transit.load(Ordering::Acquire) + 1
+    }
+
+    /// Returns what the lanes keep with this link.
+    pub(crate) fn directory(&self) -> &dyn Directory {
+        &*self.directory
+    }
+
+    #[inline]
+    fn end_use(&self) {
+        let others = |all: usize| (all > self.uses.in_transit.load(Ordering::Acquire) + 1).then(|| all - 1);
+        if self.uses.all.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_err() {
+            self.end_last_use();
+        }
+    }
+
+    #[cold]
+    fn end_last_use(&self) {
+        if self.is_elsewhere() {
+            return;
+        }
+        let held = hold();
+        let before = self.uses.all.fetch_sub(1, Ordering::AcqRel);
+        drop(held);
+        self.directory.end_use(self, before > 1);
+    }
+}
