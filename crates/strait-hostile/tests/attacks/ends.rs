@@ -1,10 +1,11 @@
 //! Attacks on ends that move, lanes, arenas, introductions and handle tables.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::SealFlags;
 use strait::{Channel, Deadline, Error, Handle, Options, Outgoing, Value};
@@ -472,6 +473,38 @@ attack! {
     }
 }
 
+/// Announces an arena whose lanes are a row: each only says that the end on side 0 goes on in the next one. If `frozen`,
+/// the end's sending direction finds the next lane; otherwise its receiving direction does.
+fn row(peer: &RawPeer, number: u64, lanes: u32, frozen: bool) -> Arena {
+    let arena = peer.announce(number, lanes, 4, 0).unwrap();
+    for slot in 0..lanes - 1 {
+        let lane = arena.lane(slot);
+        lane.transfer().store(transfer::HANDED_OVER, SeqCst);
+        if frozen {
+            lane.ring(0).set_forward(arena.name(slot + 1).to_words());
+            lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+        } else {
+            Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
+        }
+    }
+    arena.lane(lanes - 1).transfer().store(transfer::HANDED_OVER, SeqCst);
+    arena
+}
+
+/// Returns whether the victim has closed its end of this lane, in the direction in which it came there.
+fn is_closed(lane: &Lane, frozen: bool) -> bool {
+    kind_of(lane.ring(usize::from(!frozen)).header(0).load(SeqCst)) == kind::CLOSED
+}
+
+/// Waits until the victim has closed its end of this lane.
+fn wait_until_closed(lane: &Lane, frozen: bool) {
+    in_time("closing the end", || {
+        while !is_closed(lane, frozen) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
 attack! {
     /// An end in the first of very many lanes is dropped. The thread that drops it follows a small part of the row, and
     /// the end is closed nevertheless: the peer finds it closed in the last lane.
@@ -479,33 +512,78 @@ attack! {
         on_a_victim(|mut peer, channel| {
             const LANES: u32 = 100_000;
             for (number, frozen) in [(1, false), (2, true)] {
-                let arena = peer.announce(number, LANES, 4, 0).unwrap();
-                for slot in 0..LANES - 1 {
-                    let lane = arena.lane(slot);
-                    lane.transfer().store(transfer::HANDED_OVER, SeqCst);
-                    if frozen {
-                        lane.ring(0).set_forward(arena.name(slot + 1).to_words());
-                        lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
-                    } else {
-                        Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
-                    }
-                }
-                let last = arena.lane(LANES - 1);
-                last.transfer().store(transfer::HANDED_OVER, SeqCst);
+                let arena = row(&peer, number, LANES, frozen);
                 let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
                 let (of_process, of_thread) = (process_time(), thread_time());
                 drop(end);
                 let dropping = thread_time() - of_thread;
-                let ring = last.ring(usize::from(!frozen));
-                in_time("closing the end", || {
-                    while kind_of(ring.header(0).load(SeqCst)) != kind::CLOSED {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                });
+                wait_until_closed(&arena.lane(LANES - 1), frozen);
                 let all = process_time() - of_process;
                 assert!(dropping < all / 4, "{dropping:?} of {all:?}");
             }
         });
+    }
+}
+
+attack! {
+    /// A dropped end leaves the lanes of a row as it follows them. If it left them all at the end, it would hold much
+    /// memory for a long row, and a single round of the deferred close would do all the work of leaving.
+    a04_a_dropped_end_leaves_a_row_of_lanes_one_by_one {
+        on_a_victim(|mut peer, channel| {
+            const LANES: u32 = 100_000;
+            let arena = row(&peer, 1, LANES, false);
+            drop(give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0)));
+            let last = arena.lane(LANES - 1);
+            in_time("leaving half of the lanes", || {
+                loop {
+                    let is_closed = is_closed(&last, false);
+                    if arena.lane(LANES / 2).done(0).load(SeqCst) == 1 {
+                        break;
+                    }
+                    assert!(!is_closed, "the end is closed, and has left no lane");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            wait_until_closed(&last, false);
+        });
+    }
+}
+
+/// Returns the processor time that the thread of this name has used, and how long it has waited for a processor. `None`
+/// if there is no such thread.
+fn times_of(name: &str) -> Option<(Duration, Duration)> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let read = |thread: &Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+    let thread = threads.flatten().map(|entry| entry.path()).find(|thread| read(thread, "comm").trim() == name)?;
+    let times = read(&thread, "schedstat");
+    let mut times = times.split(' ').map(|word| word.parse().map_or(Duration::ZERO, Duration::from_nanos));
+    Some((times.next()?, times.next()?))
+}
+
+attack! {
+    /// A peer that sent its handshake without credentials makes a row of lanes, and hangs up. The victim cannot tell
+    /// whether the peer's process is dead. So it follows the row as slowly as that of a living peer.
+    a04_a_nameless_peer_that_hangs_up_costs_no_more_processor_time {
+        let (ours, theirs) = sockets();
+        let mut peer = RawPeer::meet(ours).unwrap();
+        let channel = Channel::over(theirs, &Options::new()).unwrap();
+        peer.pump().unwrap();
+        const LANES: u32 = 100_000;
+        let arena = row(&peer, 1, LANES, true);
+        let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+        assert_eq!(channel.peer().unwrap().and_then(|peer| peer.pid), None);
+        drop(peer);
+        drop(end);
+        let (begin, mut times) = (Instant::now(), (Duration::ZERO, Duration::ZERO));
+        in_time("closing the end", || {
+            while !is_closed(&arena.lane(LANES - 1), true) {
+                times = times_of("strait-unclosed").unwrap_or(times);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let (used, delayed) = times;
+        let took = begin.elapsed().saturating_sub(delayed);
+        assert!(took > 2 * used, "{used:?} of {took:?}");
     }
 }
 

@@ -63,9 +63,8 @@ pub(crate) struct Arena {
     /// bits keep this process from holding two ends on the same side of a lane, which would both write to the same
     /// ring. Empty for an arena that this process created.
     held: Box<[AtomicU32]>,
-    /// For an arena that a peer created: for each lane slot and side, the use count of the last lane whose end on that
-    /// side this process held and holds no more. That end cannot arrive again.
-    gone: Mutex<HashMap<(u32, usize), u32>>,
+    /// For an arena that a peer created: the ends that left this process.
+    gone: Mutex<Gone>,
     /// For an arena that this process created: a bit for each end of each lane. The bit is set once this process will
     /// not ask for the end's next lane any more. From then on `successors` gets no entry for that end, because the link
     /// in an entry might keep the arena alive. Written under the lock of `successors`.
@@ -106,6 +105,36 @@ impl Freed {
         }
         self.uses[at] = name.usage.wrapping_add(1);
         self.names.push(name);
+    }
+}
+
+/// The ends, of lanes in one arena of a peer, that this process held and holds no more. Such an end cannot arrive again.
+///
+/// A table with an entry for each end of each lane, made when the first end leaves. (A map that grows would make some
+/// call copy a million entries, if the peer chooses to have that many.) An entry is 0 if no end has left there, and
+/// otherwise [`Gone::LEFT`] plus the use count of the last lane whose end left.
+#[derive(Default)]
+struct Gone(Box<[u64]>);
+
+impl Gone {
+    const LEFT: u64 = 1 << 32;
+
+    fn index(slot: u32, side: usize) -> usize {
+        2 * slot as usize + side
+    }
+
+    /// Returns whether the end on `side` of the lane in `slot` with the use count `usage` has left.
+    fn has(&self, slot: u32, usage: u32, side: usize) -> bool {
+        self.0.get(Self::index(slot, side)) == Some(&(Self::LEFT | u64::from(usage)))
+    }
+
+    /// Notes that the end on `side` of the lane in `slot` with the use count `usage` has left. The arena has `lanes`
+    /// lanes.
+    fn add(&mut self, lanes: u32, slot: u32, usage: u32, side: usize) {
+        if self.0.is_empty() {
+            self.0 = vec![0; 2 * lanes as usize].into();
+        }
+        self.0[Self::index(slot, side)] = Self::LEFT | u64::from(usage);
     }
 }
 
@@ -217,7 +246,7 @@ impl Arena {
     /// created.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
-        gone.get(&(slot, side)) != Some(&usage)
+        !gone.has(slot, usage, side)
             && bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
@@ -233,7 +262,7 @@ impl Arena {
     pub(crate) fn has_left(&self, slot: u32, usage: u32, side: usize) -> bool {
         match bit(&self.left, slot, side) {
             Some((word, bit)) => word.load(Ordering::SeqCst) & bit != 0,
-            None => unpoisoned(&self.gone).get(&(slot, side)) == Some(&usage),
+            None => unpoisoned(&self.gone).has(slot, usage, side),
         }
     }
 
@@ -243,7 +272,7 @@ impl Arena {
     /// created.
     pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
-            unpoisoned(&self.gone).insert((slot, side), usage);
+            unpoisoned(&self.gone).add(self.lanes, slot, usage, side);
             word.fetch_and(!bit, Ordering::SeqCst);
         }
     }

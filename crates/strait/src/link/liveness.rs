@@ -68,11 +68,6 @@ impl Liveness {
     pub(super) fn is_over(&self) -> bool {
         matches!(self.look(), Watch::Died)
     }
-
-    /// Returns whether the peer's process is known to be alive. `false` if it is dead, or if this is not known.
-    pub(super) fn lives(&self) -> bool {
-        matches!(self.look(), Watch::Lives(_))
-    }
 }
 
 impl Link {

@@ -879,11 +879,11 @@ impl Link {
         }
     }
 
-    /// Returns whether the link is down because the peer's process is dead, or not known to be alive. `false` for a link
-    /// that is down although the process is alive. Asks the kernel.
+    /// Returns whether the peer's process is known to be dead; if so, the link is down from now on. `false` if the
+    /// process is alive, even if the link is down, and if the kernel does not say which process the peer is. Asks the
+    /// kernel.
     pub(crate) fn has_lost_its_peer(&self) -> bool {
-        self.probe();
-        self.is_down() && !self.liveness.lives()
+        matches!(self.watch(), liveness::Watch::Died)
     }
 
     /// Returns the time in nanoseconds since the link was created.

@@ -12,7 +12,7 @@ use crate::channel::sender::Tx;
 use crate::channel::{Channel, End};
 use crate::deferred;
 use crate::error::{Error, Resource};
-use crate::lane::{Lane, waiter};
+use crate::lane::waiter;
 use crate::os::fault;
 use crate::quota;
 use crate::ring::{Ended, Memory, RecordKind};
@@ -49,11 +49,10 @@ impl Work {
         self.in_all == 0 || self.at_once == 0
     }
 
-    /// Returns why an end in `lane` is left open by an attempt that may do no more work. Returns `None` if no later
-    /// attempt may do any either.
-    fn unfinished(&self, lane: &Lane) -> Option<Open> {
-        let open = if lane.current_link().has_lost_its_peer() { Open::PeerGone } else { Open::Unfinished };
-        (self.in_all > 0).then_some(open)
+    /// Returns why an end is left open by an attempt that may do no more work. Returns `None` if no later attempt may do
+    /// any either.
+    fn unfinished(&self) -> Option<Open> {
+        (self.in_all > 0).then_some(Open::Unfinished)
     }
 
     /// Counts the work that `records` records caused. Records of this process (`is_local`) count only towards
@@ -72,9 +71,6 @@ impl Work {
 pub(in crate::channel) enum Open {
     /// The attempt has done as much work as one attempt may do.
     Unfinished,
-    /// As `Unfinished`, but the peer's process is dead: the peer can add no more work, and what this process holds for
-    /// it is to be released soon.
-    PeerGone,
     /// This process lacked descriptors, memory or threads. The next attempt should begin after a pause.
     Shortage,
 }
@@ -91,22 +87,24 @@ impl Closing {
         Self { ends: vec![end], limit: CLOSE_LIMIT }
     }
 
+    /// Returns whether the process of the peer that made the work is known to be dead. That peer can add no more work,
+    /// and what this process holds for it is to be released soon.
+    pub(super) fn has_lost_its_peer(&self) -> bool {
+        self.ends.last().is_some_and(|end| end.has_lost_its_peer())
+    }
+
     /// Closes the ends, and then, one after the other, the ends in their unreceived messages, until all are closed or
     /// this attempt has done as much work as one attempt may do. Returns what is left for later attempts, each part
     /// with the reason. A loop takes the place of a recursion, however deeply ends lie in each other's messages.
     pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
         let mut work = Work { in_all: self.limit, at_once: AT_ONCE };
         let mut left = Vec::new();
-        let mut why = Open::Unfinished;
         while let Some(end) = self.ends.pop() {
             let (handles, open) = end.close(&mut work);
             match open {
                 None => {}
                 Some(Open::Shortage) => left.push((Self::new(end), Open::Shortage)),
-                Some(unfinished) => {
-                    self.ends.push(end);
-                    why = why.max(unfinished);
-                }
+                Some(Open::Unfinished) => self.ends.push(end),
             }
             self.ends.extend(handles.into_iter().filter_map(Handle::into_end));
             if work.at_once == 0 {
@@ -115,7 +113,7 @@ impl Closing {
         }
         self.limit = work.in_all;
         if !self.ends.is_empty() {
-            left.push((self, why));
+            left.push((self, Open::Unfinished));
         }
         left
     }
@@ -185,6 +183,14 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
+    /// Returns whether the peer of the direction that is closed next is known to be dead: of the sending direction until
+    /// it has ended, then of the receiving direction. `false` if another thread uses this end.
+    fn has_lost_its_peer(&self) -> bool {
+        let (Some(tx), Some(rx)) = (self.tx.try_lock(), self.rx.try_lock()) else { return false };
+        let lane = if tx.over { &rx.lane } else { &tx.lane };
+        lane.current_link().has_lost_its_peer()
+    }
+
     /// Closes both directions of this end. Drops its unreceived messages, and counts this as `work`. Returns the ends
     /// from these messages, for the caller to close. Also returns why the end is still open, if the close has to be
     /// tried again.
@@ -194,7 +200,7 @@ impl End {
         // leaked and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         let sending = self.close_tx(&mut tx, work);
-        let (ends, receiving) = self.close_rx(&mut rx, work);
+        let (ends, receiving) = self.close_rx(&mut tx, &mut rx, work);
         let open = sending.max(receiving);
         if open.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
             self.close_delayed(&mut tx, &mut rx);
@@ -209,7 +215,7 @@ impl End {
     /// dropped messages, for the caller to close. Also returns why messages were left undropped and the ring not ended,
     /// if the close has to be tried again. A peer that has sent more than [`CLOSE_LIMIT`] records is given up: they
     /// stay in the ring, the ring is not ended, and the close is not tried again.
-    fn close_rx(&self, rx: &mut Rx, work: &mut Work) -> (Vec<Handle>, Option<Open>) {
+    fn close_rx(&self, tx: &mut Tx, rx: &mut Rx, work: &mut Work) -> (Vec<Handle>, Option<Open>) {
         let mut ends: Vec<Handle> = Vec::new();
         let mut open = None;
         let mut is_over = false;
@@ -221,9 +227,12 @@ impl End {
             match self.next_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
                     work.count(CLOSE_LANE, is_local);
-                    if let Err(error) = self.follow_mark(rx, record) {
-                        open = shortage(error);
-                        is_over = true;
+                    match self.follow_mark(rx, record) {
+                        Ok(()) => self.leave_behind(tx, rx),
+                        Err(error) => {
+                            open = shortage(error);
+                            is_over = true;
+                        }
                     }
                 }
                 Ok(Some(record)) => {
@@ -263,6 +272,7 @@ impl End {
                         rx.leave();
                         rx.over = false;
                         rx.enter(next);
+                        self.leave_behind(tx, rx);
                     }
                     None => {
                         // If the link ends with this end, or has ended, the peer learns of the close from that.
@@ -275,7 +285,7 @@ impl End {
             }
         }
         if !is_over {
-            open = work.unfinished(&rx.lane);
+            open = work.unfinished();
         }
         let link = rx.lane.current_link();
         // The next attempt needs the attachments of the messages that are left.
@@ -283,6 +293,14 @@ impl End {
             link.discard_received(rx.lane.token_in());
         }
         (ends, open)
+    }
+
+    /// Brings a sending direction that has ended to the lane of the receiving direction. In an earlier lane it would
+    /// retain that lane and all lanes since, of which a peer can make a million.
+    fn leave_behind(&self, tx: &mut Tx, rx: &Rx) {
+        if tx.ended().is_some() {
+            tx.enter(rx.lane.clone(), &self.options);
+        }
     }
 
     /// Closes the sending direction of this end: ends the ring with a record that says *closed*, and wakes the peer.
@@ -297,7 +315,7 @@ impl End {
                     waiter::wake(tx.lane.current_link(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }
                 Err(Ended(Some(RecordKind::Frozen))) if work.is_done() => {
-                    return work.unfinished(&tx.lane);
+                    return work.unfinished();
                 }
                 Err(Ended(Some(RecordKind::Frozen))) => {
                     work.count(CLOSE_LANE, tx.lane.current_link().is_local());
@@ -305,7 +323,10 @@ impl End {
                         return shortage(error);
                     }
                 }
-                Err(_) => break,
+                // The other end receives nothing more in this lane.
+                Err(_) => {
+                    tx.end_with(Error::PeerClosed);
+                }
             }
         }
         None

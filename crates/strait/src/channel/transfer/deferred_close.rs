@@ -4,8 +4,10 @@
 //!
 //! The program may never call into the library again, so a thread makes the attempts while there are such ends. The
 //! thread is seldom started, and it ends. A peer that sends ends which are expensive to close costs this process
-//! a twentieth of a processor while it lives: the thread [rests](REST) after each round.
+//! a twentieth of a processor while it lives: the thread [rests](REST) after each round. A peer of which the kernel does
+//! not say which process it is counts as alive. Ends whose peers are dead come first, without a rest.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
@@ -24,8 +26,12 @@ const LATER: Duration = Duration::from_secs(1);
 /// How much longer the thread rests after a round than the round took.
 const REST: u32 = 19;
 
-/// The longest rest. Within this time the thread learns that a peer is gone.
+/// The longest rest. Within this time the thread learns that a peer is dead.
 const LONGEST_REST: Duration = Duration::from_millis(200);
+
+/// The most entries of the list for which a round asks the kernel whether the peer is dead: these questions take less
+/// than a millisecond. The entry of a round goes to the end of the list, so that others are asked for in later rounds.
+const MOST_ASKED: usize = 128;
 
 /// Size in bytes of the stack of the thread that closes ends later (the deferred close).
 const STACK: usize = 256 << 10;
@@ -49,7 +55,7 @@ pub(in crate::channel) fn close_later(closing: Closing, open: Open) {
 /// cannot be started, a later call into the library tries again.
 fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Closing>>) {
     if !deferred_close.running && !deferred_close.waiting.is_empty() {
-        let run = || run(DEFERRED.get(), Closing::attempt);
+        let run = || run(DEFERRED.get(), Closing::has_lost_its_peer, Closing::attempt);
         deferred_close.running = background::start(c"strait-unclosed", STACK, run);
         if !deferred_close.running {
             deferred::try_later("ends", || start(unpoisoned(DEFERRED.get())));
@@ -77,50 +83,53 @@ impl<T> Drop for Round<'_, T> {
     }
 }
 
-/// Returns the most urgent reason among those of the entries, which says how soon the next round begins.
-fn most_urgent<T>(of: &Mutex<DeferredClose<T>>) -> Open {
-    let waiting = &unpoisoned(of).waiting;
-    let has = |open| waiting.iter().any(|entry| entry.1 == open);
-    [Open::PeerGone, Open::Unfinished].into_iter().find(|open| has(*open)).unwrap_or(Open::Shortage)
-}
-
-/// Takes the entries of the next round out of the list. If the most urgent reason (`urgency`) is that an attempt was
-/// unfinished, takes only one such entry, the one that has waited longest: so the round is short, and its rest too.
-fn take<T>(of: &Mutex<DeferredClose<T>>, urgency: Open) -> Vec<(T, Open)> {
-    let waiting = &mut unpoisoned(of).waiting;
-    let mut is_first = true;
-    let (now, later) = std::mem::take(waiting).into_iter().partition(|(_, open)| {
-        urgency != Open::Unfinished || *open != Open::Unfinished || std::mem::take(&mut is_first)
-    });
-    *waiting = later;
-    now
+impl<T> Round<'_, T> {
+    /// Takes the entries of the next round out of the list: those with a [shortage](Open::Shortage), and of the
+    /// unfinished ones all whose peer is dead, as `is_dead` says. If no peer is dead, takes only the unfinished entry
+    /// that has waited longest: so the round is short, and its rest too. Also returns whether a peer is dead.
+    fn begin<'a>(of: &'a Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool) -> (Round<'a, T>, bool) {
+        let all = std::mem::take(&mut unpoisoned(of).waiting);
+        let mut round = Round { of, waiting: all.into_iter() };
+        let unfinished = round.waiting.as_slice().iter().enumerate().filter(|(_, (_, open))| *open == Open::Unfinished);
+        let first = unfinished.clone().next().map(|(nth, _)| nth);
+        let dead: HashSet<_> =
+            unfinished.take(MOST_ASKED).filter(|(_, (closing, _))| is_dead(closing)).map(|(nth, _)| nth).collect();
+        let is_due = |nth, open| match open {
+            Open::Shortage => true,
+            Open::Unfinished if dead.is_empty() => first == Some(nth),
+            Open::Unfinished => dead.contains(&nth),
+        };
+        let (now, later): (Vec<_>, Vec<_>) =
+            round.waiting.by_ref().enumerate().partition(|(nth, (_, open))| is_due(*nth, *open));
+        unpoisoned(of).waiting.splice(0..0, later.into_iter().map(|(_, entry)| entry));
+        round.waiting = now.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>().into_iter();
+        (round, !dead.is_empty())
+    }
 }
 
 /// Makes attempts in rounds, one attempt for each entry of a round, until the list is empty. If all entries have
 /// a shortage, the next round begins after a pause that grows. After a round that left work for a living peer, the next
-/// one begins after a rest that is [`REST`] times as long as that round.
-fn run<T>(of: &Mutex<DeferredClose<T>>, attempt: impl Fn(T) -> Vec<(T, Open)>) {
+/// one begins after a rest that is [`REST`] times as long as that round. After a round for dead peers, the next one
+/// begins at once.
+fn run<T>(of: &Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool, attempt: impl Fn(T) -> Vec<(T, Open)>) {
     let mut pause = SOON;
-    let mut busy = Duration::ZERO;
+    let mut rest = Duration::ZERO;
     loop {
-        let urgency = most_urgent(of);
-        match urgency {
-            Open::PeerGone => {}
-            Open::Unfinished => std::thread::sleep((busy * REST).min(LONGEST_REST)),
-            Open::Shortage => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(LATER);
-            }
+        if unpoisoned(of).waiting.iter().all(|(_, open)| *open == Open::Shortage) {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LATER);
+        } else {
+            std::thread::sleep(rest);
         }
         let begun = Instant::now();
-        let mut round = Round { of, waiting: take(of, urgency).into_iter() };
+        let (mut round, is_of_dead) = Round::begin(of, &is_dead);
         for (closing, _) in round.waiting.by_ref() {
             let left = attempt(closing);
             unpoisoned(of).waiting.extend(left);
         }
         deferred::run();
         drop(round);
-        busy = begun.elapsed();
+        rest = if is_of_dead { Duration::ZERO } else { (begun.elapsed() * REST).min(LONGEST_REST) };
         let mut deferred_close = unpoisoned(of);
         deferred_close.running = !deferred_close.waiting.is_empty();
         if !deferred_close.running {
@@ -145,25 +154,53 @@ mod tests {
                 Vec::new()
             }
         };
-        let ended = std::thread::scope(|scope| scope.spawn(|| run(&deferred_close, close)).join());
+        let ended = std::thread::scope(|scope| scope.spawn(|| run(&deferred_close, |_| false, close)).join());
         ended.unwrap_err();
         assert!(!unpoisoned(&deferred_close).running);
         // The next end that is added would start another thread; this call runs in place of that thread.
-        run(&deferred_close, close);
+        run(&deferred_close, |_| false, close);
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
     }
 
     #[test]
-    fn a_round_does_the_work_of_one_living_peer_or_of_all_that_are_gone() {
-        let waiting = [("a", Open::Unfinished), ("b", Open::Unfinished), ("c", Open::Shortage)];
+    fn a_round_is_for_one_living_peer_or_for_all_dead_ones() {
+        let waiting =
+            [("a", Open::Unfinished), ("b", Open::Unfinished), ("c", Open::Shortage), ("d", Open::Unfinished)];
         let deferred_close = Mutex::new(DeferredClose { waiting: waiting.to_vec(), running: true });
-        assert_eq!(most_urgent(&deferred_close), Open::Unfinished);
-        assert_eq!(take(&deferred_close, Open::Unfinished), [waiting[0], waiting[2]]);
-        assert_eq!(take(&deferred_close, Open::Unfinished), [waiting[1]]);
-        let waiting = [("a", Open::Unfinished), ("b", Open::Unfinished), ("c", Open::PeerGone)];
+        let begin = |dead: &[&str]| {
+            let (round, is_of_dead) = Round::begin(&deferred_close, |name| dead.contains(name));
+            (round.waiting.as_slice().iter().map(|(name, _)| *name).collect::<String>(), is_of_dead)
+        };
+        assert_eq!(begin(&[]), ("ac".into(), false));
+        // A peer that waits behind a living one has died; the work for the living one is put off.
+        assert_eq!(begin(&["d"]), ("d".into(), true));
+        assert_eq!(unpoisoned(&deferred_close).waiting, [waiting[1]]);
         unpoisoned(&deferred_close).waiting = waiting.to_vec();
-        assert_eq!(most_urgent(&deferred_close), Open::PeerGone);
-        assert_eq!(take(&deferred_close, Open::PeerGone), waiting);
+        assert_eq!(begin(&["b", "d"]), ("bcd".into(), true));
+        assert_eq!(unpoisoned(&deferred_close).waiting, [waiting[0]]);
+    }
+
+    #[test]
+    fn a_living_peer_has_rests_and_a_dead_one_has_none() {
+        let busy = Duration::from_millis(1);
+        let took = |is_dead: bool| {
+            let waiting = vec![(9, Open::Unfinished)];
+            let deferred_close = Mutex::new(DeferredClose { waiting, running: true });
+            let begin = Instant::now();
+            run(
+                &deferred_close,
+                |_| is_dead,
+                |left: u32| {
+                    let begin = Instant::now();
+                    while begin.elapsed() < busy {}
+                    if left > 0 { vec![(left - 1, Open::Unfinished)] } else { Vec::new() }
+                },
+            );
+            begin.elapsed()
+        };
+        assert!(took(false) >= 9 * REST * busy);
+        // On a busy machine one of the times may be longer, but hardly each one.
+        assert!((0..100).any(|_| took(true) < 9 * REST * busy));
     }
 
     #[test]
@@ -172,10 +209,11 @@ mod tests {
         let deferred_close = Mutex::new(DeferredClose { waiting, running: true });
         let tried = Mutex::new(Vec::new());
         let begin = Instant::now();
-        run(&deferred_close, |(name, left)| {
+        let attempt = |(name, left)| {
             tried.lock().unwrap().push(name);
             if left > 0 { vec![((name, left - 1), Open::Unfinished)] } else { Vec::new() }
-        });
+        };
+        run(&deferred_close, |_| false, attempt);
         let tried = tried.into_inner().unwrap();
         assert_eq!((tried.len(), &tried[..4]), (602, &['a', 'b', 'a', 'b'][..]));
         // With a pause that grows, the rounds would take minutes.
