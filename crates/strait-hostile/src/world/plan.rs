@@ -27,6 +27,10 @@ pub struct Plan {
     pub burns: bool,
     /// Whether the attacker is killed at the end of its part, or else ends by itself.
     pub killed: bool,
+    /// Whether the attacker has the kernel attach its credentials to its handshakes, as an honest peer does. Otherwise
+    /// they have credentials only if the victim asks for them first; without, the kernel does not say which process the
+    /// attacker is.
+    pub is_named: bool,
 }
 
 /// Every round whose number is a multiple of this has an attacker that only uses a processor.
@@ -46,6 +50,7 @@ impl Plan {
             pace: choices.pick(&[1, 200, 1000]),
             burns: round.is_multiple_of(BURNS_EVERY),
             killed: choices.one_in(2),
+            is_named: !choices.one_in(4),
         }
     }
 

@@ -246,10 +246,20 @@ fn play_attacker(arguments: &Arguments, ledger: &Ledger, sockets: Vec<OwnedFd>, 
     let listener = Some(arguments.folder.join("victim"));
     let means = Means { listener, donors, within: false, only: arguments.only.clone() };
     let choices = Choices::of_seed(arguments.seed, arguments.round, 1);
+    let copied: Vec<_> = sockets.iter().map(|socket| socket.try_clone().expect("a copy")).collect();
+    // The kernel attaches credentials to what a socket with this option sends.
+    let attach_credentials = |on| {
+        for socket in copied.iter().filter(|_| plan.is_named) {
+            rustix::net::sockopt::set_socket_passcred(socket, on).expect("credentials");
+        }
+    };
     let pairs = sockets.into_iter().zip(copies).collect();
     let (_, mut number) = next_phase(ledger, 0);
+    attach_credentials(true);
     let attacker = Attacker::new(choices, means, pairs, |text| ledger.note(Actor::Attacker, text));
     let Ok(mut attacker) = attacker else { return };
+    attach_credentials(false);
+    drop(copied);
     loop {
         let (phase, now) = ledger.phase();
         if phase == Phase::End || phase == Phase::LetGo {
