@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use strait::{CallEnd, CallError, CallOptions, Channel, Deadline, Error, Outgoing, PendingCall, Request, SendError};
+use strait::call::{CallEnd, CallError, CallOptions, PendingCall, Request};
+use strait::{Channel, Deadline, Error, Outgoing, SendError};
 
 use crate::program::Instruction;
 use crate::world::{Expected, Held, MOST_ENDS, Name, World, content, descriptor, length};

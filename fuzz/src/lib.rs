@@ -30,7 +30,8 @@ mod world;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use strait::{Channel, Error, Interest, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Error, Options, Outgoing};
 
 use world::{Attack, World};
 

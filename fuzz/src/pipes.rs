@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 
-use strait::{DataConsumer, DataPipe, DataProducer, Deadline, Error, Handle, Mode, PipeEnd, PipeOptions, WaitSet};
+use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions};
+use strait::wait::{Mode, WaitSet};
+use strait::{Deadline, Error, Handle};
 
 use crate::program::Instruction;
 use crate::world::{Expected, Name, World, length};

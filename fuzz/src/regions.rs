@@ -4,7 +4,8 @@
 //! tampered with, a received region can be read wherever it says that it has bytes, and a region that can be viewed
 //! never changes.
 
-use strait::{Access, Error, Handle, Region, RegionMap};
+use strait::region::{Access, Region, RegionMap};
+use strait::{Error, Handle};
 
 use crate::program::Instruction;
 use crate::world::{Expected, World, content};

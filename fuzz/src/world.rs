@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use rustix::fs::{Mode as FileMode, OFlags};
-use strait::{Channel, Deadline, Error, Handle, Interest, Message, Mode, Options, Outgoing, SendError, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, SendError};
 
 use crate::calls::Calls;
 use crate::memory::Scribble;

@@ -6,7 +6,8 @@
 use std::thread;
 
 use divan::Bencher;
-use strait::{Channel, Deadline, Dispatched, Dispatcher, Message};
+use strait::wait::{Dispatched, Dispatcher};
+use strait::{Channel, Deadline, Message};
 
 fn main() {
     divan::main();

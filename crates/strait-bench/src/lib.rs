@@ -9,7 +9,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use strait::benchmarks::{Ring, Sleeper, table_is_sound};
-use strait::{CallEnd, Channel, Deadline, Event, Handle, Interest, Message, Mode, Outgoing, Value, WaitSet};
+use strait::call::CallEnd;
+use strait::view::Value;
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Handle, Message, Outgoing};
 
 /// The number of messages in a scene.
 pub const COUNT: usize = 1000;

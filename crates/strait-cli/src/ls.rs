@@ -8,7 +8,7 @@ use strait_lab::trouble::{Result, While};
 
 /// Prints the listeners of this user, or those in a directory.
 pub(crate) fn run(directory: Option<&Path>) -> Result<()> {
-    let there = strait::names(directory).doing("listing listeners")?;
+    let there = strait::meet::names(directory).doing("listing listeners")?;
     if there.is_empty() {
         println!("No listeners.");
         return Ok(());

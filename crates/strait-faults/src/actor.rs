@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use strait::{Channel, DataConsumer, DataProducer, Deadline, Error, Handle, Message, Options, Outgoing, Wait, fault};
+use strait::pipe::{DataConsumer, DataProducer};
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, Wait, fault};
 
 use crate::program::allocations;
 use crate::program::ledger::{Ledger, Life};

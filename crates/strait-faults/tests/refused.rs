@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use strait::{AsyncChannel, Channel, CommandExt, Error, Options, Outgoing, Reactor, Wait, fault, from_parent};
+use strait::task::{AsyncChannel, Reactor};
+use strait::{Channel, CommandExt, Error, Options, Outgoing, Wait, fault, from_parent};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -10,7 +10,9 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use strait::{Channel, DataPipe, Deadline, Region, fault};
+use strait::pipe::DataPipe;
+use strait::region::Region;
+use strait::{Channel, Deadline, fault};
 
 #[test]
 fn every_system_call_that_a_signal_interrupts_is_made_again() {

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use libc::iovec;
-use strait::{CallEnd, CallError, Replier};
+use strait::call::{CallEnd, CallError, Replier};
 
 use crate::args;
 use crate::channel::{self, strait_channel};

@@ -3,7 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
-use strait::{Handle, MAX_HANDLES};
+use strait::Handle;
+use strait::quota::MAX_HANDLES;
 
 use crate::channel::{self, strait_channel};
 use crate::pipe::shell::Held;

@@ -4,7 +4,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use strait::{Handle, InPlace, Reservation, SealedReservation};
+use strait::Handle;
+use strait::view::{InPlace, Reservation, SealedReservation};
 
 use crate::args;
 use crate::channel::{Pin, enter, strait_channel};

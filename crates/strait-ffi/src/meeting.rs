@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use strait::{Connector, Error, Invitation, Listener, ListenerBuilder, Options};
+use strait::meet::{Connector, Invitation, ListenerBuilder};
+use strait::{Error, Listener, Options};
 
 use crate::args;
 use crate::channel::strait_channel;
@@ -384,7 +385,7 @@ pub unsafe extern "C" fn strait_invited(
         // SAFETY: the header requires both pointers to be valid.
         let (out, options): (_, Options) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
-        *out = strait_channel::give(strait::invited(&options, until(deadline))?);
+        *out = strait_channel::give(strait::meet::invited(&options, until(deadline))?);
         Ok(())
     })
 }
@@ -423,7 +424,7 @@ pub unsafe extern "C" fn strait_names(
     call(|| {
         let tell = tell.ok_or(Failure::Invalid("tell is NULL"))?;
         // SAFETY: the header requires the pointer to be valid.
-        for there in strait::names(unsafe { args::path(directory) })? {
+        for there in strait::meet::names(unsafe { args::path(directory) })? {
             let name = CString::new(there.name).unwrap_or_default();
             let listening = strait_listening {
                 name: name.as_ptr(),

@@ -6,7 +6,8 @@ use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use strait::bindings::PerProcess;
-use strait::{BadPeer, Error, Level, Peer, Resource};
+use strait::quota::{BadPeer, Level, Resource};
+use strait::{Error, Peer};
 
 use crate::args;
 use crate::channel::{enter, strait_channel};
@@ -162,7 +163,7 @@ pub extern "C" fn strait_set_limit(resource: strait_resource, peer: u64, user: u
     call(|| {
         let resource = self::resource(resource)?;
         let _one_at_a_time = SETTING.get().lock().unwrap_or_else(PoisonError::into_inner);
-        strait::set_limits(strait::limits().peer(resource, peer).user(resource, user));
+        strait::quota::set_limits(strait::quota::limits().peer(resource, peer).user(resource, user));
         Ok(())
     })
 }
@@ -279,7 +280,7 @@ impl Context {
 pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context: *mut c_void) {
     let context = Context::new(context);
     call_or((), || {
-        strait::on_bad_peer(move |bad: &BadPeer| {
+        strait::quota::on_bad_peer(move |bad: &BadPeer| {
             let Some(tell) = tell else { return };
             let peer = bad.peer.map(strait_peer::from);
             // A reason has no zero byte, so this does not fail.

@@ -5,7 +5,8 @@ pub(crate) mod shell;
 use std::ffi::c_void;
 use std::ptr;
 
-use strait::{DataConsumer, DataProducer, Interrupter, PipeOptions, Room, Unread};
+use strait::Interrupter;
+use strait::pipe::{DataConsumer, DataProducer, PipeOptions, Room, Unread};
 
 use crate::args;
 use crate::deadline::{strait_deadline, until};

@@ -171,7 +171,7 @@ pub const STRAIT_MAX_HANDLES: usize = 64;
 /// Maximum number of bytes in a message.
 pub const STRAIT_MAX_MESSAGE: usize = 268_435_456;
 
-const _: () = assert!(STRAIT_MAX_HANDLES == strait::MAX_HANDLES && STRAIT_MAX_MESSAGE == strait::MAX_MESSAGE);
+const _: () = assert!(STRAIT_MAX_HANDLES == strait::quota::MAX_HANDLES && STRAIT_MAX_MESSAGE == strait::MAX_MESSAGE);
 
 /// Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`, receives only a
 /// message that is there already.

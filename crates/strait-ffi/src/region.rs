@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 
-use strait::{Access, Error, Region, RegionCopy, RegionMap, RegionView};
+use strait::Error;
+use strait::region::{Access, Region, RegionCopy, RegionMap, RegionView};
 
 use crate::args;
 use crate::status::{Failure, call, call_or, strait_status};

@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int};
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use strait::{CallError, Error, SendError};
+use strait::call::CallError;
+use strait::{Error, SendError};
 
 /// The result of a function: `STRAIT_OK`, or why the function failed. `strait_last_error_text` says what to do about
 /// it.
@@ -148,7 +149,7 @@ pub(crate) enum Failure {
     BadHandle,
     /// A handle to be sent is the end over which it would be sent.
     OwnChannel,
-    /// A message has this many handles, more than [`strait::MAX_HANDLES`].
+    /// A message has this many handles, more than [`strait::quota::MAX_HANDLES`].
     TooManyHandles(usize),
     /// The end was closed through another reference.
     Closed,
@@ -245,7 +246,7 @@ impl Failure {
             Self::Strait(Error::HandlesLost { sent, arrived }) => (0, sent as u64, arrived as u64),
             Self::Strait(Error::OutOfRange { len }) => (0, 0, len as u64),
             Self::Strait(Error::WrongServer { uid }) => (0, uid.into(), 0),
-            Self::TooManyHandles(count) => (0, count as u64, strait::MAX_HANDLES as u64),
+            Self::TooManyHandles(count) => (0, count as u64, strait::quota::MAX_HANDLES as u64),
             _ => (0, 0, 0),
         }
     }
@@ -303,7 +304,7 @@ impl fmt::Display for Failure {
                 )
             }
             Self::OwnChannel => Error::OwnChannel.fmt(f),
-            Self::TooManyHandles(count) => Error::TooManyHandles { count, limit: strait::MAX_HANDLES }.fmt(f),
+            Self::TooManyHandles(count) => Error::TooManyHandles { count, limit: strait::quota::MAX_HANDLES }.fmt(f),
             Self::Closed => {
                 write!(f, "closed: this end was closed through another reference to it; release this reference")
             }
@@ -508,7 +509,7 @@ mod tests {
             Error::BufferTooSmall { needed: 1 },
             Error::HandlesLost { sent: 2, arrived: 1 },
             Error::NoDescriptors,
-            Error::LimitReached(strait::Resource::Memory),
+            Error::LimitReached(strait::quota::Resource::Memory),
             Error::Forked,
             Error::NotASocket,
             Error::WrongServer { uid: 1 },

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use strait::{Event, Interest, Mode, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
 
 use crate::args;
 use crate::channel::{enter, strait_channel};

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::{Channel, Error, Options, Refusal};
+use strait::meet::Refusal;
+use strait::{Channel, Error, Options};
 use strait_hostile::handshake::{MAGIC, OFFSETS, REFUSE_VERSION, VERSIONS, announce_with, layout_of, open};
 use strait_hostile::memory::Memory;
 use strait_hostile::wire::{Packet, kind};

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::{Channel, Deadline, Error, Interest, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
 use strait_hostile::layout::transfer;
 use strait_hostile::record::AN_END;
 use strait_hostile::{RawPeer, Table};

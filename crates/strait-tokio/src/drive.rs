@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use strait::Reactor;
+use strait::task::Reactor;
 use tokio::io::unix::AsyncFd;
 
 /// `IN_VAIN`: after polling in vain this many times in a row, the task polls only once in [`SELDOM`] times.
@@ -63,7 +63,7 @@ async fn look(reactor: &Reactor, spin: Duration) -> bool {
     }
 }
 
-/// A reactor on which [`strait::Reactor::turn`] is called when the task ends, also between two steps: after that the
+/// A reactor on which [`strait::task::Reactor::turn`] is called when the task ends, also between two steps: after that the
 /// descriptor becomes readable again, for the next driver of the reactor.
 struct Driven(Reactor);
 

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use strait::{AsyncConsumer, AsyncProducer};
+use strait::task::{AsyncConsumer, AsyncProducer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The reading end of a data pipe as an [`AsyncRead`] of tokio. If the producer died, reading fails with

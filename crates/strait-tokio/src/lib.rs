@@ -1,7 +1,7 @@
 //! Strait in tokio: channels, data pipes and calls for which tasks of tokio can wait.
 //!
 //! The types are those of the crate `strait`, which are independent of the runtime: [`AsyncChannel`],
-//! [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`]. Their [`strait::Reactor`] must be run whenever its
+//! [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`]. Their [`strait::task::Reactor`] must be run whenever its
 //! descriptor is readable. A [`Reactor`] of this crate has a task of the runtime for this. There are no other threads
 //! than those of the runtime, and tokio watches one descriptor, however many channels there are.
 //!
@@ -38,7 +38,7 @@ mod wait_set;
 pub use io::{PipeReader, PipeWriter};
 pub use wait_set::AsyncWaitSet;
 
-pub use strait::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer};
+pub use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer};
 
 use std::ops::Deref;
 use std::os::fd::AsFd;
@@ -48,12 +48,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
-/// A [`strait::Reactor`] that a task of a tokio runtime drives until this object is dropped.
+/// A [`strait::task::Reactor`] that a task of a tokio runtime drives until this object is dropped.
 ///
 /// Keep the object as long as a task waits for anything through it.
 #[derive(Debug)]
 pub struct Reactor {
-    reactor: strait::Reactor,
+    reactor: strait::task::Reactor,
     task: JoinHandle<()>,
 }
 
@@ -69,7 +69,7 @@ impl Reactor {
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// Those of [`strait::Reactor::new`] and of tokio.
+    /// Those of [`strait::task::Reactor::new`] and of tokio.
     pub fn new() -> std::io::Result<Self> {
         Self::with_spin(strait::Options::default_spin())
     }
@@ -86,7 +86,7 @@ impl Reactor {
     /// # Errors
     /// Those of [`Reactor::new`].
     pub fn with_spin(spin: Duration) -> std::io::Result<Self> {
-        let reactor = strait::Reactor::new()?;
+        let reactor = strait::task::Reactor::new()?;
         // A descriptor of its own, so that tokio can stop watching it whenever the task ends.
         let fd = reactor.as_fd().try_clone_to_owned()?;
         // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns it, so the
@@ -98,9 +98,9 @@ impl Reactor {
 }
 
 impl Deref for Reactor {
-    type Target = strait::Reactor;
+    type Target = strait::task::Reactor;
 
-    fn deref(&self) -> &strait::Reactor {
+    fn deref(&self) -> &strait::task::Reactor {
         &self.reactor
     }
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use strait::{Deadline, Event, WaitSet};
+use strait::Deadline;
+use strait::wait::{Event, WaitSet};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -13,7 +14,8 @@ use tokio::io::unix::AsyncFd;
 /// [`Reactor`](crate::Reactor). Channels are added to and removed from the [wait set](Self::get_ref) as usual.
 ///
 /// ```
-/// use strait::{Channel, Interest, Mode, WaitSet};
+/// use strait::Channel;
+/// use strait::wait::{Interest, Mode, WaitSet};
 /// use strait_tokio::AsyncWaitSet;
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -4,7 +4,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strait::{CallEnd, CallError, CallOptions, Channel, CommandExt, DataPipe, Error, Options, Outgoing};
+use strait::call::{CallEnd, CallError, CallOptions};
+use strait::pipe::DataPipe;
+use strait::{Channel, CommandExt, Error, Options, Outgoing};
 use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, PipeReader, PipeWriter, Reactor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;

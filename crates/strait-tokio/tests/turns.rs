@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use strait::{CallEnd, CallOptions, Channel, CommandExt, DataPipe, Deadline, Error, Message, Options, Outgoing};
+use strait::call::{CallEnd, CallOptions};
+use strait::pipe::DataPipe;
+use strait::{Channel, CommandExt, Deadline, Error, Message, Options, Outgoing};
 use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::timeout;

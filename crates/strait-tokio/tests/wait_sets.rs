@@ -4,7 +4,9 @@
 use std::io::Write;
 use std::time::Duration;
 
-use strait::{Channel, DataPipe, Error, Interest, Mode, Options, WaitSet};
+use strait::pipe::DataPipe;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Error, Options};
 use strait_tokio::AsyncWaitSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;

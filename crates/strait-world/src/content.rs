@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use strait::{DataPipe, Deadline, Handle, Region};
+use strait::pipe::DataPipe;
+use strait::region::Region;
+use strait::{Deadline, Handle};
 
 use crate::judge::is_shortage;
 use crate::random::mix;

@@ -13,10 +13,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use strait::{
-    Channel, Connector, Deadline, Error, Event, Handle, InPlace, Interest, Message, Mode, Options, Outgoing, Resource,
-    SendError, SendManyError, Value, Wait, WaitSet,
-};
+use strait::meet::Connector;
+use strait::quota::Resource;
+use strait::view::{InPlace, Value};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, SendError, SendManyError, Wait};
 
 use crate::clock::{Delay, nanos, now};
 use crate::content::{check_file, checksum, file, pattern};

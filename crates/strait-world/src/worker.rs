@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use strait::{Channel, Error, Limits, Listener, Resource};
+use strait::quota::{Limits, Resource};
+use strait::{Channel, Error, Listener};
 
 use crate::clock::Delay;
 use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
@@ -122,7 +123,7 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
 pub(crate) fn lift_limits() {
     const PLENTY: u64 = 1 << 40;
     let lift = |limits: Limits, of| limits.peer(of, PLENTY).user(of, PLENTY);
-    strait::set_limits(Resource::ALL.into_iter().fold(Limits::new(), lift));
+    strait::quota::set_limits(Resource::ALL.into_iter().fold(Limits::new(), lift));
 }
 
 /// Installs a signal handler that does nothing, so that signals interrupt calls that sleep.

@@ -16,7 +16,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
 use strait::bindings::PerProcess;
-use strait::{Channel, Deadline as StraitDeadline, Event, Interest, Mode, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline as StraitDeadline};
 
 use crate::abi::zx_handle_t;
 use crate::channel;

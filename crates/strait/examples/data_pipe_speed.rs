@@ -13,7 +13,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use strait::{CommandExt, DataConsumer, DataProducer, Deadline, Error, Options, Outgoing, PipeOptions, Region};
+use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
+use strait::region::Region;
+use strait::{CommandExt, Deadline, Error, Options, Outgoing};
 
 const PIECE: usize = 64 << 10;
 const SLOTS: usize = 4;
@@ -89,7 +91,7 @@ fn child() -> Result<(), Error> {
 }
 
 /// Returns the flag of a slot, which is 1 while the slot is full.
-fn flag(map: &strait::RegionMap, slot: usize) -> &AtomicU32 {
+fn flag(map: &strait::region::RegionMap, slot: usize) -> &AtomicU32 {
     map.word32(slot * 128).expect("inside")
 }
 

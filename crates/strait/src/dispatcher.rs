@@ -328,7 +328,8 @@ impl DispatcherShared {
 /// ```
 /// use std::cell::Cell;
 /// use std::rc::Rc;
-/// use strait::{Channel, Deadline, Dispatched, Dispatcher};
+/// use strait::{Channel, Deadline};
+/// use strait::wait::{Dispatched, Dispatcher};
 /// let dispatcher = Dispatcher::new()?;
 /// let (theirs, ours) = Channel::pair()?;
 /// // The handler is not `Send`: it is called in this thread.

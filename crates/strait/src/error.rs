@@ -77,7 +77,7 @@ pub enum Error {
     /// The channel is not in this wait set.
     NotInSet,
     /// Not all descriptors of the received message arrived; the bytes of the message did. This process had no free
-    /// descriptor, holds as many for this peer as it may ([`Limits`](crate::Limits)), or takes none
+    /// descriptor, holds as many for this peer as it may ([`Limits`](crate::quota::Limits)), or takes none
     /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
     HandlesLost {
         /// The number of descriptors that the peer sent with the message.
@@ -94,7 +94,7 @@ pub enum Error {
         call: &'static str,
     },
     /// This process holds as much of the resource for the peer's process, for the peer's user, or over this link, as it
-    /// may ([`Limits`](crate::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: drop
+    /// may ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: drop
     /// messages and ends that came from the peer, or raise the limit, and call again.
     LimitReached(Resource),
     /// The peer broke the protocol, and the channel has ended. The field names the violation. Links to other processes
@@ -161,7 +161,7 @@ pub enum Resource {
     /// `QueuedMessages` counts the messages that this process took out of shared memory when an end moved, and that the
     /// program has not received yet.
     QueuedMessages,
-    /// `Regions` counts the bytes of [regions](crate::Region) that the peer sent. The full size of a region counts from
+    /// `Regions` counts the bytes of [regions](crate::region::Region) that the peer sent. The full size of a region counts from
     /// when the region is received until the region and all its mappings are dropped.
     Regions,
 }

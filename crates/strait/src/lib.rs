@@ -4,7 +4,7 @@
 #[doc(hidden)]
 pub mod benchmarks;
 mod blocked_on;
-mod call;
+pub mod call;
 mod channel;
 mod deadline;
 mod deferred;
@@ -15,17 +15,19 @@ mod error;
 pub mod fuzzing;
 mod lane;
 mod link;
-mod meet;
+pub mod meet;
 mod os;
 mod peer;
-mod pipe;
-mod quota;
-mod region;
+pub mod pipe;
+pub mod quota;
+pub mod region;
 mod shm;
 pub mod signals;
 mod sync;
-mod task;
+pub mod task;
 mod trap;
+pub mod view;
+pub mod wait;
 mod wait_set;
 mod wake;
 
@@ -56,29 +58,18 @@ pub mod bindings {
     pub use crate::wake::spin::parse_spin;
 }
 
-pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
 pub use channel::{
-    Channel, Conditions, Counters, Draft, FuseError, Handle, InPlace, Interrupter, Message, Options, Outgoing,
-    PutBackError, Received, Reported, Reservation, SealedReservation, SendError, SendManyError, Status, Value,
-    ValueError,
+    Channel, Counters, FuseError, Handle, Interrupter, Message, Options, Outgoing, PutBackError, Received, SendError,
+    SendManyError, Status,
 };
 pub use deadline::Deadline;
-pub use dispatcher::{Dispatched, Dispatcher, Pump};
-pub use error::{Error, Refusal};
-pub use meet::{
-    CommandExt, Connector, Invitation, Listener, ListenerBuilder, Listening, Refused, connect, from_parent, invited,
-    names,
-};
+pub use error::Error;
+#[doc(inline)]
+pub use meet::{CommandExt, Listener, connect, from_parent};
 #[cfg(strait_fault_points)]
 #[doc(hidden)]
 pub use os::fault;
 pub use peer::Peer;
-pub use pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions, Room, Unread};
-pub use quota::{BadPeer, Level, Limits, MAX_HANDLES, Resource, Usage, limits, on_bad_peer, set_limits};
-pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
 #[doc(inline)]
 pub use ring::MAX_MESSAGE;
-pub use task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
-pub use trap::{NotArmed, Reason, Sprung, TrapId, Traps};
-pub use wait_set::{Event, Interest, Mode, WaitSet};
 pub use wake::Wait;

@@ -33,7 +33,7 @@
 //!
 //! # What a guard promises
 //! While a thread has a guard, each sleep of that thread that a signal interrupts ends the wait with
-//! [`Error::Signalled`](crate::Error::Signalled). Then nothing was sent, received or accepted, and the same call may be
+//! [`Error::Signalled`]. Then nothing was sent, received or accepted, and the same call may be
 //! made again. If the awaited event has come too, the call succeeds, and the next wait of the thread fails at once
 //! instead. That holds for all calls that sleep: receiving, sending, data pipes, calls, wait sets, traps, dispatchers,
 //! connecting, accepting, and waiting for another thread that uses the same end.
@@ -47,10 +47,10 @@
 //!   signal to the thread with the guard, block the signal in all other threads.
 //! * **Short waits do not end**: for a lock that another thread holds for the time of a copy, and for the lock of a
 //!   name while a listener of that name is made.
-//! * **Calls.** If a signal ends [`CallEnd::call`](crate::CallEnd::call) after the request was sent, the call fails with
-//!   `OutcomeUnknown(Signalled)` and is cancelled. [`CallEnd::begin_call`](crate::CallEnd::begin_call) and
-//!   [`PendingCall::poll_by`](crate::PendingCall::poll_by) leave the call in flight.
-//! * **Invitations.** [`invited`](crate::invited) reads its line only once: if a signal ends the wait after that, the
+//! * **Calls.** If a signal ends [`CallEnd::call`](crate::call::CallEnd::call) after the request was sent, the call fails with
+//!   `OutcomeUnknown(Signalled)` and is cancelled. [`CallEnd::begin_call`](crate::call::CallEnd::begin_call) and
+//!   [`PendingCall::poll_by`](crate::call::PendingCall::poll_by) leave the call in flight.
+//! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait after that, the
 //!   invitation is used up, as after every failure.
 //!
 //! # To miss no signal
@@ -60,7 +60,7 @@
 //! * It blocks the signal, and a thread of its own takes the signal by `sigwait` and then calls
 //!   [`Interrupter::interrupt`](crate::Interrupter::interrupt). An interruption is never missed.
 //! * It blocks the signal, and sleeps in `ppoll` with a mask that lets the signal through, on the descriptor of a
-//!   [`WaitSet`](crate::WaitSet).
+//!   [`WaitSet`](crate::wait::WaitSet).
 //! * It waits for a limited time, and looks at its flag in between.
 //!
 //! # Costs
@@ -85,7 +85,7 @@ thread_local! {
 }
 
 /// As long as it exists, a signal that interrupts a sleep of this thread ends the wait with
-/// [`Error::Signalled`](crate::Error::Signalled).
+/// [`Error::Signalled`].
 ///
 /// See [the module](self) for what a guard promises, with an example. A thread may have several guards; the last one
 /// that is dropped counts.
@@ -116,7 +116,7 @@ impl Drop for Guard {
 }
 
 /// Calls `wait` with a [`Guard`], and returns its result: a signal that interrupts a sleep within `wait` ends that wait
-/// with [`Error::Signalled`](crate::Error::Signalled).
+/// with [`Error::Signalled`].
 ///
 /// ```
 /// let (near, far) = strait::Channel::pair()?;

@@ -128,7 +128,8 @@ const MOST: usize = 64;
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use strait::{Channel, Conditions, Deadline, Reason, Sprung, Traps};
+/// use strait::{Channel, Deadline};
+/// use strait::wait::{Conditions, Reason, Sprung, Traps};
 /// let traps = Traps::new()?;
 /// let (theirs, ours) = Channel::pair()?;
 /// let seen = Arc::new(Mutex::new(None));
@@ -194,7 +195,8 @@ impl Traps {
     /// So a channel can have a **quota** that refuses nothing: the handler decides what to do when the quota is passed.
     ///
     /// ```
-    /// use strait::{Channel, Conditions, Deadline, Sprung, Traps};
+    /// use strait::{Channel, Deadline};
+    /// use strait::wait::{Conditions, Sprung, Traps};
     /// let traps = Traps::new()?;
     /// let (theirs, ours) = Channel::pair()?;
     /// let (tell, told) = std::sync::mpsc::channel();

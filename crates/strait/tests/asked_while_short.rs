@@ -5,7 +5,8 @@ mod common;
 use common::{Actor, DEADLINE, alone, parent, play, spawn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsRawFd;
-use strait::{Channel, Deadline, Error, Interest, Mode, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Outgoing};
 
 #[test]
 fn child() {

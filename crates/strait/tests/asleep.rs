@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, Watched, finish, parent, spawn, wait_until};
-use strait::{Channel, Conditions, Deadline, Error, Event, Interest, Mode, Options, Outgoing, Traps, WaitSet};
+use strait::wait::{Conditions, Event, Interest, Mode, Traps, WaitSet};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
 
 #[test]
 fn child() {

@@ -8,7 +8,9 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Actor, DEADLINE, alone, parent, spawn};
-use strait::{BadPeer, Channel, Error, Message, Outgoing, Reported};
+use strait::quota::BadPeer;
+use strait::quota::Reported;
+use strait::{Channel, Error, Message, Outgoing};
 
 #[test]
 fn child() {
@@ -30,7 +32,7 @@ fn child() {
 fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listening = told.clone();
-    strait::on_bad_peer(move |bad| listening.lock().unwrap().push(*bad));
+    strait::quota::on_bad_peer(move |bad| listening.lock().unwrap().push(*bad));
     told
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use common::{DEADLINE, alone};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use strait::{Channel, Conditions, Deadline, Error, Options, Outgoing, Sprung, Traps};
+use strait::wait::{Conditions, Sprung, Traps};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
 
 /// The timeout of a send whose wait no event ends.
 const WAIT: Duration = Duration::from_secs(2);

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{DEADLINE, Role, finish, parent, pattern, spawn, spawn_with, wait_until};
-use strait::{CallEnd, CallError, CallOptions, Channel, Deadline, Error, Options, Outgoing, Region};
+use strait::call::{CallEnd, CallError, CallOptions};
+use strait::region::Region;
+use strait::{Channel, Deadline, Error, Options, Outgoing};
 
 const ROLES: &[(&str, Role)] = &[
     ("server", |threads| server(threads.parse().unwrap())),
@@ -64,7 +66,7 @@ fn caller_and_server() {
         let depth = request.bytes()[0];
         let mut answer = vec![depth];
         if depth > 0 {
-            let serve = |request: strait::Request| {
+            let serve = |request: strait::call::Request| {
                 let bytes = request.bytes().to_vec();
                 request.reply(&[bytes.as_slice(), b" inner"].concat()).unwrap();
             };
@@ -236,7 +238,7 @@ fn a_peer_is_reported_as_bad_and_loses_its_link() {
     let (second, theirs) = Channel::pair().unwrap();
     let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let tell = told.clone();
-    strait::on_bad_peer(move |bad| tell.lock().unwrap().push(*bad));
+    strait::quota::on_bad_peer(move |bad| tell.lock().unwrap().push(*bad));
     let pid = actor.pid();
     wait_until("the peer has opened its side", || channel.peer().unwrap().is_some());
     // A second channel to the peer, over the link that the report closes.
@@ -257,7 +259,7 @@ fn a_peer_is_reported_as_bad_and_loses_its_link() {
 fn ends_call_each_other_while_they_are_called() {
     let (actor, channel) = spawn("caller and server");
     let end = CallEnd::over(channel);
-    let serve = |request: strait::Request| {
+    let serve = |request: strait::call::Request| {
         let depth = request.bytes()[0];
         let mut answer = vec![depth];
         if depth > 0 {

@@ -9,7 +9,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{DEADLINE, pattern};
-use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing, Region};
+use strait::region::Region;
+use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
@@ -466,7 +467,7 @@ fn an_end_arrives_with_more_descriptors_than_a_packet_carries() {
     for _ in 0..2 {
         let (end, feeder) = Channel::pair().unwrap();
         for n in 0..MESSAGES {
-            let files = (0..strait::MAX_HANDLES as u8).map(|file| common::file_with(&[n, file]).into());
+            let files = (0..strait::quota::MAX_HANDLES as u8).map(|file| common::file_with(&[n, file]).into());
             feeder.send_by(Outgoing::new(&[n]).handles(files), DEADLINE).unwrap();
         }
         a.send_by(Outgoing::new(b"with").handle(end).handle(common::file_with(b"a file")), DEADLINE).unwrap();

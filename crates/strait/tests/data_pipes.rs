@@ -7,10 +7,9 @@ use std::io::{Read, Seek, Write};
 use std::time::Duration;
 
 use common::{DEADLINE, Role, finish, parent, pattern, spawn, spawn_with, wait_until};
-use strait::{
-    Channel, DataConsumer, DataPipe, DataProducer, Deadline, Error, Handle, Mode, Options, Outgoing, PipeOptions, Wait,
-    WaitSet,
-};
+use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
+use strait::wait::{Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing, Wait};
 
 const ROLES: &[(&str, Role)] = &[
     ("reader", |_| reader()),
@@ -348,7 +347,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
     let (_actor, echo) = spawn("echo");
     let set = WaitSet::new().unwrap();
     let (a, b) = Channel::pair().unwrap();
-    set.add(&b, 1, strait::Interest::Readable, Mode::Level).unwrap();
+    set.add(&b, 1, strait::wait::Interest::Readable, Mode::Level).unwrap();
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
     let (full, drain) = DataPipe::pair(10).unwrap();
     full.write_whole(&[0; 10], Deadline::NOW).unwrap();
@@ -361,7 +360,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
     set.add_pipe(&full, 3, Mode::Level).unwrap();
     assert_eq!(set.add_pipe(&full, 3, Mode::Level).unwrap_err(), Error::InSet);
     let mut events = Vec::new();
-    let keys = |events: &[strait::Event]| events.iter().map(|event| event.key()).collect::<Vec<_>>();
+    let keys = |events: &[strait::wait::Event]| events.iter().map(|event| event.key()).collect::<Vec<_>>();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     for round in 0..100u8 {
         std::thread::scope(|scope| {

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{DEADLINE, finish, parent, spawn};
-use strait::{
-    Channel, Deadline, Dispatched, Dispatcher, Error, Limits, Options, Outgoing, Region, Resource, set_limits,
-};
+use strait::quota::{Limits, Resource, set_limits};
+use strait::region::Region;
+use strait::wait::{Dispatched, Dispatcher};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
 
 #[test]
 fn child() {

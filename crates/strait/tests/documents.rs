@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use strait::{CallError, Error, MAX_MESSAGE, Refusal, Resource, SendError};
+use strait::call::CallError;
+use strait::meet::Refusal;
+use strait::quota::Resource;
+use strait::{Error, MAX_MESSAGE, SendError};
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);

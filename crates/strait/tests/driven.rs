@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use common::{DEADLINE, finish, spawn};
 use rustix::event::{PollFd, PollFlags, poll};
-use strait::{AsyncChannel, Channel, Message, Reactor};
+use strait::task::{AsyncChannel, Reactor};
+use strait::{Channel, Message};
 
 #[test]
 fn child() {

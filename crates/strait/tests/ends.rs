@@ -503,8 +503,8 @@ fn messages_that_were_put_back_come_first_and_travel() {
     assert_eq!(b.recv().unwrap().bytes(), b"three");
 
     // A message that is put back is an event for a wait set with the end.
-    let set = strait::WaitSet::new().unwrap();
-    set.add(&b, 1, strait::Interest::Readable, strait::Mode::Level).unwrap();
+    let set = strait::wait::WaitSet::new().unwrap();
+    set.add(&b, 1, strait::wait::Interest::Readable, strait::wait::Mode::Level).unwrap();
     let mut events = Vec::new();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     b.put_back([strait::Message::from_parts(b"again".to_vec(), Vec::new())]).unwrap();

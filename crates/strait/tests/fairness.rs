@@ -9,7 +9,8 @@ mod common;
 use std::thread;
 
 use common::{Actor, DEADLINE, finish, parent, play, spawn_with};
-use strait::{Channel, Deadline, Event, Handle, Interest, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Handle, Options, Outgoing};
 
 /// The number of busy channels.
 const BUSY: usize = 100;

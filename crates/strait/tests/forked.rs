@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use common::{DEADLINE, alone, command, pattern};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::{
-    Channel, CommandExt, Connector, DataPipe, Deadline, Error, Interest, Limits, Listener, Message, Mode, Options,
-    Outgoing, Region, Resource, WaitSet,
-};
+use strait::meet::Connector;
+use strait::pipe::DataPipe;
+use strait::quota::{Limits, Resource};
+use strait::region::Region;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, CommandExt, Deadline, Error, Listener, Message, Options, Outgoing};
 
 #[test]
 fn child() {
@@ -399,8 +401,8 @@ fn is_forked_at_any_time(_: &str) {
         });
     };
     let settle = || {
-        strait::set_limits(strait::limits());
-        strait::on_bad_peer(|_| {});
+        strait::quota::set_limits(strait::quota::limits());
+        strait::quota::on_bad_peer(|_| {});
     };
     std::thread::scope(|scope| {
         let works: [&(dyn Fn() + Sync); 5] = [&send, &make, &within, &connect, &settle];
@@ -435,18 +437,18 @@ fn is_forked_at_any_time(_: &str) {
 fn keeps_limits(_: &str) {
     let _linked = linked();
     let limits = Limits::new().peer(Resource::Descriptors, 77);
-    strait::set_limits(limits);
-    strait::on_bad_peer(|_| panic!("it is the parent's"));
+    strait::quota::set_limits(limits);
+    strait::quota::on_bad_peer(|_| panic!("it is the parent's"));
     Child::fork(|| {
-        assert_eq!(strait::limits(), limits);
+        assert_eq!(strait::quota::limits(), limits);
         let (a, b) = linked();
         b.send(b"makes no sense").unwrap();
         a.recv_by(DEADLINE).unwrap().report_bad("nonsense");
-        strait::set_limits(Limits::new());
-        assert_eq!(strait::limits(), Limits::new());
+        strait::quota::set_limits(Limits::new());
+        assert_eq!(strait::quota::limits(), Limits::new());
     })
     .finish();
-    assert_eq!(strait::limits(), limits);
+    assert_eq!(strait::quota::limits(), limits);
 }
 
 /// Shows that every object which a child makes itself works.

@@ -398,7 +398,7 @@ fn as_many_descriptors_are_kept_as_the_peer_may_have() {
 fn limited(_: &str) {
     let (producer, from) = spawn("produce");
     let before = descriptors();
-    strait::set_limits(strait::Limits::new().peer(strait::Resource::Descriptors, 3));
+    strait::quota::set_limits(strait::quota::Limits::new().peer(strait::quota::Resource::Descriptors, 3));
     let messages: Vec<_> = (0..5)
         .map(|_| {
             order(&from, 100_000, true, false);
@@ -412,9 +412,9 @@ fn limited(_: &str) {
         assert!(b.recv_by(DEADLINE).unwrap().bytes() == pattern(100_000, 100_000));
     }
     assert_eq!(descriptors(), before);
-    let held = from.peer_usage().unwrap().unwrap().peer(strait::Resource::Descriptors).held;
+    let held = from.peer_usage().unwrap().unwrap().peer(strait::quota::Resource::Descriptors).held;
     assert_eq!(held, 0);
-    strait::set_limits(strait::Limits::new());
+    strait::quota::set_limits(strait::quota::Limits::new());
     drop(from);
     finish(producer);
 }

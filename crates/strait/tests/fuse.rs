@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use common::travel::{Book, MIXED, NoLedger, Random, Sizes, TINY, Traveller, balance};
 use common::{Actor, finish, parent, play, spawn};
-use strait::{Channel, DataPipe, Deadline, Error, Handle, Interest, Mode, Options, Outgoing, Region, Wait, WaitSet};
+use strait::pipe::DataPipe;
+use strait::region::Region;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing, Wait};
 
 /// The time after which a wait of a test fails; long enough for a slow machine.
 const DEADLINE: Duration = Duration::from_secs(60);

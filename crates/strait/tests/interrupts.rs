@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, Watched, file_with, parent_over_any, spawn_over_socket, spawn_with, wait_until};
-use strait::{Channel, Deadline, Error, Interest, Mode, Options, Outgoing, Wait, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Options, Outgoing, Wait};
 
 #[test]
 fn child() {

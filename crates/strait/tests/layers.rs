@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["pipe", "call", "meet"],
     &["wait_set"],
     &["trap", "dispatcher", "task"],
-    &["benchmarks", "fuzzing", "lib"],
+    &["benchmarks", "fuzzing", "lib", "view", "wait"],
 ];
 
 fn layer(module: &str) -> usize {

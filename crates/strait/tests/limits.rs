@@ -16,10 +16,9 @@ use std::time::{Duration, Instant};
 use common::{Actor, DEADLINE, alone, content_of, descriptors, file_with, mappings, parent, pattern, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use strait::{
-    BadPeer, Channel, CommandExt, Deadline, Error, Handle, Interest, Limits, Mode, Options, Outgoing, Resource,
-    SendError, Wait, WaitSet,
-};
+use strait::quota::{BadPeer, Limits, Resource};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing, SendError, Wait};
 
 #[test]
 fn child() {
@@ -145,7 +144,7 @@ fn recv(channel: &Channel) -> strait::Message {
 
 /// Orders a peer to send something, and waits until `is_so` finds in the account of the peer that this process has
 /// received all packets. Records stay in their rings.
-fn order_and_settle(channel: &Channel, what: &str, is_so: impl Fn(&strait::Usage) -> bool) {
+fn order_and_settle(channel: &Channel, what: &str, is_so: impl Fn(&strait::quota::Usage) -> bool) {
     let set = WaitSet::new().unwrap();
     set.add(channel, 0, Interest::Readable, Mode::Level).unwrap();
     let mut events = Vec::new();
@@ -182,7 +181,7 @@ fn memory_waits_unmapped(_: &str) {
     order(&channel, "plain 0 0");
     assert_eq!(recv(&channel).bytes(), b"done");
     let before = channel.peer_usage().unwrap().unwrap().peer(Resource::Memory);
-    strait::set_limits(Limits::new().peer(Resource::Memory, before.held + (5 << 19)));
+    strait::quota::set_limits(Limits::new().peer(Resource::Memory, before.held + (5 << 19)));
     // Two messages are mapped, and their descriptors are kept, so that the messages can be forwarded.
     order_and_settle(&channel, "sealed 6 1048576", |usage| usage.peer(Resource::Descriptors).held == 2 + 4);
     let usage = channel.peer_usage().unwrap().unwrap();
@@ -207,14 +206,14 @@ fn a_message_larger_than_the_limit_waits_until_that_is_raised() {
 fn one_message_too_large(_: &str) {
     let (_one, channel) = start();
     let (_two, other) = start();
-    strait::set_limits(Limits::new().peer(Resource::Memory, 1 << 20));
+    strait::quota::set_limits(Limits::new().peer(Resource::Memory, 1 << 20));
     order(&channel, "plain 1 2000000");
     let limit = Error::LimitReached(Resource::Memory);
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), limit);
     assert_eq!(channel.try_recv().unwrap_err(), limit);
     assert!(channel.is_readable());
     assert_works(&other);
-    strait::set_limits(Limits::new());
+    strait::quota::set_limits(Limits::new());
     assert!(recv(&channel).bytes() == pattern(0, 2_000_000));
     assert_eq!(recv(&channel).bytes(), b"done");
     assert!(channel.counters().limits_reached >= 2);
@@ -230,7 +229,7 @@ fn mappings_are_limited(_: &str) {
     order(&channel, "plain 0 0");
     assert_eq!(recv(&channel).bytes(), b"done");
     let held = channel.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held;
-    strait::set_limits(Limits::new().peer(Resource::Mappings, held + 3));
+    strait::quota::set_limits(Limits::new().peer(Resource::Mappings, held + 3));
     let before = mappings();
     order_and_settle(&channel, "sealed 20 1", |usage| usage.peer(Resource::Descriptors).held == 17);
     // One more mapping is the ready bitmap of this process for the wait set.
@@ -248,7 +247,7 @@ fn descriptors_that_nobody_receives_are_limited() {
 }
 
 fn descriptors_are_limited(_: &str) {
-    strait::set_limits(Limits::new().peer(Resource::Descriptors, 9));
+    strait::quota::set_limits(Limits::new().peer(Resource::Descriptors, 9));
     let (_one, channel) = start();
     let (_two, other) = start();
     assert_works(&other);
@@ -412,7 +411,7 @@ fn an_event_loop_does_not_spin_on_a_packet_that_cannot_be_taken() {
 }
 
 fn stuck_link_in_a_set(how: &str) {
-    strait::set_limits(Limits::new().peer(Resource::Descriptors, 4));
+    strait::quota::set_limits(Limits::new().peer(Resource::Descriptors, 4));
     let (_hub, channel) = common::spawn("stuck hub");
     let (_peer, other) = start();
     let mut ends = recv(&channel).take_handles().unwrap();
@@ -437,7 +436,7 @@ fn stuck_link_in_a_set(how: &str) {
     // The set reports events of other members all the while.
     order(&other, "plain 1 10");
     let mut events = Vec::new();
-    while !events.iter().any(|event: &strait::Event| event.key() == 2) {
+    while !events.iter().any(|event: &strait::wait::Event| event.key() == 2) {
         assert!(set.wait(&mut events, DEADLINE).unwrap() > 0);
     }
     assert_eq!(recv(&other).bytes(), pattern(0, 10));
@@ -471,14 +470,14 @@ fn one_message_too_large_in_a_set(how: &str) {
     let (_peer, channel) = start();
     let set = WaitSet::new().unwrap();
     set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
-    strait::set_limits(Limits::new().peer(Resource::Memory, 1 << 20));
+    strait::quota::set_limits(Limits::new().peer(Resource::Memory, 1 << 20));
     order(&channel, "plain 1 2000000");
     let limit = Error::LimitReached(Resource::Memory);
     without_spinning(&set, how == "polled", |_| {
         // A wake-up may come before the message.
         assert!(matches!(channel.try_recv(), Err(error) if error == limit || error == Error::WouldBlock));
     });
-    strait::set_limits(Limits::new());
+    strait::quota::set_limits(Limits::new());
     assert!(recv(&channel).bytes() == pattern(0, 2_000_000));
     assert_eq!(recv(&channel).bytes(), b"done");
 }
@@ -491,7 +490,7 @@ fn processes_of_a_user_leave_something_for_the_next_and_all_of_it_for_other_user
 }
 
 fn users_do_not_disturb_each_other(_: &str) {
-    strait::set_limits(Limits::new().user(Resource::Descriptors, 24));
+    strait::quota::set_limits(Limits::new().user(Resource::Descriptors, 24));
     let fill = |channel: &Channel| {
         order_and_settle(channel, "handles 24 1", |usage| {
             let level = usage.peer(Resource::Descriptors);
@@ -527,11 +526,11 @@ fn lanes_are_limited_until_that_is_raised() {
 
 fn lanes_are_limited(_: &str) {
     let (_one, channel) = start();
-    strait::set_limits(Limits::new().peer(Resource::Lanes, 2));
+    strait::quota::set_limits(Limits::new().peer(Resource::Lanes, 2));
     order(&channel, "both 1 10");
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Lanes));
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Lanes));
-    strait::set_limits(Limits::new());
+    strait::quota::set_limits(Limits::new());
     let mut handles = recv(&channel).take_handles().unwrap();
     assert_eq!(content_of(handles.pop().unwrap()), b"a file");
     let end = handles.pop().unwrap().into_channel().unwrap();
@@ -550,14 +549,14 @@ fn memory_of_lanes_that_waits_unmapped_is_a_descriptor_of_the_peer() {
 
 fn lanes_wait_unmapped(_: &str) {
     let (_one, channel) = start();
-    strait::set_limits(Limits::new().peer(Resource::Lanes, 2).peer(Resource::Descriptors, 0));
+    strait::quota::set_limits(Limits::new().peer(Resource::Lanes, 2).peer(Resource::Descriptors, 0));
     order(&channel, "end 1 10");
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Descriptors));
-    strait::set_limits(Limits::new().peer(Resource::Lanes, 2));
+    strait::quota::set_limits(Limits::new().peer(Resource::Lanes, 2));
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Lanes));
     let held = || channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held;
     assert_eq!(held(), 1);
-    strait::set_limits(Limits::new());
+    strait::quota::set_limits(Limits::new());
     let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
     assert_eq!((recv(&end).bytes(), held()), (&pattern(0, 10)[..], 0));
 }
@@ -570,10 +569,10 @@ fn messages_of_moved_ends_are_limited_until_that_is_raised() {
 fn queued_messages_are_limited(_: &str) {
     let (_one, channel) = start();
     for (resource, most) in [(Resource::QueuedBytes, 2999), (Resource::QueuedMessages, 2)] {
-        strait::set_limits(Limits::new().peer(resource, most));
+        strait::quota::set_limits(Limits::new().peer(resource, most));
         order(&channel, "end 1 1000");
         assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(resource));
-        strait::set_limits(Limits::new().peer(resource, most + 1));
+        strait::quota::set_limits(Limits::new().peer(resource, most + 1));
         let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
         let held = || channel.peer_usage().unwrap().unwrap().peer(resource).held;
         assert_eq!(held(), most + 1);
@@ -592,7 +591,7 @@ fn memory_of_rings_that_grew_is_given_back_with_them() {
 
 fn grown_rings_are_given_back(_: &str) {
     let (_one, channel) = start();
-    strait::set_limits(Limits::new().peer(Resource::Memory, 2 << 20));
+    strait::quota::set_limits(Limits::new().peer(Resource::Memory, 2 << 20));
     order(&channel, "stream 20 300");
     for _ in 0..20 {
         let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -657,7 +656,7 @@ const NONSENSE: Error = Error::BadPeer("an invalid packet");
 fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listening = told.clone();
-    strait::on_bad_peer(move |bad| listening.lock().unwrap().push(*bad));
+    strait::quota::on_bad_peer(move |bad| listening.lock().unwrap().push(*bad));
     told
 }
 
@@ -718,7 +717,7 @@ fn bad_peer_may_do_anything(_: &str) {
     let mut channels = channels;
     let second = Mutex::new(channels.pop());
     let counted = calls.clone();
-    strait::on_bad_peer(move |_| {
+    strait::quota::on_bad_peer(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
         let dropped = second.lock().unwrap().take();
         drop(dropped);
@@ -728,7 +727,7 @@ fn bad_peer_may_do_anything(_: &str) {
             assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), NONSENSE);
         }
         assert_works(&other);
-        strait::on_bad_peer(|_| {});
+        strait::quota::on_bad_peer(|_| {});
     });
     assert_eq!(channels[0].recv_by(DEADLINE).unwrap_err(), NONSENSE);
     assert_eq!(calls.load(Ordering::SeqCst), 2);

@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, Watched, spawn_with};
-use strait::{Channel, Error, Interest, Mode, Options, Outgoing, Wait, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Error, Options, Outgoing, Wait};
 
 #[test]
 fn child() {

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use common::{Actor, DEADLINE, finish, parent, spawn, spawn_with};
-use strait::{CallEnd, Channel, Error, Options, Wait};
+use strait::call::CallEnd;
+use strait::{Channel, Error, Options, Wait};
 
 const THREADS: u64 = 8;
 

@@ -12,7 +12,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, alone, command, echo, finish, wait_until};
-use strait::{Channel, Connector, Deadline, Error, Listener, Options, Refusal, Refused, connect, invited};
+use strait::meet::{Connector, Refusal, Refused, invited};
+use strait::{Channel, Deadline, Error, Listener, Options, connect};
 
 #[test]
 fn child() {
@@ -144,7 +145,7 @@ fn start_server(role: &str, names: &Names, name: &str) -> Actor {
     let child = command(role, &format!("{} {name}", names.path())).spawn().unwrap();
     let actor = Actor(child);
     wait_until("the server listens", || {
-        strait::names(Some(&names.0)).unwrap().iter().any(|there| there.name == name && there.is_live)
+        strait::meet::names(Some(&names.0)).unwrap().iter().any(|there| there.name == name && there.is_live)
     });
     actor
 }
@@ -215,12 +216,12 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
     let mut server = start_server("server until killed", &names, "service");
     let bind = || Listener::builder().directory(&names.0).bind("service");
     assert_eq!(bind().err(), Some(Error::NameTaken));
-    let there = strait::names(Some(&names.0)).unwrap();
+    let there = strait::meet::names(Some(&names.0)).unwrap();
     assert_eq!((there[0].name.as_str(), there[0].pid, there[0].is_live), ("service", Some(server.pid()), true));
     assert!(there[0].since.elapsed().unwrap() < 10 * DEADLINE);
 
     server.kill();
-    assert!(!strait::names(Some(&names.0)).unwrap()[0].is_live);
+    assert!(!strait::meet::names(Some(&names.0)).unwrap()[0].is_live);
     assert_eq!(names.connector("service").connect_by(SOON).err(), Some(Error::NobodyThere));
     let listener = bind().unwrap();
     assert_eq!(bind().err(), Some(Error::NameTaken));
@@ -245,7 +246,7 @@ fn short_of_descriptors(_: &str) {
     let with_free = |free: u64| setrlimit(Resource::Nofile, Rlimit { current: Some(lowest + free), ..plenty }).unwrap();
     for free in 0..4 {
         with_free(free);
-        let there = strait::names(Some(&names.0));
+        let there = strait::meet::names(Some(&names.0));
         let bound = Listener::builder().directory(&names.0).bind("service");
         setrlimit(Resource::Nofile, plenty).unwrap();
         match there {
@@ -446,7 +447,7 @@ fn squatter(base: &str) {
     let refused = || {
         assert!(matches!(Listener::bind("service").err(), Some(Error::UnsafeDirectory(_))));
         assert!(matches!(connect("service").err(), Some(Error::UnsafeDirectory(_))));
-        assert!(matches!(strait::names(None).err(), Some(Error::UnsafeDirectory(_))));
+        assert!(matches!(strait::meet::names(None).err(), Some(Error::UnsafeDirectory(_))));
     };
     symlink("/tmp", &directory).unwrap();
     refused();
@@ -1006,7 +1007,7 @@ fn where_all_users_look_the_same_nobody_is_let_in() {
     }
     let Ok(child) = unshare.spawn() else { return println!("left out: there is no unshare") };
     let mut actor = Actor(child);
-    while !strait::names(Some(&names.0)).unwrap().iter().any(|there| there.is_live) {
+    while !strait::meet::names(Some(&names.0)).unwrap().iter().any(|there| there.is_live) {
         if actor.0.try_wait().unwrap().is_some() {
             return println!("left out: no user namespace can be made");
         }

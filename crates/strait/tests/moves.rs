@@ -506,7 +506,7 @@ fn an_idle_end_knows_at_once_which_process_has_the_other() {
         receiving.join().unwrap();
     });
     // The report closes no link, because both ends of the channel are in this process.
-    assert_eq!(end.report_bad("of no use"), strait::Reported::Within);
+    assert_eq!(end.report_bad("of no use"), strait::quota::Reported::Within);
     drop((to_one, to_other));
     finish(one);
     finish(other);

@@ -6,7 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use common::{DEADLINE, Role, Watched, parent, spawn};
-use strait::{DataConsumer, DataPipe, DataProducer, Deadline, Error, Outgoing, PipeOptions, Wait};
+use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
+use strait::{Deadline, Error, Outgoing, Wait};
 
 const ROLES: &[(&str, Role)] = &[
     ("reader", |_| reader()),

@@ -8,6 +8,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use common::{DEADLINE, finish, play, spawn};
+use strait::call::*;
+use strait::meet::*;
+use strait::pipe::*;
+use strait::quota::*;
+use strait::region::*;
+use strait::task::*;
+use strait::view::*;
+use strait::wait::*;
 use strait::*;
 
 #[test]
@@ -60,13 +68,14 @@ impl Printed {
     }
 }
 
-/// Returns the names of all public types and traits at the root of the crate.
+/// Returns the names of all public types and traits, from the list of the public interface.
 fn public_types() -> BTreeSet<String> {
-    let root = include_str!("../src/lib.rs");
-    let exports = root.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
-    let names = exports.flat_map(|export| export.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')));
-    let is_type = |name: &&str| name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
-    names.filter(is_type).map(str::to_owned).filter(|name| name != "PerProcess").collect()
+    let listed = include_str!("../../../docs/public-api.txt").lines().filter(|line| line.starts_with("strait::"));
+    let is_type = |text: &&str| ["pub struct ", "pub enum ", "pub trait "].iter().any(|kind| text.starts_with(kind));
+    let types =
+        listed.filter_map(|line| Some((line.split_once(": ")?.0, line.split_once(": ").map(|(_, text)| text)?)));
+    let types = types.filter(|(_, text)| is_type(text));
+    types.filter_map(|(path, _)| Some(path.rsplit_once("::")?.1.to_owned())).collect()
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use common::{DEADLINE, Role, finish, parent, pattern, spawn, wait_until};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use strait::{Access, Channel, Error, Handle, Limits, Outgoing, Region, RegionOptions, Resource, set_limits};
+use strait::quota::{Limits, Resource, set_limits};
+use strait::region::{Access, Region, RegionOptions};
+use strait::{Channel, Error, Handle, Outgoing};
 
 const ROLES: &[(&str, Role)] = &[
     ("reader", |_| reader()),

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use common::{Actor, DEADLINE, alone, command, finish, pattern, refuse, spawn};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Error, Handle, Interest, Mode, Options, Outgoing, Region, WaitSet};
+use strait::region::Region;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {

@@ -18,10 +18,10 @@ use std::time::Instant;
 use common::{Actor, DEADLINE, SOON, Watched, parent};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{
-    AsyncChannel, AsyncConsumer, Channel, CommandExt, DataConsumer, DataPipe, DataProducer, Error, Interest, Mode,
-    Options, Outgoing, Reactor, WaitSet,
-};
+use strait::pipe::{DataConsumer, DataPipe, DataProducer};
+use strait::task::{AsyncChannel, AsyncConsumer, Reactor};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, CommandExt, Error, Options, Outgoing};
 
 #[test]
 fn child() {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, parent, spawn, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Error, Handle, Interest, Mode, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Error, Handle, Outgoing};
 
 #[test]
 fn child() {

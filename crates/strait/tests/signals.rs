@@ -11,11 +11,12 @@ use std::time::Duration;
 use common::{
     Actor, DEADLINE, SOON, Watched, file_with, parent, parent_over_any, spawn, spawn_over_socket, spawn_with,
 };
+use strait::call::{CallEnd, CallError};
+use strait::meet::Connector;
+use strait::pipe::DataPipe;
 use strait::signals::{Guard, guarded};
-use strait::{
-    CallEnd, CallError, Channel, CommandExt as _, Connector, DataPipe, Deadline, Dispatcher, Error, Interest, Listener,
-    Mode, Options, Outgoing, SendError, Wait, WaitSet,
-};
+use strait::wait::{Dispatcher, Interest, Mode, WaitSet};
+use strait::{Channel, CommandExt as _, Deadline, Error, Listener, Options, Outgoing, SendError, Wait};
 
 #[test]
 fn child() {

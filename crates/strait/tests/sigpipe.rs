@@ -10,7 +10,8 @@ use std::process::Command;
 use common::{DEADLINE, alone};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use strait::{DataConsumer, DataPipe, Deadline, Error, Listener};
+use strait::pipe::{DataConsumer, DataPipe};
+use strait::{Deadline, Error, Listener};
 
 #[test]
 fn child() {

@@ -14,7 +14,8 @@ use common::{
     DEADLINE, descriptors, file_with, finish, mappings, parent_over_any, pattern, spawn_over_socket, spawn_with,
     wait_until,
 };
-use strait::{Channel, Deadline, Error, Handle, InPlace, Message, Options, Outgoing, SendError, Wait};
+use strait::view::InPlace;
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, SendError, Wait};
 
 #[test]
 fn child() {

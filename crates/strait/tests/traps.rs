@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use common::{DEADLINE, finish, parent, pattern, spawn};
 use rustix::event::{PollFd, PollFlags, poll};
-use strait::{
-    Channel, Conditions, Deadline, Error, Interest, Mode, Options, Outgoing, Reason, Sprung, Status, Traps, WaitSet,
-};
+use strait::wait::{Conditions, Interest, Mode, Reason, Sprung, Traps, WaitSet};
+use strait::{Channel, Deadline, Error, Options, Outgoing, Status};
 
 #[test]
 fn child() {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use common::{DEADLINE, alone, finish, spawn};
 use rustix::process::{Resource as Rlimit, Rlimit as Limit, getrlimit, setrlimit};
-use strait::{Channel, Deadline, Error, Limits, Outgoing, Resource, set_limits};
+use strait::quota::{Limits, Resource, set_limits};
+use strait::{Channel, Deadline, Error, Outgoing};
 
 #[test]
 fn child() {

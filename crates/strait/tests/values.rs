@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{DEADLINE, alone, finish, parent, pattern, spawn};
-use strait::{Channel, Deadline, Error, Handle, Interest, Message, Mode, Options, Outgoing, Value, WaitSet};
+use strait::view::Value;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing};
 
 #[test]
 fn child() {
@@ -310,7 +312,7 @@ fn what_could_not_be_sent_comes_back() {
     let book = Arc::default();
     let (actor, channel) = spawn("take");
     // The message comes back as bytes, because sending had to turn the value into bytes.
-    let many = (0..=strait::MAX_HANDLES).map(|_| File::open("/dev/null").unwrap());
+    let many = (0..=strait::quota::MAX_HANDLES).map(|_| File::open("/dev/null").unwrap());
     let thing = many.fold(Thing::new(b"too many", &book), Thing::with);
     let failed = channel.send_value(thing, DEADLINE).unwrap_err();
     assert!(matches!(failed.error, Error::TooManyHandles { count: 65, limit: 64 }));

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use common::{DEADLINE, parent, spawn};
 use rustix::event::{PollFd, PollFlags, poll};
-use strait::{AsyncChannel, Channel, Error, Options, Outgoing, Reactor, SendError};
+use strait::task::{AsyncChannel, Reactor};
+use strait::{Channel, Error, Options, Outgoing, SendError};
 
 /// The most polls in which a task and its reactor come to rest.
 const FEW: usize = 10;

@@ -19,7 +19,9 @@
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use strait::{Channel, CommandExt, DataPipe, Deadline, Handle, Message, Options, Outgoing, Region};
+use strait::pipe::DataPipe;
+use strait::region::Region;
+use strait::{Channel, CommandExt, Deadline, Handle, Message, Options, Outgoing};
 use strait_examples::{PIXEL, pixel, save};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -15,7 +15,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use strait::{CallEnd, Channel, Error, Handle, Listener, Outgoing};
+use strait::call::CallEnd;
+use strait::{Channel, Error, Handle, Listener, Outgoing};
 use strait_tokio::{AsyncCallEnd, AsyncChannel, Reactor};
 use tokio::process::Command;
 use tokio::task::{JoinSet, spawn_blocking};

@@ -6,7 +6,8 @@ use super::*;
 pub(super) mod named {
     use super::*;
     use std::time::Duration;
-    use strait::{Connector, Listener};
+    use strait::Listener;
+    use strait::meet::Connector;
 
     /// How long a server waits for a pending connection before it checks whether the client is gone.
     const LOOK: Duration = Duration::from_millis(5);
@@ -97,7 +98,7 @@ pub(super) mod invited {
         rustix::stdio::dup2_stdin(&file).expect("dup2");
         drop(file);
         // An invitation can be read only once.
-        let invited = || strait::invited(&options(), Deadline::NEVER).map_err(named::nobody_is_closed);
+        let invited = || strait::meet::invited(&options(), Deadline::NEVER).map_err(named::nobody_is_closed);
         named::visit(actor, &actor.once(invited)?)
     }
 }

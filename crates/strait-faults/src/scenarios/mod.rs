@@ -11,7 +11,8 @@ mod ring;
 
 use std::os::fd::OwnedFd;
 
-use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Options, Wait};
 
 use crate::program::actor::{Actor, LOST, Played, Stop, options};
 use crate::program::ledger::{Ledger, PROCESSES};

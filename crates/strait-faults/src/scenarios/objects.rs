@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use strait::{
-    CallEnd, CallError, DataConsumer, DataProducer, Deadline, Error, Handle, Outgoing, PendingCall, PipeOptions,
-    Region, Request, Wait,
-};
+use strait::call::{CallEnd, CallError, PendingCall, Request};
+use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
+use strait::region::Region;
+use strait::{Deadline, Error, Handle, Outgoing, Wait};
 
 use crate::program::actor::{Actor, Played, Stop, content};
 use crate::program::scenarios::{only, two};

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use rustix::process::{Resource as Limited, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Deadline, Interest, Listener, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Listener, Options, Outgoing};
 
 use crate::world::attacker::{Attacker, Means};
 use crate::world::choices::Choices;
@@ -120,9 +121,9 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
     let plan = Plan::draw(arguments.seed, arguments.round);
     report_panics(&ledger);
     if plan.tight {
-        strait::set_limits(tight_limits());
+        strait::quota::set_limits(tight_limits());
     }
-    strait::on_bad_peer(|_| ());
+    strait::quota::on_bad_peer(|_| ());
     let limit = getrlimit(Limited::Nofile);
     setrlimit(Limited::Nofile, Rlimit { current: Some(plan.descriptors), ..limit }).expect("a lower limit");
     // The kernel makes the table of descriptors as large as it may become now, while this process has one thread.

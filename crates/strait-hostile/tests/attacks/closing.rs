@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource as Limit, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Options, Resource};
+use strait::quota::Resource;
+use strait::{Channel, Options};
 use strait_hostile::record::{header, kind};
 use strait_hostile::{Packet, RawPeer, wire};
 

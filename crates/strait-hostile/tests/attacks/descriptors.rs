@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Deadline, Error, Limits, Options, Outgoing};
+use strait::quota::Limits;
+use strait::{Channel, Deadline, Error, Options, Outgoing};
 use strait_hostile::memory::{SIZE_SEALS, file};
 use strait_hostile::record::{BLOCK_PAYLOAD, Block, header, kind};
 use strait_hostile::{Packet, RawPeer, wire};
@@ -293,8 +294,8 @@ attack! {
                 // The thread that closes descriptors of this peer is busy.
                 peer.send_with(b"slow", &[slow.as_fd()]).unwrap();
                 drop(channel.try_recv().unwrap());
-                let limits = Limits::new().peer(strait::Resource::Descriptors, 0).peer(strait::Resource::Memory, 0);
-                strait::set_limits(limits);
+                let limits = Limits::new().peer(strait::quota::Resource::Descriptors, 0).peer(strait::quota::Resource::Memory, 0);
+                strait::quota::set_limits(limits);
                 peer.packet(&packet, &beside).unwrap();
                 peer.writer.put(header(kind::BLOCK, 32, 64), &Block { id: 1, usage: 1, len: 10, once: 0 }.to_bytes());
                 let refused = channel.try_recv().unwrap_err();
@@ -304,7 +305,7 @@ attack! {
                     assert_eq!(channel.try_recv().unwrap_err(), refused);
                 }
                 assert!(descriptors() <= before + 1, "{before} descriptors became {}", descriptors());
-                strait::set_limits(Limits::new());
+                strait::quota::set_limits(Limits::new());
             }
         });
     }

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use rustix::fs::SealFlags;
-use strait::{Channel, Deadline, Error, Handle, Options, Outgoing, Value};
+use strait::view::Value;
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing};
 use strait_hostile::layout::{Lane, Ring, Writer, transfer};
 use strait_hostile::memory::{SIZE_SEALS, file};
 use strait_hostile::peer::Arena;

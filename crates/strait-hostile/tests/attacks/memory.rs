@@ -315,8 +315,8 @@ attack! {
     /// The peer can neither shrink memory that both sides write, nor seal it so that the victim cannot write.
     a08_the_victims_own_memory_keeps_its_size {
         on_a_victim(|mut peer, channel| {
-            let set = strait::WaitSet::new().unwrap();
-            set.add(&channel, 1, strait::Interest::Readable, strait::Mode::Level).unwrap();
+            let set = strait::wait::WaitSet::new().unwrap();
+            set.add(&channel, 1, strait::wait::Interest::Readable, strait::wait::Mode::Level).unwrap();
             channel.send(&[1; 100_000]).unwrap();
             while channel.counters().grown == 0 {
                 channel.try_send(&[2; 1000]).unwrap();

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use strait::{Channel, Connector, Error, Listener, Options, Peer};
+use strait::meet::Connector;
+use strait::{Channel, Error, Listener, Options, Peer};
 use strait_hostile::wire::{self, kind};
 use strait_hostile::{Packet, RawPeer, handshake};
 

@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::fs::SealFlags;
-use strait::{Channel, DataConsumer, DataProducer, Deadline, Error, Handle, Mode, WaitSet};
+use strait::pipe::{DataConsumer, DataProducer};
+use strait::wait::{Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::peer::Arena;
 use strait_hostile::{Memory, Packet, RawPeer, Table};

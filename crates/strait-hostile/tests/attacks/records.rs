@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use strait::{Channel, Deadline, Error, Interest, MAX_MESSAGE, Message, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, MAX_MESSAGE, Message, Options, Outgoing};
 use strait_hostile::handshake;
 use strait_hostile::layout::{bitmap, control, lane_size};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use strait::{Access, Channel, Error, Outgoing, Region};
+use strait::region::{Access, Region};
+use strait::{Channel, Error, Outgoing};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::peer::Arena;
 use strait_hostile::record::{A_REGION, AN_END};

@@ -1,6 +1,7 @@
 //! A kernel that refuses system calls: the victim reports that, or does without the call.
 
-use strait::{Channel, Deadline, Error, Interest, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
 use strait_hostile::RawPeer;
 
 use crate::common::*;

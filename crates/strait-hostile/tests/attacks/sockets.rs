@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use strait::{Channel, Error, Interest, Limits, Listener, Mode, Options, Resource, WaitSet};
+use strait::quota::{Limits, Resource};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Error, Listener, Options};
 use strait_hostile::layout::transfer;
 use strait_hostile::record::{AN_END, Table};
 use strait_hostile::{Packet, RawPeer, handshake, wire};
@@ -306,7 +308,7 @@ attack! {
             wire::send(&theirs, b"", &[]).unwrap();
             let mut events = Vec::new();
             without_spinning("waiting", || set.wait(&mut events, SOON)).unwrap();
-            assert_eq!(events.iter().map(strait::Event::key).collect::<Vec<_>>(), [1]);
+            assert_eq!(events.iter().map(strait::wait::Event::key).collect::<Vec<_>>(), [1]);
             bad_peer(channel.try_recv());
         });
     }
@@ -380,7 +382,7 @@ attack! {
     /// socket, a channel of that peer reports why, and events of other links arrive.
     a20_a_packet_that_cannot_be_received_now {
         on_a_victim(|peer, channel| {
-            strait::set_limits(Limits::new().peer(Resource::Descriptors, 1));
+            strait::quota::set_limits(Limits::new().peer(Resource::Descriptors, 1));
             let (introduced, _theirs) = sockets();
             let (other, ours) = Channel::pair().unwrap();
             let set = WaitSet::new().unwrap();
@@ -406,7 +408,7 @@ attack! {
             while !events.iter().any(|event| event.key() == 2) {
                 assert!(set.wait(&mut events, SOON).unwrap() > 0);
             }
-            strait::set_limits(Limits::new());
+            strait::quota::set_limits(Limits::new());
         });
     }
 }

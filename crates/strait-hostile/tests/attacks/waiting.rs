@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::thread::futex;
-use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Options, Wait};
 use strait_hostile::layout::{Reader, Writer, bitmap};
 use strait_hostile::record::{AN_END, header, kind};
 use strait_hostile::{Packet, RawPeer, Table, wire};

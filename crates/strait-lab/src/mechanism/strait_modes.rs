@@ -4,7 +4,8 @@
 
 use std::os::fd::OwnedFd;
 
-use strait::{Channel, Deadline, Error, Event, Handle, Interest, Message, Mode, Outgoing, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Message, Outgoing};
 
 use super::strait_peer::{options, whole};
 use super::{Ability, End, Opened, Side, Strait};

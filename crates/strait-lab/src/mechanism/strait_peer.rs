@@ -8,7 +8,8 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use rustix::net::SocketType;
-use strait::{Channel, Deadline, Event, Handle, Interest, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Handle, Options, Outgoing};
 
 use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, meeting, socket};
 use crate::trouble::{Result, Trouble, While};
@@ -49,7 +50,7 @@ impl End for Strait {
         Ability::Threads,
         Ability::Objects,
     ];
-    const MOST_DESCRIPTORS: usize = strait::MAX_HANDLES;
+    const MOST_DESCRIPTORS: usize = strait::quota::MAX_HANDLES;
 
     fn open(_: &Work) -> Result<Opened> {
         let (first, second) = meeting::pair(SocketType::SEQPACKET)?;

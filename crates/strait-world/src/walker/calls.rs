@@ -8,10 +8,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use strait::{
-    CallEnd, CallError, CallOptions, Channel, Deadline, Error, Handle, Message, Outgoing, PendingCall, Replier,
-    Request, SendError,
-};
+use strait::call::{CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
+use strait::{Channel, Deadline, Error, Handle, Message, Outgoing, SendError};
 
 use super::{About, Held, Said, TOLD, WRITTEN_DOWN, Walker, bytes_of, parse, said, said_of_sending};
 use crate::content::check_file;

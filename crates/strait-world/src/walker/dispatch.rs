@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use strait::{Deadline, Dispatched, Dispatcher, Error};
+use strait::wait::{Dispatched, Dispatcher};
+use strait::{Deadline, Error};
 
 use super::tasks::ENOUGH;
 use super::waits::Registration;

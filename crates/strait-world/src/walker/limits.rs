@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use strait::{Limits, Resource};
+use strait::quota::{Limits, Resource};
 
 use super::{About, Walker};
 use crate::clock::now;
@@ -73,8 +73,8 @@ impl Walker {
             limits = limits.peer(*of, most + more).user(*of, 2 * most + more);
         }
         let about = About { call: Call::SetLimits, end: NO_END, number: most };
-        self.timed(about, Duration::ZERO, || strait::set_limits(limits), |()| String::new());
+        self.timed(about, Duration::ZERO, || strait::quota::set_limits(limits), |()| String::new());
         // Another thread of the process may have set others meanwhile.
-        let _ = strait::limits();
+        let _ = strait::quota::limits();
     }
 }

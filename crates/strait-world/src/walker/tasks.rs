@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use strait::{AsyncChannel, Channel, Error, Message, Outgoing, Reactor, SendError};
+use strait::task::{AsyncChannel, Reactor};
+use strait::{Channel, Error, Message, Outgoing, SendError};
 
 use super::waits::Registration;
 use super::{About, Walker, bytes_of, in_parts, is_empty, said};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use strait::{Conditions, Deadline, Error, NotArmed, Reason, Sprung, Traps, WaitSet};
+use strait::wait::{Conditions, NotArmed, Reason, Sprung, Traps, WaitSet};
+use strait::{Deadline, Error};
 
 use super::{About, Walker, in_parts, said};
 use crate::judge;

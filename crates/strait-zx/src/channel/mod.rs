@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use strait::bindings::PerProcess;
-use strait::{Channel, Deadline as StraitDeadline, Interest, Message, Options, Outgoing};
+use strait::wait::Interest;
+use strait::{Channel, Deadline as StraitDeadline, Message, Options, Outgoing};
 
 use crate::abi::*;
 use crate::hub;

@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn only_what_is_made_like_a_change_of_signals_is_one() {
         let file = || Handle::Fd(std::fs::File::open("/dev/null").unwrap().into());
-        let region = || Handle::Region(strait::Region::new(1).unwrap());
+        let region = || Handle::Region(strait::region::Region::new(1).unwrap());
         let (clear, set) = (ZX_USER_SIGNAL_7, ZX_USER_SIGNAL_0);
         let good = signals(clear, set);
         let with = |at: usize, byte: u8| {

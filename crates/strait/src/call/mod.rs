@@ -1,14 +1,37 @@
-//! Calls: requests and their replies over a channel.
+//! Calls: requests and their replies over a channel, with any number of calls in flight.
 //!
-//! Each message has a [trailer](wire) that says which call it belongs to. A thread that waits receives for all threads
-//! of the end, and [`routes`] gives each message to its call. When the thread has its own result, it hands the
-//! receiving to another thread. The library starts no thread for this, and an end that only one thread uses takes no
-//! detour. If several threads share a processor, they let each other run before they sleep ([`yield_policy`]), and wake
-//! the peer once for all.
+//! ```
+//! use std::time::Duration;
+//! use strait::Channel;
+//! use strait::call::CallEnd;
 //!
-//! A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls
-//! at a time as the other may make, so a received message always has a slot. So two ends that call each other, with
-//! both rings full, make progress.
+//! let (a, b) = Channel::pair()?; // One of them may be in another process.
+//! let (client, server) = (CallEnd::over(a), CallEnd::over(b));
+//! let serving = std::thread::spawn(move || {
+//!     let request = server.next_request(Duration::from_secs(10)).unwrap();
+//!     let answer = [request.bytes(), b", answered"].concat();
+//!     request.reply(&answer).unwrap();
+//! });
+//! let reply = client.call(b"a question", Duration::from_secs(10)).unwrap();
+//! assert_eq!(reply.bytes(), b"a question, answered");
+//! # serving.join().unwrap();
+//! # Ok::<(), strait::Error>(())
+//! ```
+//!
+//! Each end of the channel becomes a [`CallEnd`]; both ends may call and serve calls at the same time. A call that
+//! fails says with its [`CallError`] whether the request was carried out.
+
+// Calls: requests and their replies over a channel.
+//
+// Each message has a [trailer](wire) that says which call it belongs to. A thread that waits receives for all threads
+// of the end, and [`routes`] gives each message to its call. When the thread has its own result, it hands the
+// receiving to another thread. The library starts no thread for this, and an end that only one thread uses takes no
+// detour. If several threads share a processor, they let each other run before they sleep ([`yield_policy`]), and wake
+// the peer once for all.
+//
+// A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls
+// at a time as the other may make, so a received message always has a slot. So two ends that call each other, with
+// both rings full, make progress.
 
 mod numbers;
 mod platform;
@@ -56,7 +79,8 @@ const BATCHES: usize = 16;
 ///
 /// ```
 /// use std::time::Duration;
-/// use strait::{CallEnd, Channel};
+/// use strait::Channel;
+/// use strait::call::CallEnd;
 /// let (a, b) = Channel::pair()?; // One of them may be in another process.
 /// let (client, server) = (CallEnd::over(a), CallEnd::over(b));
 /// std::thread::scope(|scope| {
@@ -480,7 +504,7 @@ impl Drop for Replier {
     }
 }
 
-/// The methods of a call end that [reactors](crate::Reactor) use.
+/// The methods of a call end that [reactors](crate::task::Reactor) use.
 impl CallEnd {
     /// Receives the messages that have arrived, on behalf of all tasks and threads that wait on this end. Stops after
     /// [`BATCHES`] batches, so that other ends in the reactor have their turn. Does nothing while another thread
@@ -542,7 +566,7 @@ impl Future for PendingCall {
     type Output = Result<Message, CallError>;
 
     /// Returns the reply if it has arrived; otherwise the task is woken when it arrives. This future receives no
-    /// messages itself: another thread, or an [`AsyncCallEnd`](crate::AsyncCallEnd), must receive on the call end
+    /// messages itself: another thread, or an [`AsyncCallEnd`](crate::task::AsyncCallEnd), must receive on the call end
     /// meanwhile.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(id) = self.id else { return Poll::Ready(Err(CallError::NotAnswered)) };

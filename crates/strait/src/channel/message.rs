@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::channel::handle::Handle;
-use crate::channel::origin::{Origin, Reported};
+use crate::channel::origin::Origin;
 use crate::channel::unclaimed::{self, UnclaimedHandles};
 use crate::channel::value::{Lazy, Value};
 use crate::deferred;
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::lane::in_transit::LaneUser;
 use crate::lane::mailbox::Parcel;
 use crate::quota::Payer;
+use crate::quota::Reported;
 use crate::shm::Mapping;
 
 /// A message to send: borrowed bytes, in one piece or several, and the handles that travel with them.
@@ -554,7 +555,7 @@ impl Message {
 
     /// Reports that the sender of this message broke the rules. Closes the link to the sender's process, and with it
     /// every channel over that link; all their calls then fail with [`Error::BadPeer`] and this reason. The sender
-    /// sees *peer closed*. Calls the [`on_bad_peer`](crate::on_bad_peer) callback before this call returns.
+    /// sees *peer closed*. Calls the [`on_bad_peer`](crate::quota::on_bad_peer) callback before this call returns.
     ///
     /// Meant for parsers of messages from untrusted processes: the message knows over which link it came. A report
     /// from deep within a program therefore needs no channel, and hits the right process. See [`Reported`] for the
@@ -566,7 +567,7 @@ impl Message {
     /// let message = ours.recv()?;
     /// if str::from_utf8(message.bytes()).ok().and_then(|text| text.parse::<u32>().ok()).is_none() {
     ///     // Within one process there is no link to close; the result says so.
-    ///     assert_eq!(message.report_bad("not a number"), strait::Reported::Within);
+    ///     assert_eq!(message.report_bad("not a number"), strait::quota::Reported::Within);
     /// }
     /// # Ok::<(), strait::Error>(())
     /// ```

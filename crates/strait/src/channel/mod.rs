@@ -35,7 +35,6 @@ pub use interrupter::Interrupter;
 pub(crate) use interrupter::WakeWaiters;
 pub use message::{Message, Outgoing, Received};
 pub use options::Options;
-pub use origin::Reported;
 pub use receiver::{Conditions, PutBackError, Status};
 pub use send_error::{SendError, SendManyError};
 pub(crate) use sender::WakeOnDrop;
@@ -62,7 +61,7 @@ use crate::link::{ANONYMOUS, Attachments, InUse, Link, PeerParameters};
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
 use crate::peer::Peer;
-use crate::quota::Usage;
+use crate::quota::{Reported, Usage};
 use crate::ring::Memory;
 use crate::shm::{LaneMemory, Layout};
 use crate::wake::interrupt::Interrupts;
@@ -333,7 +332,7 @@ impl Channel {
     }
 
     /// Returns how much this process holds for the peer process and for its user, and how often a limit of
-    /// [`Limits`](crate::Limits) was reached. `None` before the peer has opened its side, and for a channel within
+    /// [`Limits`](crate::quota::Limits) was reached. `None` before the peer has opened its side, and for a channel within
     /// one process.
     ///
     /// # Errors
@@ -357,7 +356,7 @@ impl Channel {
     /// Reports the process at the other end as a bad peer, for a reason of the caller's: a message that makes no
     /// sense, say. Closes the link to that process, and with it every channel over the link, as if the peer had
     /// broken the library's own protocol. Within one process, ends this channel alone. Calls the
-    /// [`on_bad_peer`](crate::on_bad_peer) callback with the reason; the peer sees *peer closed*.
+    /// [`on_bad_peer`](crate::quota::on_bad_peer) callback with the reason; the peer sees *peer closed*.
     ///
     /// Does what [`Message::report_bad`](crate::Message::report_bad) does for a message of that process, and returns
     /// the same result. In addition, this channel always ends, whatever the result.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::deferred;
 use crate::error::Error;
 use crate::link::Link;
-use crate::quota::Ledger;
+use crate::quota::{Ledger, Reported};
 
 /// The origin of a message: the number of the link over which this process received the message, with or without the
 /// flag `IN_BACKLOG`; or [`Origin::NOWHERE`].
@@ -78,24 +78,4 @@ impl Default for Origin {
     fn default() -> Self {
         Self::NOWHERE
     }
-}
-
-/// The result of reporting a bad message: what became of the link to its sender. The
-/// [`on_bad_peer`](crate::on_bad_peer) callback learns of the report, except for a message that was not received from
-/// any process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reported {
-    /// The report closed the link to the sender's process, and with it every channel over that link, on both sides.
-    Closed,
-    /// The report closed no link: the link to the sender's process had been closed before, or the message was not
-    /// received from any process.
-    Gone,
-    /// The report closed no link, because the message was sent from within this process. The caller should close the
-    /// channel.
-    Within,
-    /// The report closed no link, because the message was in the backlog of an end when that end was sent to this
-    /// process. One process wrote the message and another sent the end; nobody can tell which of them made the message
-    /// bad. The callback names the process that sent the end. The caller should close the channel.
-    Brought,
 }

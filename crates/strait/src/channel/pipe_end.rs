@@ -19,17 +19,17 @@ use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 use crate::wake::lock::Lock;
 
-/// The writing end of a [data pipe](crate::DataPipe).
+/// The writing end of a [data pipe](crate::pipe::DataPipe).
 ///
 /// Many threads may use the end through `&self`: one thread at a time writes, and the calls of the others wait for
 /// their turn until their deadline. Dropping the end ends the stream: see [the end of the
-/// stream](crate::DataPipe#the-end-of-the-stream).
+/// stream](crate::pipe::DataPipe#the-end-of-the-stream).
 #[derive(Debug)]
 pub struct DataProducer {
     pub(crate) shared: Arc<ProducerShared>,
 }
 
-/// The reading end of a [data pipe](crate::DataPipe).
+/// The reading end of a [data pipe](crate::pipe::DataPipe).
 ///
 /// Many threads may use the end through `&self`: one thread at a time reads, and the calls of the others wait for their
 /// turn until their deadline.

@@ -8,7 +8,7 @@
 //!
 //! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library
 //! holds a lock that the user does not know of. So the library defers the destructor of each value that it drops. The
-//! destructor runs where the [bad-peer callback](crate::on_bad_peer) runs: just before a call of the user's returns.
+//! destructor runs where the [bad-peer callback](crate::quota::on_bad_peer) runs: just before a call of the user's returns.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -24,7 +24,8 @@ use crate::sync::unpoisoned;
 /// into bytes and handles only for a receiver in another process, or if the receiver asks for bytes.
 ///
 /// ```
-/// use strait::{Channel, Deadline, Handle, Value};
+/// use strait::{Channel, Deadline, Handle};
+/// use strait::view::Value;
 ///
 /// struct Frame {
 ///     number: u64,

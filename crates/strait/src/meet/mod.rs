@@ -1,22 +1,47 @@
-//! How two processes connect: by name, by invitation, or by an inherited descriptor.
+//! Meeting: how two processes connect, by name, by invitation, or by an inherited descriptor.
 //!
-//! A [`Listener`] listens under a name in a directory that is checked before it is used. [`connect`] connects to the
-//! name, and checks that the process that answers belongs to the expected user. There is no daemon, and nothing is on
-//! disk but one socket for each name. An [`Invitation`] is a name and a one-time token for one process, which gets both
-//! through its standard input. A child that inherits a descriptor ([`spawn`]) needs neither a name nor a token.
+//! ```
+//! use std::time::Duration;
+//! use strait::Listener;
+//! use strait::meet::Connector;
 //!
-//! | module | what it knows |
-//! |---|---|
-//! | [`name`] | which names are valid, in which directory they are, and which have a listener |
-//! | [`acceptor`] | the pending connections, and how many there may be |
-//! | [`listener`] | accepting and refusing connections |
-//! | [`connector`] | connecting |
-//! | [`invitation`] | tokens, and how a process gets one |
-//! | [`activation`] | listening sockets that a service manager made |
+//! # let directory = std::env::temp_dir().join(format!("strait-meet-{}", std::process::id()));
+//! # std::fs::create_dir(&directory)?;
+//! # std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+//! let listener = Listener::builder().directory(&directory).bind("echo")?;
+//! let client = std::thread::spawn({
+//!     let directory = directory.clone();
+//!     move || Connector::new("echo").directory(directory).connect_by(Duration::from_secs(10)).unwrap()
+//! });
+//! let server = listener.accept()?;
+//! client.join().unwrap().send(b"hello")?;
+//! assert_eq!(server.recv()?.bytes(), b"hello");
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
-//! A connecting process sends two packets before there is a link: a *handshake* and a *connect request*, which may hold
-//! a token. The listener receives them into a buffer of fixed size, without descriptors, asks the kernel which process
-//! sent them, and then answers *accept* or *refuse*. Only then is memory made or mapped.
+//! The crate root has the short forms of a program that needs no settings: [`Listener::bind`],
+//! [`connect`], [`from_parent`].
+
+// How two processes connect: by name, by invitation, or by an inherited descriptor.
+//
+// A [`Listener`] listens under a name in a directory that is checked before it is used. [`connect`] connects to the
+// name, and checks that the process that answers belongs to the expected user. There is no daemon, and nothing is on
+// disk but one socket for each name. An [`Invitation`] is a name and a one-time token for one process, which gets both
+// through its standard input. A child that inherits a descriptor ([`spawn`]) needs neither a name nor a token.
+//
+// | module | what it knows |
+// |---|---|
+// | [`name`] | which names are valid, in which directory they are, and which have a listener |
+// | [`acceptor`] | the pending connections, and how many there may be |
+// | [`listener`] | accepting and refusing connections |
+// | [`connector`] | connecting |
+// | [`invitation`] | tokens, and how a process gets one |
+// | [`activation`] | listening sockets that a service manager made |
+//
+// A connecting process sends two packets before there is a link: a *handshake* and a *connect request*, which may hold
+// a token. The listener receives them into a buffer of fixed size, without descriptors, asks the kernel which process
+// sent them, and then answers *accept* or *refuse*. Only then is memory made or mapped.
 
 mod acceptor;
 mod activation;
@@ -26,6 +51,7 @@ mod listener;
 mod name;
 mod spawn;
 
+pub use crate::error::Refusal;
 pub use connector::{Connector, connect};
 pub use invitation::{Invitation, invited};
 pub use listener::{Listener, ListenerBuilder, Refused};

@@ -89,7 +89,7 @@ pub struct Listening {
 /// connecting to it, which that process does not notice.
 ///
 /// ```
-/// for there in strait::names(None)? {
+/// for there in strait::meet::names(None)? {
 ///     println!("{} {}", there.name, if there.is_live { "is there" } else { "is gone" });
 /// }
 /// # Ok::<(), strait::Error>(())

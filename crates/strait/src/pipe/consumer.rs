@@ -105,7 +105,7 @@ impl DataConsumer {
     }
 
     /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
-    /// interrupter of a channel](Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a
+    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a
     /// `splice_to` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);

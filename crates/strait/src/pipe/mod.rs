@@ -1,15 +1,34 @@
-//! Data pipes: one-way streams of bytes in shared memory.
+//! Data pipes: one-way streams of bytes in shared memory, for what is too long for a message.
 //!
-//! A data pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it.
-//! Bytes and counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The
-//! channel carries *doorbells*: empty messages to a side whose sleep word says that it sleeps. So data pipes can do
-//! what channels can: their ends can be sent ([`pipe_end`]) and waited for in wait sets ([`watch`]), and notice when the
-//! other process dies. The cost of a doorbell is paid only where a side would have slept.
+//! ```
+//! use strait::Deadline;
+//! use strait::pipe::DataPipe;
 //!
-//! [`pipe_end`] defines the two ends, [`producer`] and [`consumer`] write and read, [`end`] has what both do, and
-//! [`splice`] moves bytes between a pipe and a descriptor.
+//! let (producer, consumer) = DataPipe::pair(1 << 20)?; // Either may be sent to another process.
+//! producer.write_whole(b"a frame", Deadline::NEVER)?;
+//! let unread = consumer.begin_read(Deadline::NEVER)?;
+//! assert_eq!(unread.len(), 7);
+//! unread.consume(7);
+//! producer.finish();
+//! assert_eq!(consumer.read_by(&mut [0; 10], Deadline::NEVER)?, 0);
+//! # Ok::<(), strait::Error>(())
+//! ```
 //!
-//! [`pipe_end`]: crate::channel::pipe_end
+//! [`Room`] and [`Unread`] are the parts of the buffer that the producer fills and the consumer reads in place. Both
+//! ends can be sent in messages and be members of a wait set, and each notices when the process of the other dies.
+
+// Data pipes: one-way streams of bytes in shared memory.
+//
+// A data pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it.
+// Bytes and counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The
+// channel carries *doorbells*: empty messages to a side whose sleep word says that it sleeps. So data pipes can do
+// what channels can: their ends can be sent ([`pipe_end`]) and waited for in wait sets ([`watch`]), and notice when the
+// other process dies. The cost of a doorbell is paid only where a side would have slept.
+//
+// [`pipe_end`] defines the two ends, [`producer`] and [`consumer`] write and read, [`end`] has what both do, and
+// [`splice`] moves bytes between a pipe and a descriptor.
+//
+// [`pipe_end`]: crate::channel::pipe_end
 
 mod consumer;
 mod end;
@@ -39,7 +58,8 @@ use crate::wake::Wait;
 ///
 /// ```
 /// use std::io::{Read, Write};
-/// use strait::{Channel, DataPipe, Outgoing};
+/// use strait::{Channel, Outgoing};
+/// use strait::pipe::DataPipe;
 /// let (to_child, child) = Channel::pair()?; // The child would be another process.
 /// let (mut producer, consumer) = DataPipe::pair(64 << 10)?;
 /// producer.write_all(b"log line\n").expect("there is room");

@@ -75,7 +75,7 @@ impl DataProducer {
     /// Other threads cannot write while the returned value exists.
     ///
     /// ```
-    /// let (producer, consumer) = strait::DataPipe::pair(4096)?;
+    /// let (producer, consumer) = strait::pipe::DataPipe::pair(4096)?;
     /// let mut room = producer.begin_write(strait::Deadline::NEVER)?;
     /// assert_eq!(room.len(), 4096);
     /// room.copy_from(0, b"in place");
@@ -113,7 +113,7 @@ impl DataProducer {
     }
 
     /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
-    /// interrupter of a channel](Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is a
+    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is a
     /// `splice_from` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ProducerShared> = Arc::downgrade(&self.shared);

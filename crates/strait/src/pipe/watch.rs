@@ -29,7 +29,7 @@ mod sealed {
     impl Sealed for super::DataConsumer {}
 }
 
-/// An end of a data pipe that a [wait set](crate::WaitSet) can hold: [`DataProducer`] or [`DataConsumer`].
+/// An end of a data pipe that a [wait set](crate::wait::WaitSet) can hold: [`DataProducer`] or [`DataConsumer`].
 pub trait PipeEnd: sealed::Sealed {
     #[doc(hidden)]
     fn parts(&self) -> Parts<'_>;

@@ -1,18 +1,31 @@
-//! Accounts of what this process holds for its peers: one for each peer process, and one for each user.
+//! Limits on what peers can make this process hold, and reports of what they do hold.
 //!
-//! The resources that a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory)
-//! are **charged** to the peer on arrival, and released when this process no longer holds them. Dropping a [`Charge`]
-//! releases it, so no resource is counted for ever. A message that goes through a ring is not charged.
+//! ```
+//! use strait::quota::{Limits, Resource, limits, set_limits};
 //!
-//! A link charges to its [`Ledger`]. The ledger has a limit of its own for mapped memory ([`Options::peer_memory`]),
-//! and refers to the **account** of the process at the other end, which all links to that process share. The kernel
-//! identifies that process before the first packet is taken; a peer that the kernel does not identify has an account
-//! for each link. The accounts of one user share the user's limit, as [`share`] defines.
+//! // Each peer process may have at most 64 MiB of mapped memory here, and each user 512 MiB.
+//! set_limits(Limits::new().peer(Resource::Memory, 64 << 20).user(Resource::Memory, 512 << 20));
+//! # let _ = limits();
+//! ```
 //!
-//! A charge over a limit fails with [`Error::LimitReached`]. The caller decides what this means, and can always try
-//! again.
-//!
-//! [`Options::peer_memory`]: crate::Options::peer_memory
+//! [`Channel::peer_usage`](crate::Channel::peer_usage) says what the peer of a channel holds, and [`on_bad_peer`] calls
+//! a handler when a peer breaks the rules of the protocol.
+
+// Accounts of what this process holds for its peers: one for each peer process, and one for each user.
+//
+// The resources that a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory)
+// are **charged** to the peer on arrival, and released when this process no longer holds them. Dropping a [`Charge`]
+// releases it, so no resource is counted for ever. A message that goes through a ring is not charged.
+//
+// A link charges to its [`Ledger`]. The ledger has a limit of its own for mapped memory ([`Options::peer_memory`]),
+// and refers to the **account** of the process at the other end, which all links to that process share. The kernel
+// identifies that process before the first packet is taken; a peer that the kernel does not identify has an account
+// for each link. The accounts of one user share the user's limit, as [`share`] defines.
+//
+// A charge over a limit fails with [`Error::LimitReached`]. The caller decides what this means, and can always try
+// again.
+//
+// [`Options::peer_memory`]: crate::Options::peer_memory
 
 pub(crate) mod closing;
 mod limits;
@@ -22,7 +35,7 @@ mod usage;
 
 pub use crate::error::Resource;
 pub use limits::{Limits, limits, set_limits};
-pub use report::{BadPeer, on_bad_peer};
+pub use report::{BadPeer, Reported, on_bad_peer};
 pub use usage::{Level, Usage};
 
 use std::collections::BTreeMap;

@@ -67,3 +67,22 @@ pub(super) fn note(bad: BadPeer) {
 fn callback() -> Option<Callback> {
     unpoisoned(CALLBACK.get()).clone()
 }
+
+/// The result of reporting a bad message: what became of the link to its sender. The [`on_bad_peer`] callback learns of
+/// the report, except for a message that was not received from any process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reported {
+    /// The report closed the link to the sender's process, and with it every channel over that link, on both sides.
+    Closed,
+    /// The report closed no link: the link to the sender's process had been closed before, or the message was not
+    /// received from any process.
+    Gone,
+    /// The report closed no link, because the message was sent from within this process. The caller should close the
+    /// channel.
+    Within,
+    /// The report closed no link, because the message was in the backlog of an end when that end was sent to this
+    /// process. One process wrote the message and another sent the end; nobody can tell which of them made the message
+    /// bad. The callback names the process that sent the end. The caller should close the channel.
+    Brought,
+}

@@ -1,8 +1,30 @@
-//! Regions: shared memory as an object.
+//! Regions: shared memory as an object, which can be mapped and be sent in messages.
 //!
-//! A [`Region`] is a memfd whose size is sealed. The kernel enforces what its holders may do with it, by seals and by
-//! the mode in which a descriptor was opened. So this module asks the kernel: it checks a region that came from a peer
-//! anew, and the peer's own words about the region only have to agree. [`map`] contains the mappings of a region.
+//! ```
+//! use strait::{Channel, Outgoing};
+//! use strait::region::Region;
+//!
+//! let (parent, renderer) = Channel::pair()?;
+//! let frame = Region::new(4 * 640 * 480)?;
+//! parent.send(Outgoing::new(b"draw").handle(frame.clone()))?;
+//!
+//! let drawn = renderer.recv()?.take_handles()?.remove(0).into_region().expect("a region");
+//! drawn.map_writable(..)?.write(0, &[255; 4])?;
+//!
+//! let mut pixel = [0; 4];
+//! frame.map(..)?.read(0, &mut pixel)?;
+//! assert_eq!(pixel, [255; 4]);
+//! # Ok::<(), strait::Error>(())
+//! ```
+//!
+//! [`Region::access`] says what the kernel lets a holder do with the memory. A [`RegionMap`] is a mapping of memory
+//! that other processes may change at any time; a [`RegionView`] and a [`RegionCopy`] never change.
+
+// Regions: shared memory as an object.
+//
+// A [`Region`] is a memfd whose size is sealed. The kernel enforces what its holders may do with it, by seals and by
+// the mode in which a descriptor was opened. So this module asks the kernel: it checks a region that came from a peer
+// anew, and the peer's own words about the region only have to agree. [`map`] contains the mappings of a region.
 
 mod map;
 
@@ -27,7 +49,8 @@ use crate::shm::RegionMapping;
 /// its maker:
 ///
 /// ```
-/// use strait::{Channel, Outgoing, Region};
+/// use strait::{Channel, Outgoing};
+/// use strait::region::Region;
 /// let (a, b) = Channel::pair()?; // One of them may be in another process.
 /// let region = Region::new(1 << 20)?;
 /// region.map_writable(..)?.write(0, b"pixels")?;
@@ -78,7 +101,7 @@ pub enum Access {
 /// Options for making a region.
 ///
 /// ```
-/// use strait::RegionOptions;
+/// use strait::region::RegionOptions;
 /// let region = RegionOptions::new().name("frames").huge_pages(true).create(8 << 20)?;
 /// assert_eq!(region.name().as_deref(), Some("frames"));
 /// # Ok::<(), strait::Error>(())
@@ -293,7 +316,8 @@ impl Region {
     /// For one process that writes and others that read:
     ///
     /// ```
-    /// use strait::{Access, Error, Region};
+    /// use strait::Error;
+    /// use strait::region::{Access, Region};
     /// let region = Region::new(4096)?;
     /// let writer = region.map_writable(..)?;
     /// region.admit_no_writer()?;
@@ -391,7 +415,7 @@ impl Region {
     /// [sealed](Self::seal).
     ///
     /// ```
-    /// let region = strait::Region::sealed(b"template")?;
+    /// let region = strait::region::Region::sealed(b"template")?;
     /// let mut copy = region.copy_on_write(..)?;
     /// copy[0] = b'T';
     /// assert_eq!(*copy, *b"Template");

@@ -36,7 +36,7 @@ impl AsyncCallEnd {
     /// through [`get_ref`](Self::get_ref).
     ///
     /// # Errors
-    /// As [`WaitSet::add`](crate::WaitSet::add); the call end is dropped.
+    /// As [`WaitSet::add`](crate::wait::WaitSet::add); the call end is dropped.
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
         let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key, to_send: Mutex::default() });
         let set = reactor.set();

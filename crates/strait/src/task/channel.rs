@@ -26,7 +26,7 @@ impl AsyncChannel {
     /// set until [`into_inner`](Self::into_inner).
     ///
     /// # Errors
-    /// As [`WaitSet::add`](crate::WaitSet::add); the channel is dropped.
+    /// As [`WaitSet::add`](crate::wait::WaitSet::add); the channel is dropped.
     pub fn new(channel: Channel, reactor: &Reactor) -> Result<Self, Error> {
         Source::new(channel, reactor).map(|source| Self { source })
     }
@@ -83,7 +83,8 @@ impl AsyncChannel {
     /// [`Error::WouldBlock`]. Use it for ways to receive that have no method here:
     ///
     /// ```no_run
-    /// # use strait::{AsyncChannel, Deadline, Error};
+    /// # use strait::{Deadline, Error};
+    /// # use strait::task::AsyncChannel;
     /// # async fn example(channel: &AsyncChannel) -> Result<(), Error> {
     /// let view = channel.recv_with(|channel| channel.recv_in_place(Deadline::NOW)).await?;
     /// # drop(view);
@@ -167,7 +168,8 @@ impl AsyncChannel {
     /// Use it for ways to send that have no method here:
     ///
     /// ```no_run
-    /// # use strait::{AsyncChannel, Deadline, Error};
+    /// # use strait::{Deadline, Error};
+    /// # use strait::task::AsyncChannel;
     /// # async fn example(channel: &AsyncChannel) -> Result<(), Error> {
     /// let mut place = channel.send_with(|channel| channel.reserve(1 << 20, Deadline::NOW)).await?;
     /// # drop(place);

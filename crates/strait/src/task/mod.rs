@@ -1,12 +1,41 @@
-//! Waiting in tasks: futures over a wait set's descriptor, for any runtime.
+//! Waiting in tasks: futures for any runtime, over one descriptor.
 //!
-//! A [`Reactor`] is a wait set, and the wakers of the tasks that wait for its members. A driver has to call
-//! [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
-//! `strait-tokio` does this for tokio. There is no thread.
+//! ```
+//! use std::future::Future;
+//! use std::pin::pin;
+//! use std::task::{Context, Poll, Waker};
+//! use rustix::event::{PollFd, PollFlags, poll};
+//! use strait::Channel;
+//! use strait::task::{AsyncChannel, Reactor};
 //!
-//! A task whose attempt finds nothing first leaves its waker with the [source]. Then it arms a one-shot event, and
-//! arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a task is
-//! dropped, its waker stays, and its wake-up is in vain; a dropped future has received nothing.
+//! let reactor = Reactor::new()?;
+//! let (a, b) = Channel::pair()?;
+//! let b = AsyncChannel::new(b, &reactor)?;
+//! a.send(b"hello")?;
+//! let mut receiving = pin!(b.recv());
+//! let message = loop {
+//!     // A runtime does this: it polls woken tasks, and calls `turn` when the descriptor is readable.
+//!     if let Poll::Ready(message) = receiving.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+//!         break message?;
+//!     }
+//!     poll(&mut [PollFd::new(&reactor, PollFlags::IN)], None).unwrap();
+//!     reactor.turn()?;
+//! };
+//! assert_eq!(message.bytes(), b"hello");
+//! # Ok::<(), strait::Error>(())
+//! ```
+//!
+//! The crate `strait-tokio` drives a [`Reactor`] in tokio.
+
+// Waiting in tasks: futures over a wait set's descriptor, for any runtime.
+//
+// A [`Reactor`] is a wait set, and the wakers of the tasks that wait for its members. A driver has to call
+// [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
+// `strait-tokio` does this for tokio. There is no thread.
+//
+// A task whose attempt finds nothing first leaves its waker with the [source]. Then it arms a one-shot event, and
+// arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a task is
+// dropped, its waker stays, and its wake-up is in vain; a dropped future has received nothing.
 
 mod calls;
 mod channel;
@@ -41,7 +70,8 @@ const EVENTS: usize = 128;
 /// use std::pin::pin;
 /// use std::task::{Context, Poll, Waker};
 /// use rustix::event::{PollFd, PollFlags, poll};
-/// use strait::{AsyncChannel, Channel, Reactor};
+/// use strait::Channel;
+/// use strait::task::{AsyncChannel, Reactor};
 /// let reactor = Reactor::new()?;
 /// let (a, b) = Channel::pair()?;
 /// let b = AsyncChannel::new(b, &reactor)?;

@@ -44,7 +44,7 @@ impl AsyncProducer {
     /// Puts the writing end `producer` into `reactor`.
     ///
     /// # Errors
-    /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
+    /// As [`WaitSet::add`](crate::wait::WaitSet::add); the end is dropped.
     pub fn new(producer: DataProducer, reactor: &Reactor) -> Result<Self, Error> {
         Source::new(producer, reactor).map(|source| Self { source })
     }
@@ -130,7 +130,7 @@ impl AsyncConsumer {
     /// Puts the reading end `consumer` into `reactor`.
     ///
     /// # Errors
-    /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
+    /// As [`WaitSet::add`](crate::wait::WaitSet::add); the end is dropped.
     pub fn new(consumer: DataConsumer, reactor: &Reactor) -> Result<Self, Error> {
         Source::new(consumer, reactor).map(|source| Self { source })
     }

@@ -33,11 +33,11 @@ pub enum Mode {
     #[default]
     Level,
     /// The wait set reports the channel once, to one thread. After that it does not report the channel until
-    /// [`WaitSet::rearm`](crate::WaitSet::rearm).
+    /// [`WaitSet::rearm`](crate::wait::WaitSet::rearm).
     OneShot,
 }
 
-/// An event that [`WaitSet::wait`](crate::WaitSet::wait) returns: one channel or data-pipe end of the set is ready.
+/// An event that [`WaitSet::wait`](crate::wait::WaitSet::wait) returns: one channel or data-pipe end of the set is ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     key: u64,
@@ -49,7 +49,7 @@ impl Event {
         Self { key, ready }
     }
 
-    /// Returns the key of the channel of this event: the `key` that was given to [`WaitSet::add`](crate::WaitSet::add).
+    /// Returns the key of the channel of this event: the `key` that was given to [`WaitSet::add`](crate::wait::WaitSet::add).
     pub fn key(&self) -> u64 {
         self.key
     }

@@ -55,7 +55,8 @@ const EVENTS: usize = 64;
 /// Waits for any number of channels at once, in a thread or through one descriptor in any event loop.
 ///
 /// ```
-/// use strait::{Channel, Deadline, Interest, Mode, WaitSet};
+/// use strait::{Channel, Deadline};
+/// use strait::wait::{Interest, Mode, WaitSet};
 /// let set = WaitSet::new()?;
 /// let pairs = (0..3).map(|_| Channel::pair()).collect::<Result<Vec<_>, _>>()?;
 /// for (key, (_, ours)) in (0..).zip(&pairs) {
@@ -91,7 +92,8 @@ const EVENTS: usize = 64;
 ///
 /// ```
 /// use rustix::event::{PollFd, PollFlags, poll};
-/// use strait::{Channel, Deadline, Interest, Mode, WaitSet};
+/// use strait::{Channel, Deadline};
+/// use strait::wait::{Interest, Mode, WaitSet};
 /// let set = WaitSet::new()?;
 /// let (theirs, ours) = Channel::pair()?;
 /// set.add(&ours, 7, Interest::Readable, Mode::Level)?;

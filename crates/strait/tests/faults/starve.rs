@@ -54,7 +54,7 @@ pub(crate) fn met(role: &str) -> (Actor, Channel) {
 
 /// Waits until the memory of the peer's open packet was received; asserts that no message is there.
 pub(crate) fn await_memory(channel: &Channel) {
-    let held = |channel: &Channel| Some(channel.peer_usage().unwrap()?.peer(strait::Resource::Mappings).held);
+    let held = |channel: &Channel| Some(channel.peer_usage().unwrap()?.peer(strait::quota::Resource::Mappings).held);
     wait_until("the peer has opened its side", || {
         assert_eq!(channel.try_recv().map(|_| ()), Err(Error::WouldBlock));
         held(channel) > Some(0)
@@ -132,12 +132,12 @@ fn descriptors_ahead_of_a_packet_that_cannot_be_sent_are_void() {
     let end_with_many = || {
         let (end, other) = Channel::pair().unwrap();
         for _ in 0..5 {
-            other.send(Outgoing::new(b"").handles(files(strait::MAX_HANDLES))).unwrap();
+            other.send(Outgoing::new(b"").handles(files(strait::quota::MAX_HANDLES))).unwrap();
         }
         vec![Handle::from(end)]
     };
     // The packet of a message has its memory and 252 descriptors; the other 68 come ahead.
-    let (ahead, whole, void) = ((AHEAD, 5 * strait::MAX_HANDLES as u32 - 252), (MESSAGE, 253), (AHEAD, 0));
+    let (ahead, whole, void) = ((AHEAD, 5 * strait::quota::MAX_HANDLES as u32 - 252), (MESSAGE, 253), (AHEAD, 0));
     let runs = sent_until_full(end_with_many);
     for (sent, packets) in &runs {
         let (first, last) = packets.split_at(2 * sent);

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{DEADLINE, SOON, Watched, alone, finish, spawn};
 use crate::roles::{add_all, begin, channels, done, keep, ready, tell};
-use strait::{Channel, Deadline, Error, Event, Interest, Mode, Outgoing, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Outgoing};
 
 /// Receives a message and returns its last handle, a channel end.
 pub(crate) fn recv_end(channel: &Channel) -> Channel {

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use crate::common::{DEADLINE, Watched, spawn};
 use crate::roles::{Random, add_all, begin, channels, done, fill, ready, tell, tell_from};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use strait::{Channel, Deadline, Interest, Mode, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline};
 
 /// Whether the descriptor of the wait set is readable now.
 pub(crate) fn is_signalled(set: &WaitSet) -> bool {

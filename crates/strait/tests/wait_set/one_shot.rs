@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::{DEADLINE, spawn, wait_until};
 use crate::roles::{add_all, channels, ready, tell};
-use strait::{Channel, Deadline, Interest, Mode, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline};
 
 /// Shows that a one-shot registration reports one event until it is rearmed.
 #[test]

@@ -1,7 +1,8 @@
 //! The process that has the other ends, and helpers.
 
 use crate::common::{DEADLINE, parent};
-use strait::{Channel, Deadline, Event, Handle, Interest, Mode, Outgoing, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Handle, Outgoing};
 
 /// Executes the orders of its parent on a list of ends.
 pub(crate) fn hub() {

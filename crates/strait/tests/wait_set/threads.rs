@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::common::{DEADLINE, Watched, parent, spawn, wait_until};
 use crate::roles::{Random, begin, channels, done, ready, tell, tell_from};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use strait::{Channel, Deadline, Error, Handle, Interest, Mode, Options, Outgoing, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing};
 
 /// Shows that every thread that waits in a wait set gets the event of a level registration.
 #[test]

@@ -1,6 +1,8 @@
 //! The process that composes the window from the tiles that renderers paint. It trusts the browser, and no renderer.
 
-use strait::{Channel, Deadline, Error, Handle, Interest, Message, Mode, Options, Outgoing, Region, WaitSet};
+use strait::region::Region;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing};
 use strait_examples::PIXEL;
 
 use crate::{Result, TAB, TABS, TILE, TILES};

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::process::Command;
 
-use strait::{Channel, Handle, Options, Outgoing, Region};
+use strait::region::Region;
+use strait::{Channel, Handle, Options, Outgoing};
 use strait_examples::pixel;
 
 use crate::{FINISHED, PAINTED, Result, TILE, TILES, sandbox};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use strait::{Channel, Error, Handle, InPlace, Message, Outgoing, Region, SendError, Value};
+use strait::region::Region;
+use strait::view::{InPlace, Value};
+use strait::{Channel, Error, Handle, Message, Outgoing, SendError};
 
 use super::Driver;
 use crate::world::ledger::Word;
@@ -307,7 +309,7 @@ impl Driver<'_> {
             3 => Handle::Region(self.note("Region::new", Region::new(5000))?),
             4 => Handle::Region(self.one_of(|pool| &pool.regions)?),
             5 => {
-                let (producer, consumer) = self.note("DataPipe::pair", strait::DataPipe::pair(4096))?;
+                let (producer, consumer) = self.note("DataPipe::pair", strait::pipe::DataPipe::pair(4096))?;
                 self.keep(|pool| &mut pool.consumers, Arc::new(consumer));
                 Handle::Producer(producer)
             }
@@ -363,7 +365,7 @@ impl Driver<'_> {
         let _ = peer;
         let usage = self.call("peer_usage", Duration::ZERO, || channel.peer_usage());
         if let Ok(Some(usage)) = usage {
-            for resource in strait::Resource::ALL {
+            for resource in strait::quota::Resource::ALL {
                 let _ = (usage.peer(resource), usage.user(resource));
             }
             let _ = (usage.idle_wake_ups(), usage.pauses(), usage.processes(), usage.uid());

@@ -14,10 +14,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use strait::{
-    CallEnd, Channel, DataConsumer, DataProducer, Deadline, Error, Handle, Interrupter, Limits, Listener, Message,
-    Options, PendingCall, Region, RegionMap, Request, Resource, Traps, WaitSet,
-};
+use strait::call::{CallEnd, PendingCall, Request};
+use strait::pipe::{DataConsumer, DataProducer};
+use strait::quota::{Limits, Resource};
+use strait::region::{Region, RegionMap};
+use strait::wait::{Traps, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Interrupter, Listener, Message, Options};
 
 use crate::world::choices::Choices;
 use crate::world::ledger::{Actor, Ledger, Word, delay, now};
@@ -402,7 +404,7 @@ impl Driver<'_> {
         if let Some(ledger) = &self.victim.setting.ledger {
             let pool = self.pool();
             let of_messages: usize = pool.messages.iter().map(|message| message.handles().len()).sum();
-            let of_requests = pool.requests.len() * strait::MAX_HANDLES;
+            let of_requests = pool.requests.len() * strait::quota::MAX_HANDLES;
             ledger.word(Word::InMessages).store((of_messages + of_requests) as u64, SeqCst);
         }
     }

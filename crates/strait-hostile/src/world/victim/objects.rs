@@ -8,10 +8,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use strait::{
-    AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, CallEnd, CallError, CallOptions, Conditions, Deadline,
-    Dispatched, Dispatcher, Error, Interest, Mode, Reactor, SendError, Sprung, Traps, WaitSet,
-};
+use strait::call::{CallEnd, CallError, CallOptions};
+use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
+use strait::wait::{Conditions, Dispatched, Dispatcher, Interest, Mode, Sprung, Traps, WaitSet};
+use strait::{Deadline, Error, SendError};
 
 use super::Driver;
 
@@ -333,7 +333,8 @@ impl Driver<'_> {
             self.keep(|pool| &mut pool.channels, Arc::new(channel));
         }
         if self.choices.one_in(4) {
-            let connector = strait::Connector::new("victim").directory(listener.path().parent().expect("a folder"));
+            let connector =
+                strait::meet::Connector::new("victim").directory(listener.path().parent().expect("a folder"));
             let connected = self.call("connect_by", Duration::ZERO, || connector.connect_by(Deadline::NOW));
             self.note("connect_by", connected);
         }

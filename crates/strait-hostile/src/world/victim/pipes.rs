@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use strait::{DataConsumer, DataPipe, DataProducer, Error, PipeOptions, Region, RegionOptions};
+use strait::Error;
+use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
+use strait::region::{Region, RegionOptions};
 
 use super::Driver;
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Interest, Message, Mode, Reactor, Traps, WaitSet};
+use strait::task::Reactor;
+use strait::wait::{Dispatched, Dispatcher, Interest, Mode, Traps, WaitSet};
+use strait::{Channel, Deadline, Error, Message};
 
 use super::Driver;
 use crate::world::ledger::Word;
@@ -198,7 +200,7 @@ impl Driver<'_> {
         let (Some(channel), Some(traps)) = (self.channel(), self.note("Traps::new", Traps::new())) else {
             return false;
         };
-        let conditions = strait::Conditions::new().messages(1 << 40).peer_closed();
+        let conditions = strait::wait::Conditions::new().messages(1 << 40).peer_closed();
         if self.call("Traps::arm", Duration::ZERO, || traps.arm(&channel, conditions, drop)).is_err() {
             self.note_work(50_000);
             return false;
@@ -245,7 +247,7 @@ impl Driver<'_> {
         let (Some(channel), Some(reactor)) = (self.lone_channel(), self.note("Reactor::new", Reactor::new())) else {
             return false;
         };
-        let Ok(channel) = strait::AsyncChannel::new(channel, &reactor) else { return false };
+        let Ok(channel) = strait::task::AsyncChannel::new(channel, &reactor) else { return false };
         for _ in 0..3 {
             match self.drive("AsyncChannel::recv", &reactor, channel.recv()) {
                 Some(Ok(message)) => self.take_in(message),

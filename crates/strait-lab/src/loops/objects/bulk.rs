@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use strait::{Channel, DataConsumer, DataProducer, Deadline, Handle, Outgoing, PipeOptions, Region, RegionMap};
+use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
+use strait::region::{Region, RegionMap};
+use strait::{Channel, Deadline, Handle, Outgoing};
 
 use super::super::parts::{Share, together};
 use crate::trouble::{Result, Trouble, While};

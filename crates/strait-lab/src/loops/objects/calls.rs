@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use strait::{CallEnd, Channel};
+use strait::Channel;
+use strait::call::CallEnd;
 
 use super::super::parts::{Share, paced};
 use crate::process::clock;

@@ -1,6 +1,7 @@
 //! A quiet channel whose receiver also serves busy channels, which share its link or come from another process.
 
-use strait::{Channel, Deadline, Error, Event, Interest, Mode, Options, WaitSet};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Options};
 
 use super::super::parts::Share;
 use super::super::ping_pong;

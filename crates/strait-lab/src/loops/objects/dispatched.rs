@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Message};
+use strait::wait::{Dispatched, Dispatcher};
+use strait::{Channel, Deadline, Error, Message};
 
 use super::super::hop;
 use super::super::parts::Share;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, Value};
+use strait::view::Value;
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing};
 
 use super::super::parts::{Share, together};
 use super::talk;

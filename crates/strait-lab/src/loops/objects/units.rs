@@ -8,7 +8,9 @@ use std::thread;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use strait::{Channel, Connector, Deadline, Handle, Interest, Listener, Mode, Options, Outgoing, Wait, WaitSet};
+use strait::meet::Connector;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Handle, Listener, Options, Outgoing, Wait};
 
 use crate::process::clock;
 use crate::shape::Unit;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use strait::{Channel, Deadline, Interest, Mode, Options, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Options};
 
 use super::super::parts::Share;
 use super::holding::fill;

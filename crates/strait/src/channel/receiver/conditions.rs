@@ -1,4 +1,4 @@
-//! The conditions for which a member of a wait set can wait instead of a message: see [traps](crate::Traps).
+//! The conditions for which a member of a wait set can wait instead of a message: see [traps](crate::wait::Traps).
 
 use super::Status;
 
@@ -6,7 +6,7 @@ use super::Status;
 ///
 /// ```
 /// // Ten messages, or a mebibyte in fewer, or nothing more to come.
-/// let _ = strait::Conditions::new().messages(10).bytes(1 << 20).peer_closed();
+/// let _ = strait::wait::Conditions::new().messages(10).bytes(1 << 20).peer_closed();
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -29,7 +29,7 @@ impl Conditions {
     /// A channel holds a limited number: the sender stops when the ring has its largest size, or at
     /// [`Options::queue_messages`](crate::Options::queue_messages). A condition on more messages is never met. If the
     /// other end closes first and there is no [`all_read`](Self::all_read), the trap fires with
-    /// [`Sprung::Never`](crate::Sprung::Never).
+    /// [`Sprung::Never`](crate::wait::Sprung::Never).
     pub const fn messages(mut self, messages: u64) -> Self {
         self.messages = Some(messages);
         self

@@ -101,7 +101,7 @@ impl Channel {
     }
 
     /// Allocates memory for a message of `len` bytes that is *sealed* when it is sent: from then on no process can
-    /// change it, this one included. The receiver can read it [in place](crate::InPlace::sealed) without trusting
+    /// change it, this one included. The receiver can read it [in place](crate::view::InPlace::sealed) without trusting
     /// this process.
     ///
     /// Sealing costs more than the warm memory of the pool: each message pays for new pages. Use it for messages that

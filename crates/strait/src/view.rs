@@ -1,0 +1,21 @@
+//! Views: messages that the program writes or reads where they lie, without a copy.
+//!
+//! ```
+//! use strait::{Channel, Deadline};
+//!
+//! let (a, b) = Channel::pair()?;
+//! let mut place = a.reserve(1 << 20, Deadline::NEVER)?;
+//! place.put_at(0, b"first");
+//! place.commit()?;
+//! let mut view = b.recv_in_place(Deadline::NEVER)?;
+//! let mut first = [0; 5];
+//! view.copy_to(0, &mut first);
+//! assert_eq!(&first, b"first");
+//! # Ok::<(), strait::Error>(())
+//! ```
+//!
+//! [`Channel`](crate::Channel) makes the views: `reserve` a [`Reservation`], `reserve_sealed` a [`SealedReservation`],
+//! `draft` a [`Draft`] (a message that grows), `recv_in_place` an [`InPlace`]. A [`Value`] is an object that a receiver
+//! in this process gets as it is; a receiver in another process gets its bytes.
+
+pub use crate::channel::{Draft, InPlace, Reservation, SealedReservation, Value, ValueError};
