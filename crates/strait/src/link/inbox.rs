@@ -343,6 +343,34 @@ mod tests {
         Packet::Message { token: 1, message: 7, payload: PayloadMemory::None, has_table: false, handles }
     }
 
+    /// Shows that handles are counted as long as the inbox holds them, whatever removes them from it. A count that stays
+    /// too high would take an honest peer for a bad one in the end.
+    #[test]
+    fn handles_count_as_long_as_they_are_there() {
+        let mut inbox = Inbox::new(Ledger::new(None));
+        for _ in 0..2 {
+            inbox.put(message(3), files(3)).unwrap();
+            assert_eq!(inbox.descriptors, 3, "a message replaces one of its number");
+        }
+        assert_eq!(inbox.take_handles(1, 7, 3).unwrap().descriptors.len(), 3);
+        assert_eq!(inbox.descriptors, 0, "received");
+        inbox.put(message(3), files(3)).unwrap();
+        assert_eq!(inbox.retract(1).len(), 1);
+        assert_eq!(inbox.descriptors, 0, "discarded");
+        inbox.put(message(3), files(3)).unwrap();
+        inbox.clear();
+        assert_eq!(inbox.descriptors, 0, "cleared");
+    }
+
+    #[test]
+    fn a_peer_can_leave_as_many_descriptors_as_the_limit() {
+        let mut inbox = Inbox::new(Ledger::new(None));
+        inbox.descriptors = MAX_DESCRIPTORS - 1;
+        inbox.put(message(1), files(1)).unwrap();
+        let more = inbox.put(Packet::Ahead { token: 2, count: 1 }, files(1));
+        assert_eq!(more, Err(Error::BadPeer("more descriptors than its messages refer to")));
+    }
+
     /// Shows that descriptors sent ahead of their message are received with that message only, and that none of them
     /// stays in the inbox once the sender says that they are void, or that nothing refers to the ring's attachments.
     #[test]

@@ -351,6 +351,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_packet_for_a_message_that_brings_nothing_is_refused() {
+        let packet = |payload| Packet::Message { token: 7, message: 3, payload, has_table: false, handles: 0 };
+        assert_eq!(Packet::decode(&packet(PayloadMemory::None).encode()), None);
+        assert_eq!(Packet::decode(&packet(PayloadMemory::Sealed).encode()), Some(packet(PayloadMemory::Sealed)));
+    }
+
     fn versions() -> impl Strategy<Value = Versions> {
         (1..=u8::MAX, 1..=u8::MAX).prop_map(|(one, other)| Versions { lowest: one.min(other), highest: one.max(other) })
     }

@@ -495,3 +495,25 @@ fn a_ring_takes_records_of_three_eighths_and_none_that_is_longer() {
         }
     }
 }
+
+/// Shows that a consumer gives credit as soon as it owes a quarter of the ring or its quota of messages, and not sooner.
+#[test]
+fn credit_is_given_for_a_quarter_of_a_ring_or_for_a_quota_of_messages() {
+    const CELLS: usize = 64;
+    for (quota, expected) in [(u64::MAX, CELLS / 4), (5, 5)] {
+        let memory = plain(CELLS);
+        let mut producer = Producer::new(memory.clone());
+        let mut consumer = Consumer::new(memory, quota);
+        for _ in 0..2 {
+            for received in 1..=expected {
+                producer.stage(Header::new(RecordKind::Message, 0, 0)).unwrap();
+                producer.commit().unwrap();
+                let Ok(NextRecord::Record(record)) = consumer.next_record() else { panic!("no record") };
+                let is_due = received == expected;
+                assert_eq!((consumer.advance(record), consumer.owes_credit()), (is_due, is_due), "{received}");
+            }
+            consumer.give_credit();
+            assert!(!consumer.owes_credit());
+        }
+    }
+}
