@@ -575,3 +575,51 @@ impl Drop for Charge {
         self.release();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the bytes of memory that the ledger counts, and the bytes and the descriptors that its account counts.
+    fn counted(ledger: &Ledger) -> [u64; 3] {
+        let held = |resource: Resource| ledger.account().held[resource.index()].load(Ordering::Relaxed);
+        [ledger.mapped.load(Ordering::Relaxed), held(Resource::Memory), held(Resource::Descriptors)]
+    }
+
+    #[test]
+    fn memory_of_a_link_counts_until_its_charge_is_released_or_dropped() {
+        let ledger = Ledger::new(Some(1000));
+        let all = || ledger.charge(Amounts::of(Resource::Memory, 1000));
+        for _ in 0..3 {
+            let charge = all().unwrap().unwrap();
+            assert!(all().is_err(), "more than the limit of the link");
+            assert_eq!(counted(&ledger), [1000, 1000, 0]);
+            charge.release();
+            charge.release();
+            assert_eq!(counted(&ledger), [0; 3]);
+            drop(all().unwrap());
+            drop(charge);
+            assert_eq!(counted(&ledger), [0; 3]);
+        }
+    }
+
+    #[test]
+    fn what_is_split_off_or_absorbed_is_given_back_once() {
+        let ledger = Ledger::new(Some(1000));
+        let charge = |memory, descriptors| {
+            ledger
+                .charge(Amounts::of(Resource::Memory, memory).and(Resource::Descriptors, descriptors))
+                .unwrap()
+                .unwrap()
+        };
+        let mut whole = charge(600, 3);
+        let part = whole.split(Amounts::of(Resource::Memory, 200).and(Resource::Descriptors, 9));
+        assert_eq!(counted(&ledger), [600, 600, 3]);
+        drop(part);
+        assert_eq!(counted(&ledger), [400, 400, 0]);
+        whole.absorb(charge(100, 2));
+        assert_eq!(counted(&ledger), [500, 500, 2]);
+        drop(whole);
+        assert_eq!(counted(&ledger), [0; 3]);
+    }
+}
