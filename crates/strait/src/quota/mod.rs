@@ -622,4 +622,18 @@ mod tests {
         drop(whole);
         assert_eq!(counted(&ledger), [0; 3]);
     }
+
+    #[test]
+    fn what_outlives_its_link_counts_until_it_is_dropped() {
+        let (ledger, introducer) = (Ledger::new(Some(1000)), Ledger::new(Some(1000)));
+        let pending = || ledger.account().pending_close.load(Ordering::Relaxed);
+        let closes = ledger.payer().charge_pending_close();
+        assert_eq!((counted(&ledger), pending()), ([0, 0, 1], 1));
+        drop(closes);
+        assert_eq!((counted(&ledger), pending()), ([0; 3], 0));
+        ledger.introduced_by(introducer.charge(Amounts::of(Resource::Descriptors, 1)).unwrap());
+        assert_eq!(counted(&introducer), [0, 0, 1]);
+        drop(ledger);
+        assert_eq!(counted(&introducer), [0; 3]);
+    }
 }
