@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use common::{Actor, DEADLINE, alone, content_of, descriptors, file_with, mappings, parent, pattern, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use strait::pipe::DataPipe;
 use strait::quota::{BadPeer, Limits, Resource};
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing, SendError, Wait};
@@ -82,7 +83,7 @@ fn start() -> (Actor, Channel) {
 /// Executes orders. An order is a message of a word for what to send, how many times, and a number of bytes or handles.
 fn peer(_: &str) {
     let channel = parent();
-    let mut ends = Vec::new();
+    let (mut ends, mut producers) = (Vec::new(), Vec::new());
     while let Ok(order) = channel.recv() {
         let order = std::str::from_utf8(order.bytes()).unwrap().to_string();
         let mut words = order.split(' ');
@@ -114,6 +115,11 @@ fn peer(_: &str) {
                     let file = (what == "both").then(|| Handle::Fd(file_with(b"a file")));
                     channel.send(Outgoing::new(b"an end").handle(theirs).handles(file)).unwrap();
                     ends.push(mine);
+                }
+                "data-pipe" => {
+                    let (producer, consumer) = DataPipe::pair(size).unwrap();
+                    channel.send(Outgoing::new(b"a pipe").handle(consumer)).unwrap();
+                    producers.push(producer);
                 }
                 "stream" => {
                     // An end of its own carries the messages; its ring grows because the parent receives none of them
@@ -238,6 +244,30 @@ fn mappings_are_limited(_: &str) {
         assert_eq!(recv(&channel).bytes(), pattern(n, 1));
     }
     assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held, held);
+}
+
+/// Shows that the memory of a received data pipe counts as one mapping and with its bytes until the end is dropped.
+#[test]
+fn data_pipes_are_mappings_of_the_peer() {
+    const PIPES: u64 = 20;
+    const CAPACITY: u64 = 1 << 16;
+    let (_actor, channel) = start();
+    let held = || {
+        let usage = channel.peer_usage().unwrap().unwrap();
+        (usage.peer(Resource::Mappings).held, usage.peer(Resource::Memory).held)
+    };
+    order(&channel, &format!("data-pipe {PIPES} {CAPACITY}"));
+    let received: Vec<_> = (0..PIPES).map(|_| recv(&channel).take_handles().unwrap()).collect();
+    assert_eq!(recv(&channel).bytes(), b"done");
+    let (mappings, memory) = held();
+    drop(received);
+    // What the lanes of the ends need stays mapped.
+    assert!(
+        held().0 <= mappings - PIPES && held().1 <= memory - PIPES * CAPACITY,
+        "{:?}, then {:?}",
+        (mappings, memory),
+        held()
+    );
 }
 
 /// Shows that descriptors above the peer's limit are closed and lost, and that other messages are not affected.
