@@ -17,7 +17,7 @@
 //! goes on when those threads have left. If a view or a reservation is held, sending fails, since no thread can end
 //! that use.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -25,6 +25,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use strait::bindings::Keep;
 use strait::{Channel, Error};
 
 use crate::args;
@@ -118,7 +119,7 @@ impl strait_channel {
 
     /// Returns the failure of a function call on this end. An interrupted wait means that the end was closed or moved;
     /// the state word says which.
-    fn failure(&self, error: Error) -> Failure {
+    pub(crate) fn failure(&self, error: Error) -> Failure {
         match error {
             Error::Interrupted if self.state.load(Ordering::Acquire) & CLOSED == 0 => Failure::Moved,
             error => error.into(),
@@ -222,7 +223,7 @@ impl Using<'_> {
         self.shell.references.fetch_add(1, Ordering::Relaxed);
         let shell = NonNull::from(self.shell);
         std::mem::forget(self);
-        Pin { shell, is_held: false }
+        Pin { shell, is_held: Cell::new(false) }
     }
 }
 
@@ -240,30 +241,15 @@ impl Drop for Using<'_> {
 pub(crate) struct Pin {
     shell: NonNull<strait_channel>,
     /// Whether the pin belongs to a view or a reservation, which only C code can free.
-    is_held: bool,
+    is_held: Cell<bool>,
 }
 
 impl Pin {
-    /// Returns the end.
-    ///
-    /// # Safety
-    /// The returned reference must not be used after the pin is dropped.
-    pub(crate) unsafe fn channel(&self) -> &'static Channel {
-        // SAFETY: the pin has a reference, and counts as a user of the end.
-        unsafe { &*self.shell.as_ref().channel.get() }
-    }
-
     /// Marks the pin as one that belongs to a view or a reservation: C code ends this use, and not the function call.
-    pub(crate) fn hold(&mut self) {
-        self.is_held = true;
+    pub(crate) fn hold(&self) {
+        self.is_held.set(true);
         // SAFETY: the pin has a reference.
         unsafe { self.shell.as_ref() }.held.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Returns the failure of a function call on the end that got `error`.
-    pub(crate) fn failure(&self, error: Error) -> Failure {
-        // SAFETY: the pin has a reference.
-        unsafe { self.shell.as_ref() }.failure(error)
     }
 
     /// Returns the address of the pinned end, to compare it with others.
@@ -272,11 +258,22 @@ impl Pin {
     }
 }
 
+// SAFETY: the end lies in its object, to which the pin has a reference. The pin counts as a user, and the end is taken
+// out or dropped only when it has no user. Nothing borrows the end mutably.
+unsafe impl Keep for Pin {
+    type Object = Channel;
+
+    fn object(&self) -> &Channel {
+        // SAFETY: the pin has a reference, and counts as a user of the end.
+        unsafe { &*self.shell.as_ref().channel.get() }
+    }
+}
+
 impl Drop for Pin {
     fn drop(&mut self) {
         // SAFETY: the pin has a reference, which is released after the last use.
         unsafe {
-            if self.is_held {
+            if self.is_held.get() {
                 self.shell.as_ref().held.fetch_sub(1, Ordering::AcqRel);
             }
             self.shell.as_ref().leave();
@@ -350,6 +347,18 @@ pub(crate) unsafe fn put_back(shell: *mut strait_channel, channel: Channel) {
     shell.unmark_moved();
 }
 
+/// Returns the object to which C code points.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `channel` is `NULL`.
+///
+/// # Safety
+/// `channel` is `NULL`, or a reference of the caller's that stays during the function call.
+pub(crate) unsafe fn shell<'a>(channel: *const strait_channel) -> Result<&'a strait_channel, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { args::reference(channel, "channel is NULL") }
+}
+
 /// Starts a use of the end to which C code points.
 ///
 /// # Errors
@@ -360,7 +369,7 @@ pub(crate) unsafe fn put_back(shell: *mut strait_channel, channel: Channel) {
 #[inline]
 pub(crate) unsafe fn enter<'a>(channel: *const strait_channel) -> Result<Using<'a>, Failure> {
     // SAFETY: the caller's promise.
-    unsafe { args::reference(channel, "channel is NULL") }?.enter()
+    unsafe { shell(channel) }?.enter()
 }
 
 /// Makes a channel with both ends in this process. It uses no descriptor and no shared memory.

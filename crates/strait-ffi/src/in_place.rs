@@ -5,10 +5,11 @@ use std::ffi::c_void;
 use std::ptr;
 
 use strait::Handle;
+use strait::bindings::{recv_in_place, reserve, reserve_sealed};
 use strait::view::{InPlace, Reservation, SealedReservation};
 
 use crate::args;
-use crate::channel::{Pin, enter, strait_channel};
+use crate::channel::{Pin, enter, shell, strait_channel};
 use crate::deadline::{strait_deadline, until};
 use crate::handle::{Lent, strait_handle};
 use crate::receive::Taken;
@@ -18,18 +19,26 @@ use crate::status::{Failure, call, call_or, strait_status};
 /// While it is held, no other thread sends from this end, and the end stays open.
 #[derive(Debug)]
 pub struct strait_reservation {
-    // Dropped before the pin of the end, which it borrows.
     room: Room,
-    pin: Pin,
 }
 
 /// The memory of a reservation.
 #[derive(Debug)]
 enum Room {
     /// Room in the ring or in the pool.
-    Warm(Reservation<'static>),
+    Warm(Reservation<'static, Pin>),
     /// Fresh memory that is sealed when it is sent, before the deadline.
-    Sealed { room: SealedReservation<'static>, deadline: strait_deadline },
+    Sealed { room: SealedReservation<'static, Pin>, deadline: strait_deadline },
+}
+
+impl Room {
+    /// Returns the pin that keeps the end.
+    fn pin(&self) -> &Pin {
+        match self {
+            Self::Warm(room) => room.kept(),
+            Self::Sealed { room, .. } => room.kept(),
+        }
+    }
 }
 
 /// Makes room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until the
@@ -46,14 +55,13 @@ pub unsafe extern "C" fn strait_reserve(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (out, mut pin) = unsafe {
+        let (out, shell) = unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
-            (out, enter(channel)?.pin())
+            (out, shell(channel)?)
         };
-        // SAFETY: the value stands before the pin in its struct, so it is dropped first.
-        let room = unsafe { pin.channel() }.reserve(len, until(deadline)).map_err(|error| pin.failure(error))?;
-        pin.hold();
-        *out = Box::into_raw(Box::new(strait_reservation { room: Room::Warm(room), pin }));
+        let room = reserve(shell.enter()?.pin(), len, until(deadline)).map_err(|error| shell.failure(error))?;
+        room.kept().hold();
+        *out = Box::into_raw(Box::new(strait_reservation { room: Room::Warm(room) }));
         Ok(())
     })
 }
@@ -74,14 +82,13 @@ pub unsafe extern "C" fn strait_reserve_sealed(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (out, mut pin) = unsafe {
+        let (out, shell) = unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
-            (out, enter(channel)?.pin())
+            (out, shell(channel)?)
         };
-        // SAFETY: the value stands before the pin in its struct, so it is dropped first.
-        let room = unsafe { pin.channel() }.reserve_sealed(len)?;
-        pin.hold();
-        *out = Box::into_raw(Box::new(strait_reservation { room: Room::Sealed { room, deadline }, pin }));
+        let room = reserve_sealed(shell.enter()?.pin(), len)?;
+        room.kept().hold();
+        *out = Box::into_raw(Box::new(strait_reservation { room: Room::Sealed { room, deadline } }));
         Ok(())
     })
 }
@@ -115,9 +122,9 @@ pub unsafe extern "C" fn strait_reservation_commit(
             return Err(Failure::Invalid("reservation is NULL"));
         }
         // SAFETY: the object came from `strait_reserve`, and the caller gives it up.
-        let strait_reservation { mut room, pin } = *unsafe { Box::from_raw(reservation) };
+        let strait_reservation { mut room } = *unsafe { Box::from_raw(reservation) };
         // SAFETY: the header requires both pointers to be valid.
-        let mut lent = unsafe { Lent::new(handles, handle_count, pin.shell()) }?;
+        let mut lent = unsafe { Lent::new(handles, handle_count, room.pin().shell()) }?;
         let reserved = match &mut room {
             Room::Warm(room) => room.len(),
             Room::Sealed { room, .. } => room.bytes().len(),
@@ -163,11 +170,8 @@ pub unsafe extern "C" fn strait_reservation_cancel(reservation: *mut strait_rese
 /// the end stays open; while a view of a small message is held, no other thread receives from the end.
 #[derive(Debug)]
 pub struct strait_view {
-    // Dropped before the pin of the end, which it borrows.
-    view: InPlace<'static>,
+    view: InPlace<'static, Pin>,
     taken: Taken,
-    // Never read; dropped last.
-    _pin: Pin,
 }
 
 /// Receives the next message without copying it, to be read where the peer wrote it; waits for it until the deadline.
@@ -182,11 +186,10 @@ pub unsafe extern "C" fn strait_recv_in_place(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (out, mut pin) = unsafe { (args::out(view, ptr::null_mut(), "view is NULL")?, enter(channel)?.pin()) };
-        // SAFETY: the value stands before the pin in its struct, so it is dropped first.
-        let view = unsafe { pin.channel() }.recv_in_place(until(deadline)).map_err(|error| pin.failure(error))?;
-        pin.hold();
-        *out = Box::into_raw(Box::new(strait_view { view, taken: Taken::default(), _pin: pin }));
+        let (out, shell) = unsafe { (args::out(view, ptr::null_mut(), "view is NULL")?, shell(channel)?) };
+        let view = recv_in_place(shell.enter()?.pin(), until(deadline)).map_err(|error| shell.failure(error))?;
+        view.kept().hold();
+        *out = Box::into_raw(Box::new(strait_view { view, taken: Taken::default() }));
         Ok(())
     })
 }

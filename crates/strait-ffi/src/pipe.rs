@@ -5,8 +5,8 @@ pub(crate) mod shell;
 use std::ffi::c_void;
 use std::ptr;
 
-use strait::Interrupter;
-use strait::pipe::{DataConsumer, DataProducer, PipeOptions, Room, Unread};
+use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
+use strait::{Interrupter, owned};
 
 use crate::args;
 use crate::deadline::{strait_deadline, until};
@@ -23,7 +23,7 @@ pub struct strait_consumer(Shell<Self>);
 
 impl Held for strait_producer {
     type End = DataProducer;
-    type Begun = Room<'static>;
+    type Begun = owned::Room;
     const NULL: &'static str = "producer is NULL";
 
     fn new(shell: Shell<Self>) -> Self {
@@ -38,7 +38,7 @@ impl Held for strait_producer {
         (end.element(), end.capacity())
     }
 
-    fn len(begun: &Room<'static>) -> usize {
+    fn len(begun: &owned::Room) -> usize {
         begun.len()
     }
 
@@ -49,7 +49,7 @@ impl Held for strait_producer {
 
 impl Held for strait_consumer {
     type End = DataConsumer;
-    type Begun = Unread<'static>;
+    type Begun = owned::Unread;
     const NULL: &'static str = "consumer is NULL";
 
     fn new(shell: Shell<Self>) -> Self {
@@ -64,7 +64,7 @@ impl Held for strait_consumer {
         (end.element(), end.capacity())
     }
 
-    fn len(begun: &Unread<'static>) -> usize {
+    fn len(begun: &owned::Unread) -> usize {
         begun.len()
     }
 
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn strait_producer_begin(
     // SAFETY: the header requires the pointer to be valid.
     unsafe {
         begin(producer, place, len, deadline, |end, deadline| {
-            let mut begun = end.begin_write(deadline)?;
+            let mut begun = end.begin_write_owned(deadline)?;
             let start = begun.as_uninit_mut().as_mut_ptr().cast();
             Ok((begun, start))
         })
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn strait_producer_begin(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_commit(producer: *const strait_producer, len: usize) -> strait_status {
     // SAFETY: the header requires the pointer to be valid.
-    unsafe { finish(producer, len, Room::commit) }
+    unsafe { finish(producer, len, owned::Room::commit) }
 }
 
 /// Writes to `room` how many bytes could be written now without waiting. Fails with `STRAIT_PEER_CLOSED` if the
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn strait_consumer_begin(
     // SAFETY: the header requires the pointer to be valid.
     unsafe {
         begin(consumer, place, len, deadline, |end, deadline| {
-            let begun = end.begin_read(deadline)?;
+            let begun = end.begin_read_owned(deadline)?;
             let start = begun.as_ptr().cast();
             Ok((begun, start))
         })
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn strait_consumer_begin(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_consume(consumer: *const strait_consumer, len: usize) -> strait_status {
     // SAFETY: the header requires the pointer to be valid.
-    unsafe { finish(consumer, len, Unread::consume) }
+    unsafe { finish(consumer, len, owned::Unread::consume) }
 }
 
 /// Writes to `count` how many bytes could be read now. Fails with `STRAIT_WOULD_BLOCK` while another thread waits on

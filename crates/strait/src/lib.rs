@@ -13,10 +13,12 @@ mod error;
 #[cfg(strait_fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod kept;
 mod lane;
 mod link;
 pub mod meet;
 mod os;
+pub mod owned;
 mod peer;
 pub mod pipe;
 pub mod quota;
@@ -54,6 +56,8 @@ mod documents {
 /// interface.
 #[doc(hidden)]
 pub mod bindings {
+    pub use crate::channel::{recv_in_place, reserve, reserve_sealed};
+    pub use crate::kept::Keep;
     pub use crate::os::fork::PerProcess;
     pub use crate::wake::spin::parse_spin;
 }

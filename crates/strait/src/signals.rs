@@ -47,8 +47,9 @@
 //!   signal to the thread with the guard, block the signal in all other threads.
 //! * **Short waits do not end**: for a lock that another thread holds for the time of a copy, and for the lock of a
 //!   name while a listener of that name is made.
-//! * **Calls.** If a signal ends [`CallEnd::call`](crate::call::CallEnd::call) after the request was sent, the call fails with
-//!   `OutcomeUnknown(Signalled)` and is cancelled. [`CallEnd::begin_call`](crate::call::CallEnd::begin_call) and
+//! * **Calls.** If a signal ends [`CallEnd::call`](crate::call::CallEnd::call) after the request was sent, the call
+//!   fails with `OutcomeUnknown(Signalled)` and is cancelled.
+//!   [`CallEnd::begin_call`](crate::call::CallEnd::begin_call) and
 //!   [`PendingCall::poll_by`](crate::call::PendingCall::poll_by) leave the call in flight.
 //! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait after that, the
 //!   invitation is used up, as after every failure.

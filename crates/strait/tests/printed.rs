@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{DEADLINE, finish, play, spawn};
@@ -37,6 +38,7 @@ const WITHOUT_NAME: &[&str] = &[
     "Error",
     "Handle",
     "Interest",
+    "Keep",
     "Level",
     "Mode",
     "PipeEnd",
@@ -136,6 +138,13 @@ fn views(printed: &mut Printed) {
     draft.append(&[7; 10_000]).unwrap();
     printed.object("Draft", &draft);
     drop(draft);
+    let (one, other) = (Arc::new(one), Arc::new(other));
+    let reservation = one.clone().reserve_owned(100, Deadline::NOW).unwrap();
+    printed.object("Reservation", &reservation);
+    reservation.commit().unwrap();
+    printed.object("InPlace", &other.clone().recv_in_place_owned(Deadline::NOW).unwrap());
+    printed.object("SealedReservation", &one.clone().reserve_sealed_owned(100).unwrap());
+    printed.object("Draft", &one.clone().draft_owned());
     printed.object("PutBackError", &PutBackError { error: Error::PeerClosed, messages: Vec::new() });
     let (one, other) = Channel::pair().unwrap();
     printed.object("FuseError", &FuseError { error: Error::PeerClosed, channels: (one, other) });

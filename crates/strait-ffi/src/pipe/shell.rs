@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use strait::{Deadline, Error, Interrupter};
@@ -47,7 +47,7 @@ pub(crate) trait Held: Sized {
             shape: Self::shape(&end),
             // Made at the start, so that waits that begin later can be interrupted too.
             interrupter: Self::interrupter(&end),
-            end: UnsafeCell::new(Some(end)),
+            end: UnsafeCell::new(Some(Arc::new(end))),
             at_end: AtomicBool::new(false),
         };
         Box::into_raw(Box::new(Self::new(shell)))
@@ -68,14 +68,16 @@ pub(crate) trait Held: Sized {
             return Err(Failure::InUse);
         }
         // SAFETY: the end has no user, and gets none, since the state says `MOVED`.
-        unsafe { &mut *shell.end.get() }.take().ok_or(Failure::Moved)
+        let end = unsafe { &mut *shell.end.get() }.take();
+        // No room or bytes are held, so this is the only reference.
+        end.and_then(Arc::into_inner).ok_or(Failure::Moved)
     }
 
     /// Puts an end that was not sent back into its object.
     fn put_back(&self, end: Self::End) {
         let shell = self.shell();
         // SAFETY: no thread uses the end while the state says `MOVED`.
-        unsafe { *shell.end.get() = Some(end) };
+        unsafe { *shell.end.get() = Some(Arc::new(end)) };
         shell.state.fetch_and(!MOVED, Ordering::AcqRel);
     }
 
@@ -95,10 +97,10 @@ pub(crate) trait Held: Sized {
 pub(crate) struct Shell<H: Held> {
     /// Number of users of the end, and the bit [`MOVED`].
     state: AtomicU32,
-    /// The room or bytes that are held. Dropped before the end, which they borrow.
+    /// The room or bytes that are held.
     begun: Mutex<Option<H::Begun>>,
     /// The end; `None` once it was taken out to be sent.
-    end: UnsafeCell<Option<H::End>>,
+    end: UnsafeCell<Option<Arc<H::End>>>,
     /// Sizes in bytes of an element and of the buffer.
     shape: (usize, usize),
     /// Interrupts the waits on the end.
@@ -183,7 +185,7 @@ struct Using<'a, H: Held> {
 
 impl<'a, H: Held> Using<'a, H> {
     /// Returns the end. Not to be called after [`Shell::enter_to_finish`].
-    fn end(&self) -> &'a H::End {
+    fn end(&self) -> &'a Arc<H::End> {
         // SAFETY: this use is counted, so the end is not taken out. The end was there, since the state did not say
         // `MOVED` when the use began. (A function that used `enter_to_finish` does not call this.)
         unsafe { (*self.shell.end.get()).as_ref().unwrap_unchecked() }
@@ -274,13 +276,13 @@ pub(super) unsafe fn shape<H: Held>(pointer: *const H) -> (usize, usize) {
 ///
 /// # Safety
 /// `pointer` is `NULL`, or an end of the caller's that stays during the function call. `place` and `len` are `NULL`, or
-/// the caller may write to them. The value that `start` returns borrows the end; its longer lifetime is only claimed.
+/// the caller may write to them.
 pub(super) unsafe fn begin<H: Held, P: Copy>(
     pointer: *const H,
     (place, nowhere, what): (*mut P, P, &'static str),
     len: *mut usize,
     deadline: strait_deadline,
-    start: impl FnOnce(&'static H::End, Deadline) -> Result<(H::Begun, P), Error>,
+    start: impl FnOnce(Arc<H::End>, Deadline) -> Result<(H::Begun, P), Error>,
 ) -> strait_status {
     call(|| {
         // SAFETY: the caller's promise.
@@ -290,10 +292,7 @@ pub(super) unsafe fn begin<H: Held, P: Copy>(
             (held(pointer)?, place?, len?)
         };
         let using = held.shell().enter_idle()?;
-        // SAFETY: the value is kept in the shell of its end. The end stays in use meanwhile, and drops the value first.
-        // If the value is not kept, it is dropped here.
-        let end = unsafe { &*std::ptr::from_ref(using.end()) };
-        let (begun, start) = start(end, until(deadline)).map_err(failure)?;
+        let (begun, start) = start(Arc::clone(using.end()), until(deadline)).map_err(failure)?;
         *len = H::len(&begun);
         *place = start;
         if *len > 0 {

@@ -43,7 +43,7 @@ pub use transfer::FuseError;
 pub(crate) use transfer::table_is_read;
 pub(crate) use transfer::{PipeState, close};
 pub use value::{Value, ValueError};
-pub use views::{Draft, InPlace, Reservation, SealedReservation};
+pub use views::{Draft, InPlace, Reservation, SealedReservation, recv_in_place, reserve, reserve_sealed};
 pub(crate) use watch::{Ready, Watcher};
 
 use std::fmt;

@@ -9,7 +9,9 @@ use crate::channel::pipe_end::{ConsumerShared, DataConsumer, Ended, PipeEndLocke
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::kept::{self, Borrowed};
 use crate::os::fault;
+use crate::owned;
 use crate::ring::stream::{Reading, Span};
 use crate::wake::lock::Guard;
 
@@ -101,12 +103,24 @@ impl DataConsumer {
     /// # Errors
     /// As [`DataConsumer::read_by`].
     pub fn begin_read(&self, deadline: impl Into<Deadline>) -> Result<Unread<'_>, Error> {
-        deferred::run_if_failed(self.shared.begin(deadline.into()))
+        deferred::run_if_failed(self.shared.begin(deadline.into(), || ()))
+    }
+
+    /// Returns the next unread bytes as [`begin_read`](Self::begin_read) does, as a view that [owns
+    /// itself](crate::owned).
+    ///
+    /// # Errors
+    /// As [`DataConsumer::begin_read`].
+    pub fn begin_read_owned(self: Arc<Self>, deadline: impl Into<Deadline>) -> Result<owned::Unread, Error> {
+        // SAFETY: the view drops what it borrows before the `Arc`; a call that fails returns before that is dropped.
+        let consumer = unsafe { kept::borrow(&self) };
+        let mut kept = Some(self);
+        deferred::run_if_failed(consumer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
     }
 
     /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
-    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a
-    /// `splice_to` that waits for its descriptor.
+    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is
+    /// a `splice_to` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -264,7 +278,7 @@ impl ConsumerShared {
         }
     }
 
-    pub(super) fn begin(&self, deadline: Deadline) -> Result<Unread<'_>, Error> {
+    pub(super) fn begin<K>(&self, deadline: Deadline, keep: impl FnOnce() -> K) -> Result<Unread<'_, K>, Error> {
         let mut state = self.lock(deadline)?;
         let shape = state.index.shape();
         self.wait_for(&mut state, shape.element.into(), deadline)?;
@@ -279,7 +293,7 @@ impl ConsumerShared {
             return Err(error);
         }
         state.mark_blocking();
-        Ok(Unread { pipe: self, state, span })
+        Ok(Unread { pipe: self.into(), state, span, kept: keep() })
     }
 }
 
@@ -290,13 +304,20 @@ impl ConsumerShared {
 /// write to them. So you do not get them as `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
 /// some of the bytes, copy them once, and decide by the copy.
 #[derive(Debug)]
-pub struct Unread<'a> {
-    pipe: &'a ConsumerShared,
+pub struct Unread<'a, K = ()> {
+    pipe: Borrowed<'a, ConsumerShared>,
     state: Guard<'a, State>,
     span: Span,
+    /// What keeps the consumer, for owned bytes. Dropped last.
+    kept: K,
 }
 
-impl Unread<'_> {
+impl<K> Unread<'_, K> {
+    /// Returns what keeps the consumer: for [owned](crate::owned) bytes its `Arc`.
+    pub fn kept(&self) -> &K {
+        &self.kept
+    }
+
     /// Returns the number of these unread bytes, a whole number of elements; 0 at the end of the stream. The number
     /// does not change while this value exists.
     pub fn len(&self) -> usize {
@@ -360,7 +381,7 @@ impl Unread<'_> {
     }
 }
 
-impl Drop for Unread<'_> {
+impl<K> Drop for Unread<'_, K> {
     fn drop(&mut self) {
         self.state.unmark_blocking();
         self.pipe.end.channel.end.after_blocking();

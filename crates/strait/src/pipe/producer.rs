@@ -10,7 +10,9 @@ use crate::channel::pipe_end::{DataProducer, PipeEndLocked, ProducerShared};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::kept::{self, Borrowed};
 use crate::os::fault;
+use crate::owned;
 use crate::ring::stream::{Span, Writing};
 use crate::wake::lock::Guard;
 
@@ -89,7 +91,18 @@ impl DataProducer {
     /// # Errors
     /// As [`DataProducer::write_by`].
     pub fn begin_write(&self, deadline: impl Into<Deadline>) -> Result<Room<'_>, Error> {
-        deferred::run_if_failed(self.shared.begin(deadline.into()))
+        deferred::run_if_failed(self.shared.begin(deadline.into(), || ()))
+    }
+
+    /// Returns free room as [`begin_write`](Self::begin_write) does, which [owns itself](crate::owned).
+    ///
+    /// # Errors
+    /// As [`DataProducer::write_by`].
+    pub fn begin_write_owned(self: Arc<Self>, deadline: impl Into<Deadline>) -> Result<owned::Room, Error> {
+        // SAFETY: the view drops what it borrows before the `Arc`; a call that fails returns before that is dropped.
+        let producer = unsafe { kept::borrow(&self) };
+        let mut kept = Some(self);
+        deferred::run_if_failed(producer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
     }
 
     /// Ends the stream and drops this end: the consumer reads what was written, and then the end of the stream.
@@ -113,8 +126,8 @@ impl DataProducer {
     }
 
     /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
-    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is a
-    /// `splice_from` that waits for its descriptor.
+    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is
+    /// a `splice_from` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ProducerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -231,7 +244,7 @@ impl ProducerShared {
         Ok(())
     }
 
-    pub(super) fn begin(&self, deadline: Deadline) -> Result<Room<'_>, Error> {
+    pub(super) fn begin<K>(&self, deadline: Deadline, keep: impl FnOnce() -> K) -> Result<Room<'_, K>, Error> {
         let mut state = self.lock(deadline)?;
         let shape = state.index.shape();
         self.wait_for(&mut state, shape.element.into(), deadline)?;
@@ -241,20 +254,27 @@ impl ProducerShared {
         }
         let span = state.index.span(shape.capacity);
         state.mark_blocking();
-        Ok(Room { pipe: self, state, span })
+        Ok(Room { pipe: self.into(), state, span, kept: keep() })
     }
 }
 
 /// Free room in a data pipe, in the shared memory where the consumer will read it, to be filled in place. If this value
 /// is dropped without [`commit`](Self::commit), the consumer gets no bytes.
 #[derive(Debug)]
-pub struct Room<'a> {
-    pipe: &'a ProducerShared,
+pub struct Room<'a, K = ()> {
+    pipe: Borrowed<'a, ProducerShared>,
     state: Guard<'a, State>,
     span: Span,
+    /// What keeps the producer, for owned room. Dropped last.
+    kept: K,
 }
 
-impl Room<'_> {
+impl<K> Room<'_, K> {
+    /// Returns what keeps the producer: for [owned](crate::owned) room its `Arc`.
+    pub fn kept(&self) -> &K {
+        &self.kept
+    }
+
     /// Returns the number of free bytes in this room, a whole number of elements.
     pub fn len(&self) -> usize {
         self.span.len
@@ -304,7 +324,7 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl<K> Drop for Room<'_, K> {
     fn drop(&mut self) {
         self.state.unmark_blocking();
         self.pipe.end.channel.end.after_blocking();

@@ -30,7 +30,7 @@ impl DataConsumer {
         if most == 0 {
             return Ok(0);
         }
-        let unread = self.shared.begin(deadline)?;
+        let unread = self.shared.begin(deadline, || ())?;
         if unread.is_empty() {
             return Ok(0);
         }
@@ -61,7 +61,7 @@ impl DataProducer {
         if most == 0 {
             return Ok(0);
         }
-        let mut room = self.shared.begin(deadline)?;
+        let mut room = self.shared.begin(deadline, || ())?;
         let most = most.min(room.len());
         let read = memory::read_into(from.as_fd(), &mut room.uninit_mut()[..most])?;
         room.commit(read);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::kept::Borrowed;
 use crate::os::futex::{self, Scope};
 use crate::wake::interrupt::Interruption;
 
@@ -49,7 +50,7 @@ impl<T> Lock<T> {
     /// # Safety
     /// A holder that has marked the lock as blocking must never use its guard again.
     pub(crate) unsafe fn lock_or_seize(&self) -> Guard<'_, T> {
-        self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
+        self.lock(Deadline::NOW).unwrap_or(Guard { lock: self.into() })
     }
 
     /// Takes the lock and returns its guard if no thread holds the lock now; otherwise returns `None`. Never waits. A
@@ -58,7 +59,7 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(Guard { lock: self })
+        Some(Guard { lock: self.into() })
     }
 
     /// Takes the lock. If another thread holds it, waits until the deadline.
@@ -137,14 +138,14 @@ impl<T> Lock<T> {
             let limit = deadline.remaining(std::time::Instant::now());
             futex::wait(&self.state, CONTENDED, Scope::Private, limit.map(|d| d.max(Duration::from_micros(1))))?;
         }
-        Ok(Some(Guard { lock: self }))
+        Ok(Some(Guard { lock: self.into() }))
     }
 }
 
 /// A guard of a held lock, by which its thread reaches the locked value. Dropping the guard releases the lock.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
-    lock: &'a Lock<T>,
+    lock: Borrowed<'a, Lock<T>>,
 }
 
 impl<T> Guard<'_, T> {

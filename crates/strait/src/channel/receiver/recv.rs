@@ -1,17 +1,18 @@
 //! Receiving: the calls that receive messages.
 
 use std::fmt;
-
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Rx;
 use super::backlog::{BacklogMessage, BacklogPayload};
 use super::payload::{Payload, SMALLEST_BUFFER, as_uninit};
 use crate::channel::message::{Message, Received, ReceivedExtras, Sealed};
-use crate::channel::{Channel, End, InPlace};
+use crate::channel::{Channel, End, InPlace, recv_in_place};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::owned;
 use crate::ring::Record;
 use crate::wake::lock::Guard;
 
@@ -147,7 +148,16 @@ impl Channel {
     /// # Errors
     /// All errors of [`Channel::recv_to`].
     pub fn recv_in_place(&self, deadline: impl Into<Deadline>) -> Result<InPlace<'_>, Error> {
-        self.end.received_or(self.end.recv_view(deadline.into()))
+        self.end.recv_view_with(deadline.into(), || ())
+    }
+
+    /// Receives the next message in place as [`recv_in_place`](Self::recv_in_place) does, as a view that [owns
+    /// itself](crate::owned).
+    ///
+    /// # Errors
+    /// As [`Channel::recv_in_place`].
+    pub fn recv_in_place_owned(self: Arc<Self>, deadline: impl Into<Deadline>) -> Result<owned::InPlace, Error> {
+        recv_in_place(self, deadline.into())
     }
 
     /// Receives the messages that are there, as many as `slots` can take; waits for the first message until the
@@ -270,7 +280,15 @@ impl End {
         self.received_or(taken)
     }
 
-    fn recv_view(&self, deadline: Deadline) -> Result<InPlace<'_>, Error> {
+    pub(in crate::channel) fn recv_view_with<K>(
+        &self,
+        deadline: Deadline,
+        keep: impl FnOnce() -> K,
+    ) -> Result<InPlace<'_, K>, Error> {
+        self.received_or(self.recv_view(deadline, keep))
+    }
+
+    fn recv_view<K>(&self, deadline: Deadline, keep: impl FnOnce() -> K) -> Result<InPlace<'_, K>, Error> {
         let mut rx = self.lock_rx(deadline)?;
         loop {
             if let Some(unread) = rx.pop_backlog() {
@@ -281,7 +299,7 @@ impl End {
                     drop(rx);
                     payload = Payload::Own(arrived.turn().unwrap_or_default());
                 }
-                return Ok(InPlace::from_backlog(self, (payload, arrived, origin)));
+                return Ok(InPlace::from_backlog(self, (payload, arrived, origin), keep()));
             }
             if let Some(record) = self.next_record_by(&mut rx, deadline)? {
                 if self.is_value(&mut rx, record) {
@@ -291,7 +309,7 @@ impl End {
                 }
                 let payload = self.payload(&mut rx, record)?;
                 let arrived = self.arrived(&mut rx, record)?;
-                return Ok(InPlace::new(self, rx, record, payload, arrived));
+                return Ok(InPlace::new(self, rx, record, payload, arrived, keep()));
             }
             self.wait_for_message(&mut rx, deadline)?;
         }

@@ -6,12 +6,15 @@
 //! sent.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::channel::handle::Handle;
 use crate::channel::message::Outgoing;
 use crate::channel::{Channel, Reservation, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::kept::{self, Borrowed};
+use crate::owned;
 
 /// A message under construction, created by [`Channel::draft`]: append bytes and handles, then send it. Dropping a
 /// draft sends nothing and closes its handles.
@@ -33,14 +36,16 @@ use crate::error::Error;
 /// Bytes are copied when they are appended. A long message is copied again whenever its memory doubles, but not when
 /// it is sent. A draft longer than [`Options::inline_max`](crate::Options::inline_max) holds the sending lock of this
 /// end: other threads that send wait until the draft is sent or dropped.
-pub struct Draft<'a> {
-    channel: &'a Channel,
+pub struct Draft<'a, K = ()> {
+    channel: Borrowed<'a, Channel>,
     storage: DraftStorage<'a>,
     len: usize,
     handles: Vec<Handle>,
+    /// What keeps the channel, for an owned draft. Dropped last.
+    kept: K,
 }
 
-impl std::fmt::Debug for Draft<'_> {
+impl<K> std::fmt::Debug for Draft<'_, K> {
     /// Prints the sizes of the draft, and not its bytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Draft").field("len", &self.len).field("handles", &self.handles).finish_non_exhaustive()
@@ -58,11 +63,28 @@ enum DraftStorage<'a> {
 impl Channel {
     /// Begins a message that is built by appending bytes and handles. Allocates nothing yet, and does not block.
     pub fn draft(&self) -> Draft<'_> {
-        Draft { channel: self, storage: DraftStorage::Private(Vec::new()), len: 0, handles: Vec::new() }
+        Draft::new(self, ())
+    }
+
+    /// Begins a message as [`draft`](Self::draft) does, for a draft that [owns itself](crate::owned).
+    pub fn draft_owned(self: Arc<Self>) -> owned::Draft {
+        // SAFETY: the draft drops what it borrows before the `Arc`.
+        let channel = unsafe { kept::borrow(&self) };
+        Draft::new(channel, self)
     }
 }
 
-impl Draft<'_> {
+impl<'a, K> Draft<'a, K> {
+    fn new(channel: &'a Channel, kept: K) -> Self {
+        let storage = DraftStorage::Private(Vec::new());
+        Self { channel: channel.into(), storage, len: 0, handles: Vec::new(), kept }
+    }
+
+    /// Returns what keeps the channel: for an [owned](crate::owned) draft its `Arc`.
+    pub fn kept(&self) -> &K {
+        &self.kept
+    }
+
     /// Returns the number of bytes appended to the message so far.
     pub fn len(&self) -> usize {
         self.len
@@ -129,7 +151,9 @@ impl Draft<'_> {
         match &mut self.storage {
             // This is tried each time the private memory would have to grow.
             DraftStorage::Private(own) if len > options.inline_limit() && len > own.capacity() => {
-                if let Ok(mut room) = self.channel.reserve(doubled, Deadline::NOW) {
+                // SAFETY: the draft drops the room before what keeps the channel.
+                let channel = unsafe { self.channel.get() };
+                if let Ok(mut room) = channel.reserve(doubled, Deadline::NOW) {
                     room.put_at(0, own);
                     self.storage = DraftStorage::Shared(room);
                     return Ok(());
@@ -165,7 +189,7 @@ impl Draft<'_> {
 }
 
 /// Each `write` appends all of its bytes to the message, or none.
-impl io::Write for Draft<'_> {
+impl<K> io::Write for Draft<'_, K> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.append(bytes)?;
         Ok(bytes.len())

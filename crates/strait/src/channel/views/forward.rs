@@ -61,7 +61,7 @@ impl Channel {
     }
 }
 
-impl InPlace<'_> {
+impl<K> InPlace<'_, K> {
     /// Sends the message on over another channel, with its handles, without reading it; waits for room until the
     /// deadline. Meant for relays: for a large message that is not sealed, this saves one of the two copies that
     /// [`Channel::forward`] makes.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::ReceivedExtras;
 use crate::channel::origin::Origin;
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::payload::{Payload, as_uninit, put};
+use crate::channel::{Channel, End};
+use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::kept::{self, Borrowed, Keep};
 use crate::quota::Reported;
 use crate::ring::Record;
 use crate::shm::Mapping;
@@ -23,11 +25,13 @@ use crate::wake::lock::Guard;
 /// A small message stays in the ring until the view is dropped, and no other thread receives from this end meanwhile.
 /// A large message keeps its memory, and other threads go on receiving.
 #[derive(Debug)]
-pub struct InPlace<'a> {
-    end: &'a End,
+pub struct InPlace<'a, K = ()> {
+    end: Borrowed<'a, End>,
     storage: ViewStorage<'a>,
     arrived: ReceivedExtras,
     origin: Origin,
+    /// What keeps the end, for an owned view. Dropped last.
+    kept: K,
 }
 
 #[derive(Debug)]
@@ -47,13 +51,22 @@ pub(super) enum PayloadLocation {
     Elsewhere,
 }
 
-impl<'a> InPlace<'a> {
+/// Receives the next message of the channel that `kept` keeps, as [`Channel::recv_in_place`] does.
+pub fn recv_in_place<K: Keep<Object = Channel>>(kept: K, deadline: Deadline) -> Result<InPlace<'static, K>, Error> {
+    // SAFETY: the view drops what it borrows before `kept`; a call that fails returns before `kept` is dropped.
+    let channel = unsafe { kept::borrow(&kept) };
+    let mut kept = Some(kept);
+    channel.end.recv_view_with(deadline, || kept.take().expect("there is one view"))
+}
+
+impl<'a, K> InPlace<'a, K> {
     pub(in crate::channel) fn new(
         end: &'a End,
         mut rx: Guard<'a, Rx>,
         record: Record,
         payload: Payload,
         arrived: ReceivedExtras,
+        kept: K,
     ) -> Self {
         let origin = rx.origin();
         let storage = match payload {
@@ -66,7 +79,7 @@ impl<'a> InPlace<'a> {
                 ViewStorage::OutOfLine(out_of_line)
             }
         };
-        Self { end, storage, arrived, origin }
+        Self { end: end.into(), storage, arrived, origin, kept }
     }
 
     /// Creates a view of a message that was taken out of the backlog of `end`, from its payload, its handles and its
@@ -74,8 +87,14 @@ impl<'a> InPlace<'a> {
     pub(in crate::channel) fn from_backlog(
         end: &'a End,
         (payload, arrived, origin): (Payload, ReceivedExtras, Origin),
+        kept: K,
     ) -> Self {
-        Self { end, storage: ViewStorage::OutOfLine(payload), arrived, origin }
+        Self { end: end.into(), storage: ViewStorage::OutOfLine(payload), arrived, origin, kept }
+    }
+
+    /// Returns what keeps the end: for an [owned](crate::owned) view the `Arc` of the channel.
+    pub fn kept(&self) -> &K {
+        &self.kept
     }
 
     /// Returns the number of bytes of the message. The peer cannot change this number.
@@ -175,7 +194,7 @@ impl<'a> InPlace<'a> {
     }
 }
 
-impl Drop for InPlace<'_> {
+impl<K> Drop for InPlace<'_, K> {
     /// Ends the view: the ring space or the block of the message is returned to the sender.
     fn drop(&mut self) {
         // A child of `fork` does not have the memory, and the end belongs to its parent.

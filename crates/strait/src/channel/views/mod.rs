@@ -11,5 +11,5 @@ pub(super) mod reserve;
 pub(super) mod values;
 
 pub use draft::Draft;
-pub use in_place::InPlace;
-pub use reserve::{Reservation, SealedReservation};
+pub use in_place::{InPlace, recv_in_place};
+pub use reserve::{Reservation, SealedReservation, reserve, reserve_sealed};

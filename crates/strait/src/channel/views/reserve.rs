@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::channel::handle::{Handle, descriptors};
 use crate::channel::message::Parts;
@@ -12,8 +13,10 @@ use crate::channel::{Channel, End, SendError};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::kept::{self, Borrowed, Keep};
 use crate::link::{Attachments, Link};
 use crate::os::memory;
+use crate::owned;
 use crate::quota::MAX_HANDLES;
 use crate::ring::{Header, RecordKind, Slot};
 use crate::shm::{Mapping, Shareable};
@@ -37,8 +40,8 @@ use crate::wake::lock::Guard;
 /// # Ok::<(), strait::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Reservation<'a> {
-    end: &'a End,
+pub struct Reservation<'a, K = ()> {
+    end: Borrowed<'a, End>,
     tx: Guard<'a, Tx>,
     /// The reserved room in the ring or in a block; `None` once the message was sent or the room released.
     storage: Option<ReservedStorage>,
@@ -50,6 +53,8 @@ pub struct Reservation<'a> {
     /// A copy of the bytes of a small message with handles, which the commit makes in case the peer moves and the
     /// message has to be sent again. Empty for other messages.
     saved: Vec<u8>,
+    /// What keeps the end, for an owned reservation. Dropped last.
+    kept: K,
 }
 
 /// The name of a sealed message's memory in `/proc`.
@@ -74,7 +79,28 @@ impl Channel {
     /// # Errors
     /// The errors of [`Channel::send_by`].
     pub fn reserve(&self, len: usize, deadline: impl Into<Deadline>) -> Result<Reservation<'_>, Error> {
-        let deadline = deadline.into();
+        self.reserve_with(len, deadline.into(), || ())
+    }
+
+    /// Reserves room for a message as [`reserve`](Self::reserve) does, for a reservation that [owns
+    /// itself](crate::owned).
+    ///
+    /// # Errors
+    /// As [`Channel::reserve`].
+    pub fn reserve_owned(
+        self: Arc<Self>,
+        len: usize,
+        deadline: impl Into<Deadline>,
+    ) -> Result<owned::Reservation, Error> {
+        reserve(self, len, deadline.into())
+    }
+
+    fn reserve_with<K>(
+        &self,
+        len: usize,
+        deadline: Deadline,
+        keep: impl FnOnce() -> K,
+    ) -> Result<Reservation<'_, K>, Error> {
         let end = &*self.end;
         let limit = end.options.max_message;
         if len > limit {
@@ -89,7 +115,7 @@ impl Channel {
         };
         tx.mark_blocking();
         Ok(Reservation {
-            end,
+            end: end.into(),
             tx,
             storage: Some(storage),
             len,
@@ -97,6 +123,7 @@ impl Channel {
             handles: Vec::new(),
             deadline,
             saved: Vec::new(),
+            kept: keep(),
         })
     }
 
@@ -110,17 +137,55 @@ impl Channel {
     /// # Errors
     /// The errors of [`Channel::send_by`].
     pub fn reserve_sealed(&self, len: usize) -> Result<SealedReservation<'_>, Error> {
+        self.reserve_sealed_with(len, || ())
+    }
+
+    /// Allocates memory for a sealed message as [`reserve_sealed`](Self::reserve_sealed) does, for a reservation that
+    /// [owns itself](crate::owned).
+    ///
+    /// # Errors
+    /// As [`Channel::reserve_sealed`].
+    pub fn reserve_sealed_owned(self: Arc<Self>, len: usize) -> Result<owned::SealedReservation, Error> {
+        reserve_sealed(self, len)
+    }
+
+    fn reserve_sealed_with<K>(&self, len: usize, keep: impl FnOnce() -> K) -> Result<SealedReservation<'_, K>, Error> {
         self.end.born.check()?;
         let limit = self.end.options.max_message;
         if len > limit {
             return Err(Error::MessageTooLarge { len, limit });
         }
         let (mapping, fd) = Mapping::unsealed(SEALED, len.max(1))?;
-        Ok(SealedReservation { end: &self.end, mapping, fd, len, handles: Vec::new() })
+        Ok(SealedReservation { end: (&*self.end).into(), mapping, fd, len, handles: Vec::new(), kept: keep() })
     }
 }
 
-impl Reservation<'_> {
+/// Reserves room for a message of `len` bytes over the channel that `kept` keeps, as [`Channel::reserve`] does.
+pub fn reserve<K: Keep<Object = Channel>>(
+    kept: K,
+    len: usize,
+    deadline: Deadline,
+) -> Result<Reservation<'static, K>, Error> {
+    // SAFETY: the reservation drops what it borrows before `kept`; a call that fails returns before `kept` is dropped.
+    let channel = unsafe { kept::borrow(&kept) };
+    let mut kept = Some(kept);
+    channel.reserve_with(len, deadline, || kept.take().expect("there is one reservation"))
+}
+
+/// Allocates memory for a sealed message over the channel that `kept` keeps, as [`Channel::reserve_sealed`] does.
+pub fn reserve_sealed<K: Keep<Object = Channel>>(kept: K, len: usize) -> Result<SealedReservation<'static, K>, Error> {
+    // SAFETY: the reservation drops what it borrows before `kept`; a call that fails returns before `kept` is dropped.
+    let channel = unsafe { kept::borrow(&kept) };
+    let mut kept = Some(kept);
+    channel.reserve_sealed_with(len, || kept.take().expect("there is one reservation"))
+}
+
+impl<K> Reservation<'_, K> {
+    /// Returns what keeps the end: for an [owned](crate::owned) reservation the `Arc` of the channel.
+    pub fn kept(&self) -> &K {
+        &self.kept
+    }
+
     /// Returns the number of bytes that were reserved for the message.
     pub fn len(&self) -> usize {
         self.len
@@ -344,7 +409,7 @@ impl Reservation<'_> {
     }
 }
 
-impl Drop for Reservation<'_> {
+impl<K> Drop for Reservation<'_, K> {
     fn drop(&mut self) {
         // A child of `fork` does not have the memory, and the end belongs to its parent.
         if self.end.born.is_elsewhere() {
@@ -359,7 +424,7 @@ impl Drop for Reservation<'_> {
 }
 
 /// Each `write` fills the reserved room behind the bytes written before; it writes as many bytes as still fit.
-impl io::Write for Reservation<'_> {
+impl<K> io::Write for Reservation<'_, K> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = bytes.len().min(self.len - self.written);
         self.put_at(self.written, &bytes[..n]);
@@ -384,15 +449,22 @@ impl io::Write for Reservation<'_> {
 /// # Ok::<(), strait::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct SealedReservation<'a> {
-    end: &'a End,
+pub struct SealedReservation<'a, K = ()> {
+    end: Borrowed<'a, End>,
     mapping: Mapping,
     fd: OwnedFd,
     len: usize,
     handles: Vec<Handle>,
+    /// What keeps the end, for an owned reservation. Dropped last.
+    kept: K,
 }
 
-impl SealedReservation<'_> {
+impl<K> SealedReservation<'_, K> {
+    /// Returns what keeps the end: for an [owned](crate::owned) reservation the `Arc` of the channel.
+    pub fn kept(&self) -> &K {
+        &self.kept
+    }
+
     /// Returns the bytes of the message, to be filled; they are zero at first.
     ///
     /// # Panics
@@ -412,7 +484,7 @@ impl SealedReservation<'_> {
     /// # Errors
     /// The errors of [`Channel::send_by`]. After an error the memory is freed; the error contains the handles.
     pub fn commit(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
-        let Self { end, mapping, fd, len, mut handles } = self;
+        let Self { end, mapping, fd, len, mut handles, kept: _kept } = self;
         let limit = end.options.max_handles.min(MAX_HANDLES);
         if handles.len() > limit {
             return Err(SendError::new(Error::TooManyHandles { count: handles.len(), limit }, handles));
