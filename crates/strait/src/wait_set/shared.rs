@@ -742,6 +742,17 @@ mod tests {
     }
 
     #[test]
+    fn a_set_that_comes_to_a_link_looks_at_what_was_notified_before() {
+        let set = Arc::new(SharedSet::new().unwrap());
+        let [link, peer] = linked();
+        link.drain(false).unwrap();
+        assert!(peer.notify(5));
+        set.use_link(&link).unwrap();
+        assert!(is_readable(&set));
+        set.leave_link(&link);
+    }
+
+    #[test]
     fn without_a_timer_the_descriptor_is_readable_until_an_action_succeeds() {
         let set = SharedSet::new().unwrap();
         set.clock.set(std::fs::File::open("/dev/null").unwrap().into()).unwrap();
