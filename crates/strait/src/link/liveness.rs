@@ -7,15 +7,20 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::Link;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::os::fork::Born;
 use crate::os::process::{self, Identity};
 use crate::os::socket::{self, AlsoWatched, Interest, Readiness};
 use crate::peer::Peer;
-use crate::wake::interrupt::Interruption;
+use crate::wake::interrupt::{Interruption, Sleepers};
+
+/// The shortest time between two questions of a spinning thread to the kernel whether the peer is alive.
+const PROBE_EVERY: Duration = Duration::from_millis(10);
 
 /// The length of a sleep from which on the sleeping thread also watches for the death of the peer's process. Watching
 /// takes a descriptor.
@@ -70,11 +75,182 @@ impl Liveness {
     }
 }
 
+/// The state of a link's life: whether the link is down and why, and what the link knows about whether its peer is
+/// alive.
+pub(super) struct Life {
+    /// The error with which the link went down; empty while the link is up. Set before `is_down`.
+    reason: OnceLock<Error>,
+    is_down: AtomicBool,
+    pub(super) process: Liveness,
+    pub(super) born: Instant,
+    /// The process in which the link was created. A forked child of that process must not use the link.
+    pub(super) home: Born,
+    /// The time of the last question to the kernel whether the peer is alive, in nanoseconds since the link was created
+    /// (`born`).
+    probed: AtomicU64,
+    idle_timer: IdleTimer,
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self {
+            reason: OnceLock::new(),
+            is_down: AtomicBool::new(false),
+            process: Liveness::default(),
+            born: Instant::now(),
+            home: Born::here(),
+            probed: AtomicU64::new(0),
+            idle_timer: IdleTimer::default(),
+        }
+    }
+}
+
+impl Life {
+    /// Returns the error with which the link went down, if it did.
+    pub(super) fn reason(&self) -> Option<&Error> {
+        self.reason.get()
+    }
+}
+
+/// The idle timer of a link: measures for how long the peer has shown no activity. All times are in nanoseconds since
+/// the link was created.
+#[derive(Default)]
+struct IdleTimer {
+    /// Whether an end of the link has noticed activity of the peer since the last check that found no activity.
+    heard: AtomicBool,
+    /// The time of the last check that found no activity of the peer, in nanoseconds since the link was created; 0
+    /// before the first such check.
+    looked: AtomicU64,
+    /// The earliest time at which the peer's present idle period may have begun, in nanoseconds since the link was
+    /// created.
+    since: AtomicU64,
+}
+
+// If two threads look at once, the change of one may get lost. That makes no difference that matters.
+impl IdleTimer {
+    /// Notes that an end of the link has noticed activity of the peer. Does not read the clock.
+    #[inline]
+    fn reset(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns for how long the peer may have been idle at most. The caller has just found no activity of the peer;
+    /// `now` is the time of that check, in nanoseconds since the link was created.
+    ///
+    /// A peer shows activity only now and then: it gives credit after a quarter of a ring. So many checks in a row find
+    /// no activity even in a steady flow, but never for long. The idle period begins at the last check without activity
+    /// before the latest activity. So a process that sends seldom need not check twice.
+    fn lasts(&self, now: u64) -> Duration {
+        if self.heard.swap(false, Ordering::Relaxed) {
+            self.since.store(self.looked.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.looked.store(now, Ordering::Relaxed);
+        Duration::from_nanos(now.saturating_sub(self.since.load(Ordering::Relaxed)))
+    }
+}
+
 impl Link {
+    /// Returns whether the link is down: nothing more will be received over it. Costs one load.
+    #[inline]
+    pub(crate) fn is_down(&self) -> bool {
+        self.life.is_down.load(Ordering::Acquire)
+    }
+
+    /// Returns the error with which the link went down; [`Error::PeerClosed`] if the link is up.
+    pub(crate) fn reason(&self) -> Error {
+        self.life.reason.get().copied().unwrap_or(Error::PeerClosed)
+    }
+
+    pub(crate) fn fail(&self, reason: Error) {
+        let _ = self.life.reason.set(reason);
+        let first = !self.life.is_down.swap(true, Ordering::AcqRel);
+        if let Error::BadPeer(broken) = reason {
+            self.inbox().clear();
+            if first {
+                self.ledger.broken(broken, true);
+            }
+        }
+        self.wake_followers();
+        if first {
+            self.end_notifications();
+        }
+    }
+
+    /// Shuts the link down with the error `reason`, because the peer broke the protocol in shared memory. The peer sees
+    /// a hang-up of the socket.
+    pub(crate) fn cut(&self, reason: Error) {
+        self.fail(reason);
+        if let Some(socket) = self.io.socket() {
+            crate::os::socket::shut(socket);
+        }
+    }
+
+    /// Asks the kernel whether the peer is alive, unless this process has asked within the last [`PROBE_EVERY`]. Used
+    /// by threads that spin.
+    pub(crate) fn probe_if_due(&self) {
+        if !self.is_local() && self.is_due() {
+            self.probe();
+        }
+    }
+
+    /// Asks the kernel whether the peer is alive, if the peer may have been idle for [`PROBE_EVERY`] and this process
+    /// has not asked within that time. `news` says whether the caller, an end of the link, has noticed activity of the
+    /// peer since its last check; the call then only resets the idle timer.
+    pub(crate) fn probe_if_idle(&self, news: bool) {
+        if news {
+            self.life.idle_timer.reset();
+        } else if !self.is_local() && self.life.idle_timer.lasts(self.age()) >= PROBE_EVERY {
+            self.probe_if_due();
+        }
+    }
+
+    /// Returns whether the peer's process is known to be dead; if so, the link is down from now on. `false` if the
+    /// process is alive, even if the link is down, and if the kernel does not say which process the peer is. Asks the
+    /// kernel.
+    pub(crate) fn has_lost_its_peer(&self) -> bool {
+        matches!(self.watch(), Watch::Died)
+    }
+
+    /// Returns the time in nanoseconds since the link was created.
+    fn age(&self) -> u64 {
+        u64::try_from(self.life.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn is_due(&self) -> bool {
+        let now = self.age();
+        let due = now.saturating_sub(self.life.probed.load(Ordering::Relaxed)) >= PROBE_EVERY.as_nanos() as u64;
+        if due {
+            self.life.probed.store(now, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Asks the kernel whether the peer's process is alive and its end of the socket open. If not, the link is down
+    /// from now on. Does nothing on a local link and on a link that is down.
+    #[cold]
+    pub(crate) fn probe(&self) {
+        if self.is_local() || self.is_down() {
+            return;
+        }
+        // The first packet, which tells who the peer is, may be there unread if this process only sends.
+        if !self.peer.is_identified.load(Ordering::Relaxed) && self.try_lead() {
+            if let Err(error) = self.knows_who_it_is()
+                && !error.passes()
+            {
+                self.fail(error);
+            }
+            self.leave();
+        }
+        let has_hung_up = || self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up);
+        if has_hung_up() || self.life.process.is_over() {
+            self.fail(Error::PeerClosed);
+        }
+    }
+
     /// Asks the kernel whether the peer's process is alive, and returns the answer. If the process is dead, the link is
     /// down from now on.
     pub(crate) fn watch(&self) -> Watch {
-        let found = self.liveness.look();
+        let found = self.life.process.look();
         if matches!(found, Watch::Died) {
             self.fail(Error::PeerClosed);
         }
@@ -105,7 +281,7 @@ impl Link {
         if found != Readiness::default() || deadline.has_passed() || interruption.has_come() {
             return Ok(found);
         }
-        match self.liveness.look() {
+        match self.life.process.look() {
             Watch::Died => Ok(Readiness { hung_up: true, ..found }),
             Watch::Lives(process) => {
                 let process = Some(process.as_fd());
@@ -113,5 +289,39 @@ impl Link {
             }
             Watch::Unknown => socket::wait_also(socket, AlsoWatched { wake_fd, process: None }, interest, deadline),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Shows that a sender that checks every millisecond, and finds activity at every fourth check, sees less than 5 ms
+    /// of idle time.
+    #[test]
+    fn a_peer_that_says_something_now_and_then_is_never_silent_for_long() {
+        let idle_timer = IdleTimer::default();
+        for at in 0..1000 {
+            if at % 4 == 0 {
+                idle_timer.reset();
+            } else {
+                assert!(idle_timer.lasts(at * MS) < Duration::from_millis(5), "at {at} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_that_says_nothing_more_is_silent_since_the_last_look_before() {
+        let idle_timer = IdleTimer::default();
+        idle_timer.reset();
+        assert_eq!(idle_timer.lasts(3 * MS), Duration::from_millis(3));
+        idle_timer.reset();
+        assert_eq!(idle_timer.lasts(4 * MS), Duration::from_millis(1));
+        assert_eq!(idle_timer.lasts(13 * MS), Duration::from_millis(10));
+        // A process that sends seldom probes at its first look that finds no activity.
+        idle_timer.reset();
+        assert!(idle_timer.lasts(500 * MS) > PROBE_EVERY);
     }
 }

@@ -136,30 +136,30 @@ impl Link {
     /// the kernel did not report the peer's process id, or if a name was stored before.
     pub(crate) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
-        if self.peer_entry.peer.set((pid, name)).is_err() {
+        if self.peer.entry.peer.set((pid, name)).is_err() {
             return;
         }
         let mut links = unpoisoned(links());
         retain_existing(&mut links);
         let known = links.entry((pid, name)).or_default();
-        self.peer_entry.has_older.store(!known.is_empty(), Ordering::Relaxed);
+        self.peer.entry.has_older.store(!known.is_empty(), Ordering::Relaxed);
         known.push(self.me.clone());
     }
 
     /// Returns the identity of the process at the other end. Returns `None` until the peer's handshake was received,
     /// and if the handshake gave no name.
     pub(crate) fn process(&self) -> Option<Process> {
-        self.peer_entry.peer.get().copied()
+        self.peer.entry.peer.get().copied()
     }
 
     /// Returns the oldest link to this link's peer process that is not down, or this link if none is known. New arenas
     /// and introductions go over the returned link. Receives the peer's handshake first, if it is in the socket.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
-        if self.peer_entry.peer.get().is_none() && !self.is_local() {
+        if self.peer.entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.
             let _ = self.fetch(|_| None::<()>);
         }
-        if !self.peer_entry.has_older.load(Ordering::Relaxed) {
+        if !self.peer.entry.has_older.load(Ordering::Relaxed) {
             return self.clone();
         }
         // The peer closes a link that it no longer uses.

@@ -4,14 +4,19 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::packet::Packet;
-use super::{Attachments, Leader, Link, MOMENT};
+use super::reader::{Leader, MOMENT};
+use super::{Attachments, Link, peers};
 use crate::blocked_on::{self, BlockedOn, POLL_INTERVAL, PollBackoff, Subject};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::os::socket::{Interest, Sent};
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
+
+/// The longest time that a call waits until it can send one of the first packets of a link.
+const FIRST: Duration = Duration::from_millis(100);
 
 /// The reason why a packet cannot be sent over a link now: the socket is full, or the kernel refuses the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,29 @@ impl SocketBlockedOn {
         match self {
             Self::Room => backoff.next(),
             Self::Kernel => POLL_INTERVAL,
+        }
+    }
+}
+
+/// Packets that could not be sent over a link yet. The link sends them before any other packet.
+#[derive(Default)]
+pub(super) struct Unsent {
+    /// The unsent packets in order, without the wake packet; at most two for each thread. A packet is left unsent only
+    /// if an earlier packet for its ring was sent, and the link sends nothing else before it.
+    packets: Vec<Packet>,
+    /// Whether a wake packet to the peer is still to be sent, after `packets`. This is a flag and no entry of
+    /// `packets`, so that storing it needs no memory.
+    wake: bool,
+}
+
+impl Unsent {
+    /// Removes the first unsent packet, which the link has just sent. If no other packet is unsent, this is the wake
+    /// packet.
+    fn sent_one(&mut self) {
+        if self.packets.is_empty() {
+            self.wake = false;
+        } else {
+            self.packets.remove(0);
         }
     }
 }
@@ -140,7 +168,7 @@ impl Link {
     /// Waits for at most [`MOMENT`] until the leader (the thread that receives on behalf of the others) has received
     /// the packets in the socket. The leader was woken together with this thread.
     fn let_the_leader_receive(&self) {
-        let leader = unpoisoned(&self.leader);
+        let leader = unpoisoned(&self.reader.leader);
         if *leader != Leader::None {
             drop(self.follow(leader, Some(MOMENT)));
         }
@@ -149,11 +177,11 @@ impl Link {
     /// Sends the packets that are still unsent, in order and without blocking. Returns `None` if none are left or the
     /// peer has hung up. Otherwise returns the reason why the first of those left cannot be sent now.
     fn send_what_is_left(&self) -> Result<Option<SocketBlockedOn>, Error> {
-        let mut later = unpoisoned(&self.later);
-        while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
+        let mut unsent = unpoisoned(&self.unsent);
+        while let Some(packet) = unsent.packets.first().or(unsent.wake.then_some(&Packet::Wake)) {
             match self.io.send(packet, Attachments::NOTHING)? {
                 Sent::Done => {
-                    later.sent_one();
+                    unsent.sent_one();
                     self.posted();
                 }
                 Sent::Full => return Ok(Some(SocketBlockedOn::Room)),
@@ -186,5 +214,50 @@ impl Link {
     /// Returns whether a packet may be sent into the socket now. Also `true` if the peer has hung up.
     pub(crate) fn is_writable(&self) -> bool {
         self.io.wait(Interest::Any, Deadline::NOW).is_ok_and(|found| found.writable || found.hung_up)
+    }
+
+    /// Sends a packet without attachments now or, if that is not possible, before the next packet of the link. Does not
+    /// block. Sends nothing on a local link and on a link that is down.
+    pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
+        let sent = self.is_local() || matches!(self.try_send(&packet, Attachments::NOTHING), Ok(true));
+        if !sent && !self.is_down() {
+            unpoisoned(&self.unsent).packets.push(packet);
+        }
+    }
+
+    /// Sends one of the first packets of a link, waiting for at most [`FIRST`]. A new socket has room for these
+    /// packets; only the kernel may lack memory for a moment.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the packet could not be sent within [`FIRST`]; otherwise those of [`Link::send`].
+    pub(crate) fn send_first(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<(), Error> {
+        match self.send(packet, attachments, Deadline::after(FIRST), Interruption::NONE) {
+            Err(Error::TimedOut) => Err(Error::WouldBlock),
+            sent => sent,
+        }
+    }
+
+    /// Sends a wake packet, which wakes threads that sleep on the socket in the peer's process. If the socket is full,
+    /// no packet is needed: a full socket is readable, so no thread sleeps on it.
+    ///
+    /// Returns `false` if the kernel refused the packet. The link then tries again before it sends anything else,
+    /// whenever a thread of this process is about to sleep on this link, and in later calls of the library: perhaps
+    /// nothing else would wake the peer.
+    pub(crate) fn wake(&self) -> bool {
+        match self.io.send(&Packet::Wake, Attachments::NOTHING) {
+            Ok(Sent::Done | Sent::Full) => true,
+            Ok(Sent::Refused) | Err(_) => {
+                unpoisoned(&self.unsent).wake = true;
+                // An event loop may not look at its set before the peer answers, and this thread may never sleep on
+                // this link.
+                self.wake_sets();
+                deferred::try_later("wake-ups", peers::send_all_that_is_unsent);
+                false
+            }
+            Ok(Sent::HungUp) => {
+                self.fail(Error::PeerClosed);
+                true
+            }
+        }
     }
 }

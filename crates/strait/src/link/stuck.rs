@@ -6,14 +6,15 @@
 //! in the socket still holds the memory or socket, so closing the copy is not the last close. Only the last close has
 //! an effect on memory and sockets.
 
+use super::Link;
 use super::inbox::MemoryKey;
 use super::io::{Incoming, ReceivedAttachment};
 use super::packet::Packet;
-use super::{Link, ready_bitmap};
 use crate::error::Error;
 use crate::os::{memory, socket};
 use crate::quota::closing::ReceivedFd;
 use crate::quota::{Amounts, Resource};
+use crate::ring::ready_bitmap;
 use crate::shm::{Mapping, Sizes};
 use std::os::fd::AsFd;
 

@@ -98,7 +98,7 @@ impl Link {
     /// found something to do.
     #[inline]
     pub(crate) fn woken(&self) {
-        self.wake_limiter.earn();
+        self.reader.wake_limiter.earn();
     }
 
     /// Takes one from the link's budget of idle wake-ups, because the peer woke this process for nothing. Returns
@@ -107,8 +107,8 @@ impl Link {
         if self.is_local() {
             return false;
         }
-        let now = Instant::now().saturating_duration_since(self.born).as_millis();
-        let out = !self.wake_limiter.spend(u64::try_from(now).unwrap_or(u64::MAX));
+        let now = Instant::now().saturating_duration_since(self.life.born).as_millis();
+        let out = !self.reader.wake_limiter.spend(u64::try_from(now).unwrap_or(u64::MAX));
         self.ledger.count_idle_wake_up(out);
         out
     }
@@ -116,13 +116,13 @@ impl Link {
     /// Notes that a packet was received over this link, as a possible reason of a later wake-up.
     #[inline]
     pub(super) fn packet_came(&self) {
-        self.wake_limiter.receive();
+        self.reader.wake_limiter.receive();
     }
 
     /// Returns whether a packet was received that can be the reason of a wake-up of a thread that does not sleep on the
     /// socket. Each packet counts as the reason of one wake-up only.
     pub(crate) fn woken_by_packet(&self) -> bool {
-        self.wake_limiter.account_for()
+        self.reader.wake_limiter.account_for()
     }
 
     /// Takes one from the link's budget of idle wake-ups, because the peer woke the calling thread for nothing. If the
@@ -135,14 +135,14 @@ impl Link {
 
     /// Returns whether the link has used up its budget of idle wake-ups.
     pub(crate) fn is_over_wake_limit(&self) -> bool {
-        self.wake_limiter.is_out()
+        self.reader.wake_limiter.is_out()
     }
 
     /// Returns how much one call may receive from this link: a bound on the number of packets plus the number of
     /// descriptors with them. The bound is the link's budget of idle wake-ups, because each packet may turn out to be
-    /// for nothing. It is at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT).
+    /// for nothing. It is at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::reader::DRAIN_LIMIT).
     pub(super) fn drain_limit(&self) -> usize {
-        (self.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
+        (self.reader.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::reader::DRAIN_LIMIT)
     }
 }
 

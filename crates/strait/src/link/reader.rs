@@ -1,0 +1,520 @@
+//! The reader of a link: one thread at a time, the **leader**, receives the packets in the socket into the
+//! [inbox](super::inbox::Inbox), for all threads that wait on the link.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use super::inbox::{Inbox, OpenPacket};
+use super::io::{Incoming, ReceivedAttachment};
+use super::packet::Packet;
+use super::wake_limiter::{PAUSE, WakeLimiter};
+use super::{ANONYMOUS, Link};
+use crate::blocked_on::POLL_INTERVAL;
+use crate::deadline::Deadline;
+use crate::error::{Error, Refusal};
+use crate::os::socket::Interest;
+use crate::quota::{Ledger, closing};
+use crate::ring::ready_bitmap;
+use crate::sync::unpoisoned;
+use crate::wake::condvar::Condvar;
+use crate::wake::interrupt::{Interruption, Sleepers};
+
+/// The most packets and descriptors, counted together, that one call receives from a socket, so that a peer that keeps
+/// sending cannot keep a thread busy.
+pub(super) const DRAIN_LIMIT: usize = 1024;
+
+/// The number of packets and descriptors, counted together, after which a fetch of an attachment gives up. The sender
+/// sends an attachment before the record that refers to the attachment. So at most as many packets arrive before the
+/// attachment as fit into a socket.
+const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
+
+/// The longest sleep of a follower in a fetch before it looks at the inbox and the socket itself. A follower waits for
+/// a link while another thread, the leader, receives.
+const FOLLOW: Duration = Duration::from_millis(10);
+
+/// The longest time that a wait set, or a sender that waits for room, waits for the leader (the thread that receives)
+/// to receive what is in the socket.
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
+
+/// The error for a peer whose packet arrives without the memory or socket that the packet should bring.
+pub(crate) const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
+
+/// The state of a link's leader: the one thread that receives from the socket on behalf of all threads that wait for
+/// the link. There is none, or it sleeps, or it receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leader {
+    None,
+    Sleeping,
+    Receiving,
+}
+
+/// What the threads that receive over a link share.
+pub(super) struct Reader {
+    pub(super) leader: Mutex<Leader>,
+    /// The condition variable on which followers wait. It is notified when the leader has received packets and stops
+    /// leading, and when the link goes down or a wait is interrupted.
+    turn: Condvar,
+    /// The number of followers that wait on `turn`, written under the lock of `leader`. If it is 0, the leader saves
+    /// the system call that would notify followers.
+    followers: AtomicUsize,
+    inbox: Mutex<Inbox>,
+    /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
+    /// resource.
+    stuck: AtomicBool,
+    /// Whether this process accepts no handles of messages on this link; the kernel then drops the handles.
+    refuses: AtomicBool,
+    pub(super) wake_limiter: WakeLimiter,
+}
+
+impl Reader {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        Self {
+            leader: Mutex::new(Leader::None),
+            turn: Condvar::default(),
+            followers: AtomicUsize::new(0),
+            inbox: Mutex::new(Inbox::new(ledger)),
+            stuck: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
+            wake_limiter: WakeLimiter::default(),
+        }
+    }
+}
+
+impl Link {
+    /// Returns whether the link is stuck: at the last attempt the next packet in the socket could not be taken, for
+    /// lack of a resource. `false` for a link that is down. Costs one load.
+    #[inline]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.reader.stuck.load(Ordering::Relaxed) && !self.is_down()
+    }
+
+    /// Makes this process accept no handles of messages over this link from now on: the kernel drops descriptors that
+    /// the peer sends as handles. Memory and sockets of the library itself (rings, blocks, links) still arrive.
+    pub(crate) fn refuse_descriptors(&self) {
+        self.reader.refuses.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refuses_descriptors(&self) -> bool {
+        self.reader.refuses.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        unpoisoned(&self.reader.inbox)
+    }
+
+    /// Drops the attachments in the inbox for the ring with this token, and closes their descriptors, because no record
+    /// will refer to them.
+    pub(crate) fn discard_received(&self, token: u128) {
+        let dropped = self.inbox().retract(token);
+        drop(dropped);
+    }
+
+    pub(super) fn try_lead(&self) -> bool {
+        let mut leader = unpoisoned(&self.reader.leader);
+        let free = *leader == Leader::None;
+        if free {
+            *leader = Leader::Sleeping;
+        }
+        free
+    }
+
+    /// Receives the packets in the socket, as many as [`drain_limit`](Self::drain_limit) allows. The calling thread
+    /// must be the leader, and no longer is when the call returns.
+    pub(super) fn receive_and_leave(&self) -> Result<(), Error> {
+        *unpoisoned(&self.reader.leader) = Leader::Receiving;
+        let received = self.receive_all(|_| false);
+        self.leave();
+        received.map(|_more| ())
+    }
+
+    /// Receives the packets in the socket, as many as [`drain_limit`](Self::drain_limit) allows. Does nothing if
+    /// another thread is the leader. Returns no error: a permanent error is stored in the link, which is then down.
+    pub(super) fn drain_once(&self) {
+        if self.try_lead() {
+            // An error is stored in the link.
+            let _ = self.receive_and_leave();
+        }
+    }
+
+    pub(super) fn leave(&self) {
+        let mut leader = unpoisoned(&self.reader.leader);
+        *leader = Leader::None;
+        // A thread that begins to follow after this sees that there is no leader.
+        let followed = self.reader.followers.load(Ordering::Relaxed) > 0;
+        drop(leader);
+        if followed {
+            self.reader.turn.notify_all();
+        }
+        self.answer_notifications();
+    }
+
+    /// Sleeps as a follower until the leader has received packets or stops leading, for at most `limit` (`None`:
+    /// without a limit). Releases the lock `leader` meanwhile, and returns it locked again.
+    pub(super) fn follow<'a>(
+        &'a self,
+        leader: MutexGuard<'a, Leader>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, Leader> {
+        self.reader.followers.fetch_add(1, Ordering::Relaxed);
+        let leader = self.reader.turn.wait(&self.reader.leader, leader, limit);
+        self.reader.followers.fetch_sub(1, Ordering::Relaxed);
+        leader
+    }
+
+    /// Receives the packets in the socket, for a wait set whose epoll instance reported the socket. If another thread
+    /// is the leader, that thread receives; if `may_wait`, the call then waits for the leader for at most [`MOMENT`].
+    /// Fails if the packets cannot be received now, or if the link goes down because of them.
+    pub(crate) fn drain(&self, may_wait: bool) -> Result<(), Error> {
+        if self.is_down() {
+            return Ok(());
+        }
+        if self.try_lead() {
+            return self.receive_and_leave();
+        }
+        let leader = unpoisoned(&self.reader.leader);
+        if may_wait && *leader != Leader::None {
+            drop(self.follow(leader, Some(MOMENT)));
+        }
+        Ok(())
+    }
+
+    /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` only if
+    /// [`drain_limit`](Self::drain_limit) was reached before that, so that packets may be left in the socket. After a
+    /// permanent error the link is down. Only the leader may call this.
+    pub(super) fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
+        let received = self.receive_until(enough);
+        self.reader.stuck.store(received.is_err(), Ordering::Relaxed);
+        if let Err(error) = received {
+            if !error.passes() {
+                self.fail(error);
+            }
+            // Behind a packet that cannot be taken now there may be another one that would have woken a member.
+            self.begin_round();
+        }
+        received
+    }
+
+    fn receive_until(&self, mut enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
+        let (mut work, limit) = (0, self.drain_limit());
+        while work < limit {
+            if !self.knows_who_it_is()? {
+                return Ok(false);
+            }
+            self.check_room()?;
+            match self.io.receive(self.refuses_descriptors())? {
+                Incoming::Empty => {
+                    if work == 0 {
+                        self.io.check_nothing()?;
+                    }
+                    return Ok(false);
+                }
+                Incoming::HungUp => {
+                    self.fail(Error::PeerClosed);
+                    return Ok(false);
+                }
+                Incoming::Packet { packet, attachments } => {
+                    work += 1 + attachments.len();
+                    self.put_and_take(packet, attachments)?;
+                    self.packet_came();
+                    self.begin_round();
+                }
+            }
+            if enough(&mut self.inbox()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Processes a received packet with its attachments, and removes it from the socket. After a temporary error nothing
+    /// has changed, and the packet stays in the socket.
+    ///
+    /// No thread closes a descriptor of the packet before the packet is removed. Otherwise the removal would be the last
+    /// close, which can take as long as the sender likes. So this thread holds back what it closes meanwhile, and the
+    /// other threads find the handles in the inbox only afterwards.
+    fn put_and_take(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
+        let _held_back = (!attachments.is_empty()).then(closing::hold_back);
+        if packet.handles() > 0 {
+            let mut inbox = self.inbox();
+            inbox.put(packet, attachments)?;
+            return self.io.take(&packet);
+        }
+        self.put(packet, attachments)?;
+        self.io.take(&packet)
+    }
+
+    /// Processes a received packet with its attachments. After a temporary error nothing has changed, and the call can
+    /// be repeated with the same packet.
+    fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
+        match packet {
+            Packet::Introduce { .. } | Packet::Arena { .. } => self.directory.learn(self, packet, attachments),
+            Packet::Wake => {
+                // A sleeping thread that has something to do makes up for this count.
+                self.woken_for_nothing();
+                Ok(())
+            }
+            Packet::Retract { token } => {
+                self.woken_for_nothing();
+                self.discard_received(token);
+                Ok(())
+            }
+            // The message of the descriptors that were sent ahead has failed.
+            Packet::Ahead { count: 0, .. } => {
+                self.woken_for_nothing();
+                self.inbox().put(packet, attachments)
+            }
+            Packet::Handshake { name, versions, layout, features } => {
+                self.learn_how_it_speaks(versions, layout, features)?;
+                if name != ANONYMOUS {
+                    self.learn_name(name);
+                }
+                Ok(())
+            }
+            Packet::Refuse { reason, versions } => Err(Error::Refused(Refusal::heard(reason, versions))),
+            Packet::Connect { .. } => Err(Error::BadPeer("a connect request on an accepted connection")),
+            Packet::Accept => {
+                self.peer.accepted.store(true, Ordering::Release);
+                Ok(())
+            }
+            Packet::ReadyBitmap => {
+                let attachment = attachments.first().ok_or(MISSING)?;
+                // There is one notification area for each link, so it is mapped whatever the limits.
+                let mapping = attachment.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
+                self.learn_bitmap(mapping)
+            }
+            Packet::Open { token, version, cells, .. } => {
+                let attachment = attachments.first().ok_or(MISSING)?;
+                let sizes =
+                    self.layout().sizes_of_lanes(1, cells).ok_or(Error::BadPeer("a ring of impossible size"))?;
+                let ring = attachment.map(sizes, &self.ledger)?;
+                self.inbox().put_open(version, OpenPacket { token, cells, ring })?;
+                // An end that is not open yet has no sleep word of the peer's in which it could be armed.
+                self.notify_all();
+                Ok(())
+            }
+            _ => self.inbox().put(packet, attachments),
+        }
+    }
+
+    /// Takes from the inbox an attachment that the peer sent before the record that refers to it. Calls `find`, and
+    /// receives packets until `find` returns the attachment. Returns `None` if `find` has returned nothing and there
+    /// are no more packets, or after some [`FETCH_LIMIT`] packets.
+    pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
+        self.fetch_among(FETCH_LIMIT, find)
+    }
+
+    /// Takes from the inbox an item to which no record refers and which the peer sends before everything else, such as
+    /// the peer's open packet. Works like [`Link::fetch`], but if the link has used up its budget of idle wake-ups,
+    /// receives only as many packets as [`drain_limit`](Self::drain_limit) allows.
+    pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
+        self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
+    }
+
+    /// Takes an attachment from the inbox: calls `find`, and receives packets until `find` returns the attachment.
+    /// Returns `None` if there are no more packets, or after about `packets` packets. With 0, receives only as many as
+    /// [`drain_limit`](Self::drain_limit) allows.
+    fn fetch_among<T>(
+        &self,
+        packets: usize,
+        mut find: impl FnMut(&mut Inbox) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let mut work = 0;
+        loop {
+            if let Some(found) = find(&mut self.inbox()) {
+                return Ok(Some(found));
+            }
+            if self.try_lead() {
+                *unpoisoned(&self.reader.leader) = Leader::Receiving;
+                // Another thread may have received the attachment before it stopped leading.
+                let mut found = find(&mut self.inbox());
+                let received = match found {
+                    Some(_) => Ok(false),
+                    None => self.receive_all(|inbox| {
+                        found = find(inbox);
+                        found.is_some()
+                    }),
+                };
+                self.leave();
+                if found.is_some() {
+                    return Ok(found);
+                }
+                // The packets that came may be for other threads; none was for this call.
+                work += self.drain_limit();
+                if received? && work < packets {
+                    continue;
+                }
+                return Ok(None);
+            }
+            let leader = unpoisoned(&self.reader.leader);
+            match *leader {
+                Leader::None => {}
+                // If the socket is readable, a sleeping leader is about to wake up and receive the packet.
+                Leader::Sleeping if !self.io.wait(Interest::Readable, Deadline::NOW)?.readable => {
+                    drop(leader);
+                    return Ok(find(&mut self.inbox()));
+                }
+                Leader::Sleeping | Leader::Receiving => {
+                    drop(self.follow(leader, Some(FOLLOW)));
+                }
+            }
+        }
+    }
+
+    /// Sleeps until `done` returns `true`, the link is down, the deadline passes or an interruption comes. The caller
+    /// checks which of these happened. The caller has [noted](Interruption::note) before that its thread sleeps here.
+    pub(crate) fn park(
+        &self,
+        deadline: Deadline,
+        interruption: Interruption<'_>,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let mut done = || done() || interruption.has_come();
+        // Whether packets are unsent, as a follower has found out before it follows the leader.
+        let mut is_unsent = None;
+        let mut leader = unpoisoned(&self.reader.leader);
+        loop {
+            if done() || self.is_down() || deadline.has_passed() {
+                return Ok(());
+            }
+            if *leader == Leader::None {
+                *leader = Leader::Sleeping;
+                drop(leader);
+                is_unsent = None;
+                let (interest, slice) = self.until_all_is_sent(deadline);
+                let found = self.sleep(interest, slice, interruption);
+                let received = self.receive_and_leave();
+                let found = found?;
+                received?;
+                if found.hung_up && !found.readable {
+                    self.fail(Error::PeerClosed);
+                } else if self.is_over_wake_limit() && !done() {
+                    crate::os::pause(deadline.within(PAUSE));
+                }
+                leader = unpoisoned(&self.reader.leader);
+            } else {
+                // The leader notifies when it has received something and when it stops leading. It may have gone to
+                // sleep before this thread's packet was refused, so this thread tries again to send that packet.
+                let Some(is_unsent) = is_unsent.take() else {
+                    drop(leader);
+                    is_unsent = Some(self.unsent().is_some());
+                    leader = unpoisoned(&self.reader.leader);
+                    continue;
+                };
+                let limit = is_unsent.then(|| deadline.within(POLL_INTERVAL));
+                leader = self.follow(leader, limit.or_else(|| deadline.remaining(Instant::now())));
+            }
+        }
+    }
+}
+
+impl Sleepers for Link {
+    /// Wakes the followers of this link, so that each checks the condition for which it waits.
+    fn wake_followers(&self) {
+        // Under the lock, or a follower that has just checked would miss the notification.
+        let _leader = unpoisoned(&self.reader.leader);
+        if self.reader.followers.load(Ordering::Relaxed) > 0 {
+            self.reader.turn.notify_all();
+        }
+    }
+
+    fn weak_if_socket(&self) -> Option<Weak<dyn Sleepers>> {
+        if self.is_local() { None } else { Some(self.weak()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::lane::directory::LaneDirectory;
+    use crate::link::io::{Attachments, Io, Local};
+    use crate::link::packet::PayloadMemory;
+    use crate::os::socket::{Readiness, Sent};
+    use crate::quota::Amounts;
+
+    /// The transport of a link from whose peer one packet has come. It holds the packet's only descriptor, the writing
+    /// end of a pipe, like a socket would: until the packet is removed.
+    struct OnePacket {
+        incoming: Mutex<Option<Incoming>>,
+        reader: std::io::PipeReader,
+        /// Whether the writing end of the pipe had been closed when the packet was removed.
+        was_closed: Arc<AtomicBool>,
+        local: Local,
+    }
+
+    impl Io for OnePacket {
+        fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error> {
+            self.local.send(packet, attachments)
+        }
+
+        fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
+            Ok(unpoisoned(&self.incoming).take().unwrap_or(Incoming::Empty))
+        }
+
+        fn take(&self, _packet: &Packet) -> Result<(), Error> {
+            // Another thread has time to close the descriptor, which it must not do yet.
+            let limit = Deadline::after(Duration::from_millis(100));
+            let found = crate::os::socket::wait(self.reader.as_fd(), Interest::Readable, limit)?;
+            self.was_closed.store(found.hung_up, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn check_nothing(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
+            self.local.wait(interest, deadline)
+        }
+
+        fn memory(&self, name: &str, len: usize) -> Result<crate::shm::Shareable, Error> {
+            self.local.memory(name, len)
+        }
+
+        fn socket(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    /// Creates a link over which the handles of message 1 have come, but have not been received. Returns the link, its
+    /// ledger, and the flag [`OnePacket::was_closed`].
+    fn with_one_packet() -> (Arc<Link>, Arc<Ledger>, Arc<AtomicBool>) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let ledger = Ledger::new(Some(1 << 20));
+        let fd = closing::ReceivedFd::new(writer.into(), &ledger.payer());
+        let payload = PayloadMemory::None;
+        let packet = Packet::Message { token: 1, message: 1, payload, has_table: false, handles: 1 };
+        let incoming = Incoming::Packet { packet, attachments: vec![ReceivedAttachment(fd)] };
+        let was_closed = Arc::new(AtomicBool::new(false));
+        let io =
+            OnePacket { incoming: Mutex::new(Some(incoming)), reader, was_closed: was_closed.clone(), local: Local };
+        (Link::new(1, Box::new(io), ledger.clone(), Box::<LaneDirectory>::default()), ledger, was_closed)
+    }
+
+    #[test]
+    fn descriptors_over_a_limit_are_closed_after_their_packet_was_removed() {
+        let (link, ledger, was_closed) = with_one_packet();
+        let _all = ledger.charge_anyway(Amounts::of(crate::quota::Resource::Descriptors, 1 << 20));
+        link.drain(false).unwrap();
+        assert!(!was_closed.load(Ordering::Relaxed));
+        let lost = link.inbox().take_handles(1, 1, 1).unwrap();
+        assert_eq!((lost.sent, lost.descriptors.len()), (1, 0));
+    }
+
+    #[test]
+    fn no_other_thread_gets_handles_before_their_packet_was_removed() {
+        let (link, _ledger, was_closed) = with_one_packet();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let take = || link.inbox().take_handles(1, 1, 1);
+                while take().map(drop).is_none() {
+                    std::thread::yield_now();
+                }
+            });
+            link.drain(false).unwrap();
+        });
+        assert!(!was_closed.load(Ordering::Relaxed));
+    }
+}
