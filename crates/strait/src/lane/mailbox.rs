@@ -166,3 +166,46 @@ impl Mailbox {
         keys.iter().filter_map(|key| self.parcels.remove(key)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A parcel with as many handles as its number says.
+    #[derive(Debug)]
+    struct Handles(usize);
+
+    impl Parcel for Handles {
+        fn len(&self) -> usize {
+            self.0
+        }
+
+        fn is_value(&self) -> bool {
+            false
+        }
+
+        fn ends(&self) -> Vec<Arc<dyn LaneUser>> {
+            Vec::new()
+        }
+
+        fn close(self: Box<Self>) {}
+    }
+
+    #[test]
+    fn what_no_end_will_receive_is_discarded_unless_its_message_is_not_committed_yet() {
+        let mut mailbox = Mailbox::default();
+        for (token, message) in [(1, 7), (1, 8), (2, 7)] {
+            assert!(mailbox.leave(token, message, Box::new(Handles(2)), None, false).is_none());
+        }
+        mailbox.leave_memory(MemoryKey::Block(1, 0), Mapping::private(4096).unwrap());
+        mailbox.committed(1, 7);
+        assert_eq!(mailbox.tokens(0..=9), [1, 2]);
+        assert_eq!(mailbox.retract(1..=1).len(), 1);
+        assert!(mailbox.take(1, 7, 0).is_none() && mailbox.take_memory(MemoryKey::Block(1, 0)).is_none());
+        // The sender takes back what it has not committed; a receiver gets no parcel with fewer handles than it expects.
+        assert!(mailbox.take(1, 8, 3).is_none());
+        assert_eq!(mailbox.take(1, 8, 0).map(|parcel| parcel.len()), Some(2));
+        mailbox.committed(2, 7);
+        assert!(mailbox.take(2, 7, 2).is_some() && mailbox.is_empty());
+    }
+}
