@@ -190,7 +190,7 @@ impl World {
         let handles = if b & 1 == 0 { Vec::new() } else { vec![descriptor()] };
         let (_, mut replier) = request.into_parts();
         let bytes = numbered(fact.unwrap_or(0), seed, len);
-        let said = match replier.reply_by(Outgoing::new(&bytes).handles(handles), Deadline::NOW) {
+        let said = match replier.reply(Outgoing::new(&bytes).handles(handles), Deadline::NOW) {
             Ok(()) => Said::Reply { seed, len },
             Err(SendError { error, handles, .. }) => {
                 assert_eq!(handles.len(), usize::from(b & 1), "handles of a reply that was not sent");
@@ -209,7 +209,7 @@ impl World {
     fn poll_call(&mut self, at: usize) {
         let Pending { call, name, fact } = &mut self.calls.pending[at];
         let (name, fact) = (*name, *fact);
-        let polled = call.poll();
+        let polled = call.poll(Deadline::NOW);
         if self.told() {
             eprintln!("  poll of {name:?}: {polled:?}");
         }
@@ -232,7 +232,7 @@ impl World {
                     return;
                 }
                 // The call gives the same answer ever after.
-                let again = self.calls.pending[at].call.poll();
+                let again = self.calls.pending[at].call.poll(Deadline::NOW);
                 assert!(
                     matches!(again, Err(CallError::OutcomeUnknown(now)) if now == error),
                     "{again:?} after {error}"

@@ -248,7 +248,7 @@ impl World {
         let wanted = if b & 8 == 0 { wanted.next_multiple_of(element) } else { wanted };
         let stream = bytes(which, written, wanted);
         let (call, expected, done) = match b % 4 {
-            0 => ("write", wanted.min(free[0]) / element * element, end.try_write(&stream)),
+            0 => ("write", wanted.min(free[0]) / element * element, end.write_some(&stream, Deadline::NOW)),
             1 => ("write whole", wanted, end.write_whole(&stream, Deadline::NOW).map(|()| wanted)),
             2 => {
                 let place = end.begin_write(Deadline::NOW).map(|mut room| {
@@ -297,7 +297,7 @@ impl World {
         let mut out = vec![0; wanted];
         let whole = |len: usize| wanted.min(len) / element * element;
         let (call, expected, took, done) = match b % 8 {
-            0 | 1 => ("read", whole(there[0]), true, end.try_read(&mut out)),
+            0 | 1 => ("read", whole(there[0]), true, end.read_some(&mut out, Deadline::NOW)),
             2 => ("read whole", wanted, true, end.read_whole(&mut out, Deadline::NOW).map(|()| wanted)),
             3 => ("peek", whole(there[0]), false, end.peek(&mut out)),
             4 => {

@@ -18,7 +18,7 @@ fn round_trips(bencher: Bencher<'_, '_>, channel: &Channel, size: usize) {
     let mut answer = Message::new();
     bencher.bench_local(|| {
         channel.send(&bytes).expect("the other thread is there");
-        channel.recv_to(&mut answer, Deadline::NEVER).expect("the other thread answers");
+        channel.recv_message(&mut answer, Deadline::NEVER).expect("the other thread answers");
     });
 }
 
@@ -27,7 +27,7 @@ fn received_where_it_is_handled(bencher: Bencher<'_, '_>, size: usize) {
     let (ours, theirs) = Channel::pair().expect("memory for a channel");
     let serving = thread::spawn(move || {
         let mut message = Message::new();
-        while theirs.recv_to(&mut message, Deadline::NEVER).is_ok() {
+        while theirs.recv_message(&mut message, Deadline::NEVER).is_ok() {
             theirs.send(message.bytes()).expect("the other thread is there");
         }
     });

@@ -110,7 +110,7 @@ pub fn call() -> Scene {
     Scene::of(move || {
         for _ in 0..COUNT {
             let pending = client.begin_call(&[7; 64], Deadline::NEVER).expect("room");
-            server.next_request(Deadline::NEVER).expect("a request").reply(&[8; 64]).expect("room");
+            server.next_request(Deadline::NEVER).expect("a request").reply(&[8; 64], Deadline::NEVER).expect("room");
             assert_eq!(pending.wait(Deadline::NEVER).expect("a reply").bytes(), [8; 64]);
         }
     })
@@ -178,7 +178,7 @@ pub fn forward() -> Scene {
     Scene::of(move || {
         for _ in 0..COUNT {
             one.send(&[7; 56]).expect("room");
-            from.recv_to(&mut message, Deadline::NEVER).expect("a message");
+            from.recv_message(&mut message, Deadline::NEVER).expect("a message");
             to.forward(&mut message, Deadline::NEVER).expect("room");
             other.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
         }

@@ -271,7 +271,7 @@ impl Actor {
         let bytes: Vec<_> = (first..first + len).map(byte).collect();
         let mut left = bytes.as_slice();
         while !left.is_empty() {
-            let written = self.call(|| producer.write_by(left, Deadline::NEVER))?;
+            let written = self.call(|| producer.write_some(left, Deadline::NEVER))?;
             self.accept(stream, written as u32);
             left = &left[written..];
         }
@@ -283,7 +283,7 @@ impl Actor {
     #[track_caller]
     pub(crate) fn read(&self, stream: usize, consumer: &DataConsumer, most: usize) -> Result<usize, Stop> {
         let mut out = vec![0; most];
-        let read = || consumer.read_by(&mut out, Deadline::NEVER);
+        let read = || consumer.read_some(&mut out, Deadline::NEVER);
         let read = self.ended(stream, |actor| actor.again_if_refused(read))?;
         let stream = &self.ledger.streams[stream];
         let first = stream.received.fetch_add(read as u32, Ordering::SeqCst) as usize;
@@ -307,7 +307,7 @@ impl Actor {
     /// lost for lack of descriptors.
     #[track_caller]
     pub(crate) fn recv_with(&self, stream: usize, channel: &Channel, len: usize) -> Result<Option<Vec<Handle>>, Stop> {
-        let mut message = self.recv_by(stream, |message| channel.recv_to(message, Deadline::NEVER))?;
+        let mut message = self.recv_by(stream, |message| channel.recv_message(message, Deadline::NEVER))?;
         self.taken(stream, message.bytes(), len);
         self.handles(message.take_handles())
     }

@@ -23,7 +23,7 @@ fn rust(rounds: i64) -> i64 {
     let begin = Instant::now();
     for _ in 0..rounds {
         a.try_send(std::hint::black_box(&bytes)).expect("room");
-        b.recv_to(&mut message, Deadline::NOW).expect("a message");
+        b.recv_message(&mut message, Deadline::NOW).expect("a message");
     }
     i64::try_from(begin.elapsed().as_nanos()).expect("a short time")
 }
@@ -36,7 +36,7 @@ fn rust_unknown(rounds: i64) -> i64 {
     let begin = Instant::now();
     for _ in 0..rounds {
         a.try_send(std::hint::black_box(&bytes[..])).expect("room");
-        b.recv_to(&mut message, Deadline::NOW).expect("a message");
+        b.recv_message(&mut message, Deadline::NOW).expect("a message");
     }
     i64::try_from(begin.elapsed().as_nanos()).expect("a short time")
 }

@@ -168,7 +168,7 @@ pub unsafe extern "C" fn strait_replier_reply(
         }
         let taken = lent.take()?;
         let count = taken.len();
-        match replier.replier.reply_by(parts.outgoing().handles(taken), until(deadline)) {
+        match replier.replier.reply(parts.outgoing().handles(taken), until(deadline)) {
             Ok(()) => {
                 replier.answered = true;
                 lent.sent();

@@ -188,7 +188,7 @@ pub unsafe extern "C" fn strait_listener_accept(
         let (out, listener) = unsafe {
             (args::out(channel, ptr::null_mut(), "channel is NULL")?, args::reference(listener, "listener is NULL")?)
         };
-        *out = strait_channel::give(listener.listener.accept_by(until(deadline))?);
+        *out = strait_channel::give(listener.listener.accept(until(deadline))?);
         Ok(())
     })
 }
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn strait_connect(
                 connector = connector.server(given.server);
             }
         }
-        *out = strait_channel::give(connector.connect_by(until(deadline))?);
+        *out = strait_channel::give(connector.connect(until(deadline))?);
         Ok(())
     })
 }
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn strait_invitation_accept(
             let out = args::out(channel, ptr::null_mut(), "channel is NULL")?;
             (out, args::reference(invitation, "invitation is NULL")?)
         };
-        *out = strait_channel::give(invitation.invitation.accept_by(until(deadline))?);
+        *out = strait_channel::give(invitation.invitation.accept(until(deadline))?);
         Ok(())
     })
 }

@@ -124,7 +124,7 @@ pub unsafe extern "C" fn strait_producer_write(
     unsafe {
         count(producer, (written, "written is NULL"), |producer| {
             let bytes = args::bytes(bytes.cast(), len)?;
-            producer.with_idle(|end| end.write_by(bytes, until(deadline)))
+            producer.with_idle(|end| end.write_some(bytes, until(deadline)))
         })
     }
 }
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn strait_consumer_read(
     unsafe {
         self::count(consumer, (count, "count is NULL"), |consumer| {
             let buffer = args::buffer(buffer.cast(), capacity)?;
-            consumer.with_idle(|end| end.read_by(buffer, until(deadline)))
+            consumer.with_idle(|end| end.read_some(buffer, until(deadline)))
         })
     }
 }

@@ -188,7 +188,7 @@ pub unsafe extern "C" fn strait_recv(
         // SAFETY: the header requires both pointers to be valid.
         let (using, message) = unsafe { end_and_message(channel, message) }?;
         message.clear();
-        using.channel().recv_to(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
+        using.channel().recv_message(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strait::call::{CallEnd, CallError, CallOptions};
 use strait::pipe::DataPipe;
-use strait::{Channel, CommandExt, Error, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Error, Options, Outgoing};
 use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, PipeReader, PipeWriter, Reactor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -38,7 +38,7 @@ fn child() {
             let end = CallEnd::over(channel);
             while let Ok(request) = end.next_request(DEADLINE) {
                 let bytes: Vec<u8> = request.bytes().iter().rev().copied().collect();
-                request.reply(&bytes).unwrap();
+                request.reply(&bytes, Deadline::NEVER).unwrap();
             }
         }
         other => panic!("{other}"),
@@ -237,7 +237,7 @@ async fn a_service_answers_tasks_and_cancelled_calls_are_told() {
         let slow = server.next_request().await.unwrap();
         let request = server.next_request().await.unwrap();
         let bytes = request.bytes().to_vec();
-        request.reply(&bytes).unwrap();
+        request.reply(&bytes, Deadline::NEVER).unwrap();
         while !slow.is_cancelled() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

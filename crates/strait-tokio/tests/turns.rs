@@ -395,7 +395,7 @@ async fn calls_that_wait_for_a_place_or_for_room_sleep_until_there_is_one() {
         assert!(polls <= FEW, "the task polled {polls} times");
         let server = std::thread::spawn(move || {
             while let Ok(request) = server.next_request(DEADLINE) {
-                let _ = request.reply(b"done");
+                let _ = request.reply(b"done", Deadline::NEVER);
             }
         });
         let others = async {
@@ -433,14 +433,14 @@ async fn what_a_channel_can_do_without_waiting_a_task_can_wait_for() {
             assert_eq!((view.len(), last), (200_000, [n]));
         }
         let mut message = Message::new();
-        b.recv_to(&mut message).await.unwrap();
+        b.recv_message(&mut message).await.unwrap();
         let memory = message.bytes().as_ptr();
         for n in 11..20u8 {
-            b.recv_to(&mut message).await.unwrap();
+            b.recv_message(&mut message).await.unwrap();
             assert_eq!((message.bytes(), message.bytes().as_ptr()), (&[n; 100][..], memory));
         }
     };
     soon(async { tokio::join!(sends, receives) }).await;
     drop(a);
-    assert_eq!(soon(b.recv_to(&mut Message::new())).await, Err(Error::PeerClosed));
+    assert_eq!(soon(b.recv_message(&mut Message::new())).await, Err(Error::PeerClosed));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strait::pipe::DataPipe;
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Error, Options};
+use strait::{Channel, Deadline, Error, Options};
 use strait_tokio::AsyncWaitSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -54,7 +54,7 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
             }
             for event in &events {
                 if event.key() == PIPE {
-                    match consumer.try_read(&mut out).unwrap() {
+                    match consumer.read_some(&mut out, Deadline::NOW).unwrap() {
                         0 => {
                             ended += 1;
                             set.get_ref().remove_pipe(&consumer).unwrap();

@@ -52,7 +52,7 @@ pub(crate) fn file(stream: u32, number: u64, at: usize) -> Option<Handle> {
         _ => {
             let (producer, consumer) = DataPipe::pair(secret.len()).ok()?;
             producer.write_whole(&secret, Deadline::NOW).ok()?;
-            producer.finish();
+            drop(producer);
             Some(consumer.into())
         }
     }

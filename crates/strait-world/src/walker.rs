@@ -464,7 +464,7 @@ impl Walker {
         let connector = Connector::new(&format!("w{slot}")).directory(&self.process.directory).options(options);
         let over = self.life.shortages_over();
         let about = About { call: Call::Connect, end, number: slot };
-        let connected = self.timed(about, patience, || connector.connect_by(patience), said);
+        let connected = self.timed(about, patience, || connector.connect(patience), said);
         match connected {
             Ok(channel) => self.hold(end, channel),
             Err(error) => {

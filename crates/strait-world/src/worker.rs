@@ -186,7 +186,7 @@ fn keep_door(process: &'static Process) {
             continue;
         };
         let over = process.life.shortages_over();
-        match open.accept_by(Duration::from_millis(100)) {
+        match open.accept(Duration::from_millis(100)) {
             Ok(channel) => process.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(channel),
             Err(Error::TimedOut) => {}
             Err(error) if excused(process, over, error) => std::thread::sleep(Duration::from_millis(1)),

@@ -126,7 +126,7 @@ fn pipe_in(producer: &DataProducer, source: &[u8], variant: usize) -> Result<(),
     let deadline = Deadline::after(Duration::from_secs(60));
     while left > 0 {
         if variant == 3 {
-            left -= producer.write_by(&source[..PIECE.min(left)], deadline)?;
+            left -= producer.write_some(&source[..PIECE.min(left)], deadline)?;
             continue;
         }
         let mut room = producer.begin_write(deadline)?;
@@ -145,7 +145,7 @@ fn pipe_out(consumer: &DataConsumer, sink: &mut [u8], variant: usize) -> Result<
     let deadline = Deadline::after(Duration::from_secs(60));
     while left > 0 {
         if variant == 3 {
-            left -= consumer.read_by(sink, deadline)?;
+            left -= consumer.read_some(sink, deadline)?;
             continue;
         }
         let unread = consumer.begin_read(deadline)?;

@@ -114,7 +114,7 @@ fn relay() -> Result<(), Error> {
                 }
                 view.forward(&next, DEADLINE)?;
             } else {
-                channel.recv_to(&mut message, DEADLINE)?;
+                channel.recv_message(&mut message, DEADLINE)?;
                 match message.bytes() {
                     [] => break,
                     bytes if variant == 0 => next.send_by(bytes, DEADLINE)?,
@@ -135,7 +135,7 @@ fn sink() -> Result<(), Error> {
     let channel = strait::from_parent(&Options::new())?;
     let from = end_of(channel.recv_by(DEADLINE)?)?;
     let mut message = Message::new();
-    while from.recv_to(&mut message, Deadline::NEVER).is_ok() {
+    while from.recv_message(&mut message, Deadline::NEVER).is_ok() {
         assert!(message.bytes().iter().step_by(4096).all(|byte| *byte == 7));
         channel.send(b"")?;
     }

@@ -16,7 +16,7 @@ fn send_one(channel: &Channel) -> Result<(), Error> {
 
 #[inline(never)]
 fn receive_one(channel: &Channel, message: &mut Message) -> Result<(), Error> {
-    channel.recv_to(message, strait::Deadline::NEVER)
+    channel.recv_message(message, strait::Deadline::NEVER)
 }
 
 fn main() -> Result<(), Error> {
@@ -26,7 +26,7 @@ fn main() -> Result<(), Error> {
     let mut message = Message::new();
     for _ in 0..BEFORE {
         one.send(b"hello")?;
-        other.recv_to(&mut message, strait::Deadline::NEVER)?;
+        other.recv_message(&mut message, strait::Deadline::NEVER)?;
     }
     send_one(&one)?;
     receive_one(&other, &mut message)?;

@@ -50,7 +50,7 @@
 //! * **Calls.** If a signal ends [`CallEnd::call`](crate::call::CallEnd::call) after the request was sent, the call
 //!   fails with `OutcomeUnknown(Signalled)` and is cancelled.
 //!   [`CallEnd::begin_call`](crate::call::CallEnd::begin_call) and
-//!   [`PendingCall::poll_by`](crate::call::PendingCall::poll_by) leave the call in flight.
+//!   [`PendingCall::poll`](crate::call::PendingCall::poll) leave the call in flight.
 //! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait after that, the
 //!   invitation is used up, as after every failure.
 //!

@@ -106,7 +106,7 @@ fn reported(_: &str) {
     let (bad, first) = spawn("sender");
     let second = recv_end(&first);
     let mut message = Message::new();
-    first.recv_to(&mut message, DEADLINE).unwrap();
+    first.recv_message(&mut message, DEADLINE).unwrap();
     assert_eq!(message.bytes(), b"nonsense 0");
     assert!(told.lock().unwrap().is_empty());
     assert_eq!(message.report_bad("nonsense"), Reported::Closed);

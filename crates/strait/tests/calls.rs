@@ -34,7 +34,7 @@ fn server(threads: usize) {
                         Ok(mut request) => {
                             let handles = request.take_handles().unwrap();
                             let bytes: Vec<u8> = request.bytes().iter().rev().copied().collect();
-                            request.reply(Outgoing::new(&bytes).handles(handles)).unwrap();
+                            request.reply(Outgoing::new(&bytes).handles(handles), Deadline::NEVER).unwrap();
                         }
                         Err(error) => return assert_eq!(error, Error::PeerClosed),
                     }
@@ -48,7 +48,7 @@ fn server(threads: usize) {
 fn takes_and_waits() {
     let end = CallEnd::over(parent());
     let request = end.next_request(DEADLINE).unwrap();
-    request.reply(b"taken").unwrap();
+    request.reply(b"taken", Deadline::NEVER).unwrap();
     let mut held = Vec::new();
     while let Ok(request) = end.next_request(Deadline::NEVER) {
         held.push(request);
@@ -68,11 +68,11 @@ fn caller_and_server() {
         if depth > 0 {
             let serve = |request: strait::call::Request| {
                 let bytes = request.bytes().to_vec();
-                request.reply(&[bytes.as_slice(), b" inner"].concat()).unwrap();
+                request.reply(&[bytes.as_slice(), b" inner"].concat(), Deadline::NEVER).unwrap();
             };
             answer.extend(end.call_serving(&[depth - 1], DEADLINE, serve).unwrap().into_bytes());
         }
-        request.reply(&answer).unwrap();
+        request.reply(&answer, Deadline::NEVER).unwrap();
     }
 }
 
@@ -122,12 +122,12 @@ fn replies_come_in_any_order_and_with_handles() {
     let mut pending: Vec<_> = (0..10u8).map(|n| client.begin_call(&[n], Deadline::NOW).unwrap()).collect();
     let mut requests: Vec<_> = (0..10).map(|_| server.next_request(Deadline::NOW).unwrap()).collect();
     assert_eq!(server.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
-    assert_eq!(outcome_unknown(pending[3].poll()), Error::WouldBlock);
+    assert_eq!(outcome_unknown(pending[3].poll(Deadline::NOW)), Error::WouldBlock);
     for n in [3, 0, 5, 2, 4, 1, 3, 2, 1, 0] {
         let request = requests.remove(n % requests.len());
         let region = Region::sealed(request.bytes()).unwrap();
         let bytes = request.bytes().to_vec();
-        request.reply(Outgoing::new(&bytes).handle(region)).unwrap();
+        request.reply(Outgoing::new(&bytes).handle(region), Deadline::NEVER).unwrap();
     }
     for (n, pending) in (0..10u8).zip(pending).rev() {
         let mut reply = pending.wait(DEADLINE).unwrap();
@@ -192,7 +192,7 @@ fn late_replies_are_counted_and_dropped() {
     pending.cancel();
     assert_eq!(server.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
     assert!(request.is_cancelled());
-    request.reply(b"too late").unwrap();
+    request.reply(b"too late", Deadline::NEVER).unwrap();
     assert_eq!(server.counters().requests, 2);
     assert_eq!(client.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
     assert_eq!((client.under_way(), client.counters().late, client.counters().unknown), (0, 2, 0));
@@ -265,7 +265,7 @@ fn ends_call_each_other_while_they_are_called() {
         if depth > 0 {
             answer.extend(end.call(&[depth - 1], DEADLINE).unwrap().into_bytes());
         }
-        request.reply(&answer).unwrap();
+        request.reply(&answer, Deadline::NEVER).unwrap();
     };
     let answer = end.call_serving(&[3], DEADLINE, serve).unwrap();
     assert_eq!(answer.bytes(), b"\x03\x02\x01 inner");
@@ -296,7 +296,7 @@ fn two_ends_that_call_each_other_with_full_rings_go_on() {
                 for _ in 0..CALLS {
                     let request = end.next_request(DEADLINE).unwrap();
                     let bytes = request.bytes().to_vec();
-                    request.reply(&bytes).unwrap();
+                    request.reply(&bytes, Deadline::NEVER).unwrap();
                 }
             });
         }
@@ -318,7 +318,7 @@ fn threads_that_find_no_room_receive_meanwhile() {
                 for _ in 0..100 {
                     let request = end.next_request(DEADLINE).unwrap();
                     let bytes = request.bytes().to_vec();
-                    request.reply(&bytes).unwrap();
+                    request.reply(&bytes, Deadline::NEVER).unwrap();
                 }
                 for (n, pending) in (0..100u8).zip(pending) {
                     assert_eq!(pending.wait(DEADLINE).unwrap().bytes(), [n; 300]);
@@ -363,7 +363,7 @@ fn threads_that_wait_for_requests_and_replies_share_one_end() {
                         }
                         served.fetch_add(1, Ordering::Relaxed);
                         let bytes = request.bytes().to_vec();
-                        request.reply(&bytes).unwrap();
+                        request.reply(&bytes, Deadline::NEVER).unwrap();
                     }
                 });
             }

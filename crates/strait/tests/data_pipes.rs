@@ -136,7 +136,8 @@ fn both_ends_move_on_in_the_middle_of_the_stream() {
     let mut rest = bytes.as_slice();
     for _ in 0..20 {
         for _ in 0..4 {
-            let written = producer.as_ref().unwrap().try_write(&rest[..rest.len().min(1_500)]).unwrap_or(0);
+            let written =
+                producer.as_ref().unwrap().write_some(&rest[..rest.len().min(1_500)], Deadline::NOW).unwrap_or(0);
             rest = &rest[written..];
         }
         // Each end goes to another process and back, with the unread bytes.
@@ -145,7 +146,7 @@ fn both_ends_move_on_in_the_middle_of_the_stream() {
         producer = take(&writes).into_producer();
         consumer = take(&reads).into_consumer();
         let mut out = vec![0; 4_321];
-        let len = consumer.as_ref().unwrap().try_read(&mut out).unwrap();
+        let len = consumer.as_ref().unwrap().read_some(&mut out, Deadline::NOW).unwrap();
         read.extend_from_slice(&out[..len]);
     }
     drop(producer);
@@ -182,13 +183,13 @@ fn a_producer_that_is_killed_leaves_what_it_wrote_and_no_end() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"written");
     actor.kill();
     let mut out = [0; 100];
-    assert_eq!(consumer.read_by(&mut out[..4], DEADLINE).unwrap(), 4);
+    assert_eq!(consumer.read_some(&mut out[..4], DEADLINE).unwrap(), 4);
     // Fewer bytes are left than were requested, and they stay in the pipe.
     assert_eq!(consumer.read_whole(&mut out[..50], DEADLINE).unwrap_err(), Error::PeerClosed);
     assert_eq!(consumer.peek(&mut out).unwrap(), 12);
-    assert_eq!(consumer.read_by(&mut out, DEADLINE).unwrap(), 12);
+    assert_eq!(consumer.read_some(&mut out, DEADLINE).unwrap(), 12);
     assert_eq!(&out[..12], b" was written");
-    assert_eq!(consumer.read_by(&mut out, DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(consumer.read_some(&mut out, DEADLINE).unwrap_err(), Error::PeerClosed);
     assert_eq!(consumer.begin_read(DEADLINE).unwrap_err(), Error::PeerClosed);
     let error = (&consumer).read(&mut out).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
@@ -204,9 +205,9 @@ fn a_producer_that_is_dropped_or_exits_ends_the_stream() {
     finish(actor);
     let mut out = [0; 100];
     assert_eq!(consumer.read_whole(&mut out, DEADLINE).unwrap_err(), Error::OutOfRange { len: 16 });
-    assert_eq!(consumer.read_by(&mut out, DEADLINE).unwrap(), 16);
-    assert_eq!(consumer.read_by(&mut out, DEADLINE).unwrap(), 0);
-    assert_eq!(consumer.try_read(&mut out).unwrap(), 0);
+    assert_eq!(consumer.read_some(&mut out, DEADLINE).unwrap(), 16);
+    assert_eq!(consumer.read_some(&mut out, DEADLINE).unwrap(), 0);
+    assert_eq!(consumer.read_some(&mut out, Deadline::NOW).unwrap(), 0);
     assert!(consumer.begin_read(DEADLINE).unwrap().is_empty());
 }
 
@@ -217,7 +218,7 @@ fn a_reader_that_waits_is_told_of_the_death_of_its_producer() {
     give(&channel, producer);
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| consumer.read_by(&mut [0; 10], DEADLINE));
+        let waits = scope.spawn(|| consumer.read_some(&mut [0; 10], DEADLINE));
         wait_until("the other thread waits", || consumer.available() == Err(Error::WouldBlock));
         actor.kill();
         assert_eq!(waits.join().unwrap().unwrap_err(), Error::PeerClosed);
@@ -232,7 +233,7 @@ fn a_producer_whose_consumer_is_gone_is_told() {
     give(&channel, consumer);
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"dropped");
     assert_eq!(producer.room().unwrap_err(), Error::PeerClosed);
-    assert_eq!(producer.write_by(b"too late", DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(producer.write_some(b"too late", DEADLINE).unwrap_err(), Error::PeerClosed);
     // After a kill of the consumer, a write fails when the pipe is full.
     let (mut actor, channel) = spawn("silent");
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
@@ -240,7 +241,7 @@ fn a_producer_whose_consumer_is_gone_is_told() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
     producer.write_whole(&[1; 1000], DEADLINE).unwrap();
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| producer.write_by(b"more", DEADLINE));
+        let waits = scope.spawn(|| producer.write_some(b"more", DEADLINE));
         wait_until("the other thread waits", || producer.room() == Err(Error::WouldBlock));
         actor.kill();
         assert_eq!(waits.join().unwrap().unwrap_err(), Error::PeerClosed);
@@ -255,9 +256,9 @@ fn a_consumer_that_stops_stalls_its_producer_until_the_deadline() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
     let pid = rustix::process::Pid::from_raw(actor.pid() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    assert_eq!(producer.write_by(&[1; 2000], DEADLINE).unwrap(), 1000);
-    assert_eq!(producer.try_write(b"more").unwrap_err(), Error::WouldBlock);
-    assert_eq!(producer.write_by(b"more", Duration::from_millis(30)).unwrap_err(), Error::TimedOut);
+    assert_eq!(producer.write_some(&[1; 2000], DEADLINE).unwrap(), 1000);
+    assert_eq!(producer.write_some(b"more", Deadline::NOW).unwrap_err(), Error::WouldBlock);
+    assert_eq!(producer.write_some(b"more", Duration::from_millis(30)).unwrap_err(), Error::TimedOut);
     assert_eq!(producer.room().unwrap(), 0);
 }
 
@@ -267,19 +268,19 @@ fn elements_stay_whole() {
     assert_eq!((producer.capacity(), producer.element()), (108, 12));
     assert_eq!((consumer.capacity(), consumer.element()), (108, 12));
     let bytes = pattern(5, 120);
-    assert_eq!(producer.try_write(&bytes[..11]).unwrap_err(), Error::NotElements { element: 12 });
+    assert_eq!(producer.write_some(&bytes[..11], Deadline::NOW).unwrap_err(), Error::NotElements { element: 12 });
     assert_eq!(producer.write_whole(&bytes[..13], Deadline::NOW).unwrap_err(), Error::NotElements { element: 12 });
-    assert_eq!(producer.try_write(&bytes[..35]).unwrap(), 24);
+    assert_eq!(producer.write_some(&bytes[..35], Deadline::NOW).unwrap(), 24);
     let mut out = [0; 200];
-    assert_eq!(consumer.try_read(&mut out[..11]).unwrap_err(), Error::NotElements { element: 12 });
-    assert_eq!(consumer.try_read(&mut out[..23]).unwrap(), 12);
-    assert_eq!(producer.try_write(&bytes[24..]).unwrap(), 96);
+    assert_eq!(consumer.read_some(&mut out[..11], Deadline::NOW).unwrap_err(), Error::NotElements { element: 12 });
+    assert_eq!(consumer.read_some(&mut out[..23], Deadline::NOW).unwrap(), 12);
+    assert_eq!(producer.write_some(&bytes[24..], Deadline::NOW).unwrap(), 96);
     assert_eq!(consumer.discard(13).unwrap(), 12);
     assert_eq!(consumer.available().unwrap(), 96);
     // The bytes continue past the end of the buffer, at its start.
-    assert_eq!(consumer.try_read(&mut out).unwrap(), 96);
+    assert_eq!(consumer.read_some(&mut out, Deadline::NOW).unwrap(), 96);
     assert_eq!(out[..96], bytes[24..]);
-    assert_eq!(consumer.try_read(&mut out).unwrap_err(), Error::WouldBlock);
+    assert_eq!(consumer.read_some(&mut out, Deadline::NOW).unwrap_err(), Error::WouldBlock);
     assert_eq!(
         producer.splice_from(std::fs::File::open("/dev/zero").unwrap(), 12, Deadline::NOW).unwrap_err(),
         Error::NotElements { element: 12 }
@@ -315,7 +316,7 @@ fn two_phases_write_and_read_in_place() {
     room.copy_from(100, b"middle");
     room.as_uninit_mut()[0].write(7);
     // Other writes have to wait until the room is committed or dropped.
-    assert_eq!(producer.try_write(b"x").unwrap_err(), Error::WouldBlock);
+    assert_eq!(producer.write_some(b"x", Deadline::NOW).unwrap_err(), Error::WouldBlock);
     assert_eq!(consumer.available().unwrap(), 0);
     room.commit(600);
     // The room is dropped without a byte written.
@@ -324,7 +325,7 @@ fn two_phases_write_and_read_in_place() {
 
     let unread = consumer.begin_read(Deadline::NOW).unwrap();
     assert_eq!(unread.len(), 600);
-    assert_eq!(consumer.try_read(&mut [0]).unwrap_err(), Error::WouldBlock);
+    assert_eq!(consumer.read_some(&mut [0], Deadline::NOW).unwrap_err(), Error::WouldBlock);
     let mut out = [0; 6];
     unread.copy_to(100, &mut out);
     assert_eq!(&out, b"middle");
@@ -380,7 +381,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
                 // The event is reported as long as there are bytes to read.
                 set.wait(&mut events, Deadline::NOW).unwrap();
                 assert_eq!(keys(&events), [2]);
-                assert_eq!(consumer.try_read(&mut [0; 5]).unwrap(), 1);
+                assert_eq!(consumer.read_some(&mut [0; 5], Deadline::NOW).unwrap(), 1);
             }
             _ => {
                 assert!(event.is_writable() && !event.is_readable());
@@ -397,17 +398,17 @@ fn a_set_waits_for_both_ends_beside_channels() {
     producer.write_whole(b"d", Deadline::NOW).unwrap();
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [2]);
-    consumer.try_read(&mut [0; 5]).unwrap();
+    consumer.read_some(&mut [0; 5], Deadline::NOW).unwrap();
     // The set reports the end of the stream, and a closed consumer.
     drop(producer);
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [2]);
-    assert_eq!(consumer.try_read(&mut [0; 5]).unwrap(), 0);
+    assert_eq!(consumer.read_some(&mut [0; 5], Deadline::NOW).unwrap(), 0);
     set.remove_pipe(&consumer).unwrap();
     drop(drain);
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [3]);
-    assert_eq!(full.try_write(b"x").unwrap_err(), Error::PeerClosed);
+    assert_eq!(full.write_some(b"x", Deadline::NOW).unwrap_err(), Error::PeerClosed);
     // An end that is sent to another process leaves the set.
     give(&echo, full);
     set.wait(&mut events, DEADLINE).unwrap();
@@ -451,7 +452,7 @@ fn one_shot_registrations_of_pipes_tell_once() {
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     set.rearm_pipe(&consumer).unwrap();
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
-    consumer.try_read(&mut [0; 10]).unwrap();
+    consumer.read_some(&mut [0; 10], Deadline::NOW).unwrap();
     set.rearm_pipe(&consumer).unwrap();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     producer.write_whole(b"three", Deadline::NOW).unwrap();
@@ -469,7 +470,7 @@ fn files_and_sockets_are_spliced() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while producer.splice_from(&file, 50_000, DEADLINE).unwrap() > 0 {}
-            producer.finish();
+            drop(producer);
         });
         scope.spawn(move || while consumer.splice_to(&to, usize::MAX, DEADLINE).unwrap() > 0 {});
         let mut came = Vec::new();
@@ -537,7 +538,7 @@ fn nothing_is_left_of_pipes_whose_ends_travelled() {
         // The program does not take this end out of its message.
         give(&echo, consumer);
         drop(echo.recv_by(DEADLINE).unwrap());
-        assert_eq!(producer.write_by(&[0; 20_000], DEADLINE).unwrap_err(), Error::PeerClosed);
+        assert_eq!(producer.write_some(&[0; 20_000], DEADLINE).unwrap_err(), Error::PeerClosed);
     };
     round();
     let mine = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:strait-pipe-leak").count();

@@ -138,9 +138,9 @@ fn use_everything() {
     let region = d.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_region().unwrap();
     assert_eq!(region.view(..).unwrap()[..], *b"region");
     let (producer, consumer) = DataPipe::pair(4096).unwrap();
-    assert_eq!(producer.try_write(b"stream"), Ok(6));
+    assert_eq!(producer.write_some(b"stream", Deadline::NOW), Ok(6));
     let mut read = [0; 6];
-    assert_eq!(consumer.try_read(&mut read), Ok(6));
+    assert_eq!(consumer.read_some(&mut read, Deadline::NOW), Ok(6));
     let interrupter = d.interrupter();
     interrupter.interrupt();
     assert_eq!(d.recv_by(DEADLINE).unwrap_err(), Error::Interrupted);
@@ -153,8 +153,8 @@ fn use_everything() {
     let directory = directory();
     let listener = Listener::builder().directory(&directory).bind("service").unwrap();
     std::thread::scope(|scope| {
-        let client = scope.spawn(|| Connector::new("service").directory(&directory).connect_by(DEADLINE).unwrap());
-        let server = listener.accept_by(DEADLINE).unwrap();
+        let client = scope.spawn(|| Connector::new("service").directory(&directory).connect(DEADLINE).unwrap());
+        let server = listener.accept(DEADLINE).unwrap();
         pass(&client.join().unwrap(), &server);
     });
     drop(listener);
@@ -255,9 +255,9 @@ fn leaves_its_parent_alone(_: &str) {
                 assert_is_the_parents(channel, set, own.as_ref().map(|own| &own.0));
             }
             let (producer, consumer) = taken.2.as_ref().unwrap();
-            assert_eq!(producer.try_write(b"x").err(), Some(Error::Forked));
-            assert_eq!(consumer.try_read(&mut [0; 1]).err(), Some(Error::Forked));
-            assert_eq!(taken.0.as_ref().unwrap().try_accept().map(drop).err(), Some(Error::Forked));
+            assert_eq!(producer.write_some(b"x", Deadline::NOW).err(), Some(Error::Forked));
+            assert_eq!(consumer.read_some(&mut [0; 1], Deadline::NOW).err(), Some(Error::Forked));
+            assert_eq!(taken.0.as_ref().unwrap().accept(Deadline::NOW).map(drop).err(), Some(Error::Forked));
             let (a, b, c, d, large, spare) = taken.4.take().unwrap();
             if let Some((own, other)) = &own {
                 // The child cannot send an end of the parent.
@@ -284,8 +284,8 @@ fn leaves_its_parent_alone(_: &str) {
         let set = kept.3.as_ref().unwrap();
         assert_eq!(set.wait(&mut Vec::new(), DEADLINE), Ok(1));
         let (producer, consumer) = kept.2.as_ref().unwrap();
-        assert_eq!(producer.try_write(b"stream"), Ok(6));
-        assert_eq!(consumer.try_read(&mut [0; 6]), Ok(6));
+        assert_eq!(producer.write_some(b"stream", Deadline::NOW), Ok(6));
+        assert_eq!(consumer.read_some(&mut [0; 6], Deadline::NOW), Ok(6));
         assert!(directory.join("service").exists());
     }
     let (_, b, _, _, large, spare) = kept.4.as_ref().unwrap();
@@ -326,12 +326,12 @@ fn listens_for_its_parent(_: &str) {
     let path = directory.clone();
     let child = Child::fork(move || {
         let listener = Listener::builder().directory(&path).bind("child").unwrap();
-        common::echo(&listener.accept_by(DEADLINE).unwrap());
+        common::echo(&listener.accept(DEADLINE).unwrap());
     });
     let connector = Connector::new("child").directory(&directory);
     let mut channel = None;
     common::wait_until("the child listens", || {
-        channel = connector.connect_by(DEADLINE).ok();
+        channel = connector.connect(DEADLINE).ok();
         channel.is_some()
     });
     let channel = channel.unwrap();
@@ -396,8 +396,8 @@ fn is_forked_at_any_time(_: &str) {
     let connect = || {
         let listener = Listener::builder().directory(&directory).bind("busy").unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(Connector::new("busy").directory(&directory).connect_by(DEADLINE)));
-            drop(listener.accept_by(DEADLINE));
+            scope.spawn(|| drop(Connector::new("busy").directory(&directory).connect(DEADLINE)));
+            drop(listener.accept(DEADLINE));
         });
     };
     let settle = || {

@@ -129,7 +129,7 @@ fn any_size(_: &str) {
             for sealed in [false, true] {
                 for with_handles in [false, true] {
                     order(&from, size, sealed, with_handles);
-                    from.recv_to(&mut message, DEADLINE).unwrap();
+                    from.recv_message(&mut message, DEADLINE).unwrap();
                     assert!(message.bytes() == pattern(size as u64, size));
                     let memory = sealed_memory();
                     // A small message was copied out of the sealed memory.
@@ -189,7 +189,7 @@ fn relay(_: &str) {
     let mut road = channel.recv().unwrap();
     let next = road.take_handles().unwrap().remove(0).into_channel().unwrap();
     let mut message = Message::new();
-    while channel.recv_to(&mut message, Deadline::NEVER).is_ok() {
+    while channel.recv_message(&mut message, Deadline::NEVER).is_ok() {
         next.forward(&mut message, DEADLINE).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use sources::{files, uses};
 /// `strait-ring`, below all others.
 const LAYERS: &[&[&str]] = &[
     &["ring"],
-    &["sync", "peer", "deadline", "error", "blocked_on", "signals"],
+    &["sync", "peer", "deadline", "error", "blocked_on", "signals", "kept"],
     &["os"],
     &["deferred", "quota"],
     &["shm"],
@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["pipe", "call", "meet"],
     &["wait_set"],
     &["trap", "dispatcher", "task"],
-    &["benchmarks", "fuzzing", "lib", "view", "wait"],
+    &["benchmarks", "fuzzing", "lib", "owned", "view", "wait"],
 ];
 
 fn layer(module: &str) -> usize {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::{Actor, DEADLINE, finish, parent, spawn, spawn_with};
 use strait::call::CallEnd;
-use strait::{Channel, Error, Options, Wait};
+use strait::{Channel, Deadline, Error, Options, Wait};
 
 const THREADS: u64 = 8;
 
@@ -39,7 +39,7 @@ fn server() {
             let mut bytes: [u8; 64] = request.bytes().try_into().unwrap();
             let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
             bytes[8..16].copy_from_slice(&answer(number).to_le_bytes());
-            request.reply(&bytes).unwrap();
+            request.reply(&bytes, Deadline::NEVER).unwrap();
         }
     }
 }

@@ -91,7 +91,7 @@ fn is_root() -> bool {
 /// back.
 fn client(argument: &str) {
     let (directory, name) = argument.split_once(' ').unwrap();
-    let channel = Connector::new(name).directory(directory).connect_by(DEADLINE).unwrap();
+    let channel = Connector::new(name).directory(directory).connect(DEADLINE).unwrap();
     channel.send(b"hello from a client").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello from a client");
 }
@@ -106,7 +106,7 @@ fn serve(argument: &str) -> Listener {
 
 fn server(argument: &str) {
     let listener = serve(argument);
-    echo(&listener.accept_by(DEADLINE).unwrap());
+    echo(&listener.accept(DEADLINE).unwrap());
 }
 
 fn server_until_killed(argument: &str) {
@@ -155,7 +155,7 @@ fn a_client_finds_a_server_by_its_name() {
     let names = Names::new("find");
     let listener = names.listener("service");
     let actor = Actor(command("client", &format!("{} service", names.path())).spawn().unwrap());
-    let channel = listener.accept_by(DEADLINE).unwrap();
+    let channel = listener.accept(DEADLINE).unwrap();
     let peer = channel.peer().unwrap().unwrap();
     assert_eq!((peer.pid, peer.uid), (Some(actor.pid()), rustix::process::geteuid().as_raw()));
     echo(&channel);
@@ -173,14 +173,14 @@ fn names_in_the_directory_of_the_user_need_no_directory() {
     assert_eq!(std::fs::metadata(directory).unwrap().permissions().mode() & 0o777, 0o700);
     let client = std::thread::spawn({
         let name = name.clone();
-        move || connect(&name).unwrap().send(b"hello").unwrap()
+        move || connect(&name, DEADLINE).unwrap().send(b"hello").unwrap()
     });
-    assert_eq!(listener.accept().unwrap().recv().unwrap().bytes(), b"hello");
+    assert_eq!(listener.accept(DEADLINE).unwrap().recv().unwrap().bytes(), b"hello");
     client.join().unwrap();
     let path = listener.path().to_owned();
     drop(listener);
     assert!(!path.exists(), "the file of a dropped listener's name exists");
-    assert_eq!(connect(&name).err(), Some(Error::NobodyThere));
+    assert_eq!(connect(&name, DEADLINE).err(), Some(Error::NobodyThere));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn many_clients_at_once_all_get_in() {
         for number in 0..100u32 {
             let connector = names.connector("service");
             scope.spawn(move || {
-                let channel = connector.connect_by(DEADLINE).unwrap();
+                let channel = connector.connect(DEADLINE).unwrap();
                 channel.send(&number.to_le_bytes()).unwrap();
                 assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), number.to_le_bytes());
             });
@@ -200,7 +200,7 @@ fn many_clients_at_once_all_get_in() {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    let channel = listener.accept_by(DEADLINE).unwrap();
+                    let channel = listener.accept(DEADLINE).unwrap();
                     let message = channel.recv_by(DEADLINE).unwrap();
                     channel.send(message.bytes()).unwrap();
                 }
@@ -222,7 +222,7 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
 
     server.kill();
     assert!(!strait::meet::names(Some(&names.0)).unwrap()[0].is_live);
-    assert_eq!(names.connector("service").connect_by(SOON).err(), Some(Error::NobodyThere));
+    assert_eq!(names.connector("service").connect(SOON).err(), Some(Error::NobodyThere));
     let listener = bind().unwrap();
     assert_eq!(bind().err(), Some(Error::NameTaken));
     // Dropping a listener whose name another one has taken over does not remove the name.
@@ -403,7 +403,7 @@ fn what_is_no_socket_of_ours_is_not_replaced() {
     }
     assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
     for name in ["file", "directory", "link"] {
-        assert_eq!(names.connector(name).connect_by(SOON).err(), Some(Error::NobodyThere), "{name}");
+        assert_eq!(names.connector(name).connect(SOON).err(), Some(Error::NobodyThere), "{name}");
     }
 }
 
@@ -412,7 +412,7 @@ fn a_link_to_another_listener_is_not_followed() {
     let names = Names::new("symlink");
     let listener = names.listener("real");
     symlink(listener.path(), names.0.join("alias")).unwrap();
-    assert_eq!(names.connector("alias").connect_by(SOON).err(), Some(Error::NobodyThere));
+    assert_eq!(names.connector("alias").connect(SOON).err(), Some(Error::NobodyThere));
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn directories_that_others_could_change_are_refused() {
     std::fs::create_dir(&inner).unwrap();
     let check = |path: &Path| {
         let bind = Listener::builder().directory(path).bind("service").err();
-        let connect = Connector::new("service").directory(path).connect_by(SOON).err();
+        let connect = Connector::new("service").directory(path).connect(SOON).err();
         assert_eq!(bind, connect, "{}", path.display());
         bind
     };
@@ -446,7 +446,7 @@ fn squatter(base: &str) {
     let directory = Path::new(base).join("strait");
     let refused = || {
         assert!(matches!(Listener::bind("service").err(), Some(Error::UnsafeDirectory(_))));
-        assert!(matches!(connect("service").err(), Some(Error::UnsafeDirectory(_))));
+        assert!(matches!(connect("service", DEADLINE).err(), Some(Error::UnsafeDirectory(_))));
         assert!(matches!(strait::meet::names(None).err(), Some(Error::UnsafeDirectory(_))));
     };
     symlink("/tmp", &directory).unwrap();
@@ -516,11 +516,11 @@ fn client_as_nobody(argument: &str) {
     let connector = Connector::new(name).directory(directory).server(0);
     match name {
         "open" => {
-            let channel = connector.connect_by(DEADLINE).unwrap();
+            let channel = connector.connect(DEADLINE).unwrap();
             assert_eq!(channel.peer().unwrap().unwrap().uid, 0);
             channel.send(b"nobody").unwrap();
         }
-        _ => assert_eq!(connector.connect_by(DEADLINE).err(), Some(Error::Refused(Refusal::Policy))),
+        _ => assert_eq!(connector.connect(DEADLINE).err(), Some(Error::Refused(Refusal::Policy))),
     }
 }
 
@@ -540,7 +540,7 @@ fn a_server_of_another_user_is_not_talked_to() {
     let names = Names::new("impostor");
     std::os::unix::fs::chown(&names.0, Some(65534), None).unwrap();
     let _server = Actor(command("server as nobody", &format!("{} service", names.path())).spawn().unwrap());
-    let connect = || names.connector("service").server(65533).connect_by(SOON).err();
+    let connect = || names.connector("service").server(65533).connect(SOON).err();
     wait_until("the server listens", || names.0.join("service").exists());
     assert!(matches!(connect(), Some(Error::UnsafeDirectory(_))));
     std::os::unix::fs::chown(&names.0, Some(0), None).unwrap();
@@ -568,7 +568,7 @@ fn other_users_are_let_in_only_by_a_policy() {
     let actor = start("closed");
     let pid = actor.pid();
     while_nobody_is_let_in(
-        |patience| closed.accept_by(patience),
+        |patience| closed.accept(patience),
         || {
             let refused: Refused = refusals.recv_timeout(DEADLINE).unwrap();
             let peer = refused.peer.unwrap();
@@ -578,7 +578,7 @@ fn other_users_are_let_in_only_by_a_policy() {
     );
 
     let actor = start("open");
-    let channel = open.accept_by(DEADLINE).unwrap();
+    let channel = open.accept(DEADLINE).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"nobody");
     assert_eq!(channel.peer().unwrap().unwrap().uid, 65534);
     finish(actor);
@@ -617,7 +617,7 @@ fn a_child_comes_by_invitation() {
     let (listener, refusals) = invite_only(&names);
     let invitation = listener.invite(DEADLINE).unwrap();
     let mut actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
-    let channel = invitation.accept_by(DEADLINE).unwrap();
+    let channel = invitation.accept(DEADLINE).unwrap();
     assert_eq!(channel.peer().unwrap().unwrap().pid, Some(actor.pid()));
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
     let mut stdin = actor.0.stdin.take().unwrap();
@@ -648,10 +648,10 @@ fn a_token_lets_one_process_in_once() {
     let (listener, refusals) = invite_only(&names);
     let invitation = listener.invite(DEADLINE).unwrap();
     let actor = Actor(invitation.spawn(&mut command("intruder", "3")).unwrap());
-    let channel = invitation.accept_by(DEADLINE).unwrap();
+    let channel = invitation.accept(DEADLINE).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
     while_nobody_is_let_in(
-        |patience| invitation.accept_by(patience),
+        |patience| invitation.accept(patience),
         || {
             for _ in 0..2 {
                 assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
@@ -669,7 +669,7 @@ fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
         let mut child = Actor(command("invited", "refused").stdin(Stdio::piped()).spawn().unwrap());
         std::io::Write::write_all(child.0.stdin.as_mut().unwrap(), line).unwrap();
         while_nobody_is_let_in(
-            |patience| listener.accept_by(patience),
+            |patience| listener.accept(patience),
             || {
                 assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
                 finish(child);
@@ -693,8 +693,7 @@ fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
     refuse(&wrong);
 
     let connector = names.connector("service");
-    let missing =
-        while_nobody_is_let_in(|patience| listener.accept_by(patience), || connector.connect_by(DEADLINE).err());
+    let missing = while_nobody_is_let_in(|patience| listener.accept(patience), || connector.connect(DEADLINE).err());
     assert_eq!(missing, Some(Error::Refused(Refusal::Token)));
 }
 
@@ -706,14 +705,14 @@ fn others_wait_while_somebody_is_invited() {
     let invitation = listener.invite(DEADLINE).unwrap();
     let connector = names.connector("service");
     let other = std::thread::spawn(move || {
-        let channel = connector.connect_by(DEADLINE).unwrap();
+        let channel = connector.connect(DEADLINE).unwrap();
         channel.send(b"other").unwrap();
         assert_eq!(channel.recv_by(DEADLINE).err(), Some(Error::PeerClosed));
     });
     // The other client connects first; the wait for the invitation handles its connection without accepting it.
-    assert_eq!(invitation.accept_by(Duration::from_millis(200)).err(), Some(Error::TimedOut));
+    assert_eq!(invitation.accept(Duration::from_millis(200)).err(), Some(Error::TimedOut));
     let actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
-    let channel = invitation.accept_by(DEADLINE).unwrap();
+    let channel = invitation.accept(DEADLINE).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
     finish(actor);
     let channel = loop {
@@ -721,7 +720,7 @@ fn others_wait_while_somebody_is_invited() {
         // request yet.
         let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
-        match listener.try_accept() {
+        match listener.accept(Deadline::NOW) {
             Ok(channel) => break channel,
             Err(error) => assert_eq!(error, Error::WouldBlock),
         }
@@ -729,7 +728,7 @@ fn others_wait_while_somebody_is_invited() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"other");
     drop(channel);
     other.join().unwrap();
-    assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
+    assert_eq!(listener.accept(Deadline::NOW).err(), Some(Error::WouldBlock));
 }
 
 /// Returns the processor time that this process used while it waited for `time` in `accept`, which must accept no
@@ -760,19 +759,19 @@ fn waits_beside_admitted(directory: &str) {
 
     // A connection with an invitation is admitted, and its process is killed.
     let mut actor = Actor(invitation.spawn(&mut command("invited then killed", "")).unwrap());
-    until_admitted(&|time| listener.accept_by(time));
+    until_admitted(&|time| listener.accept(time));
     actor.0.kill().unwrap();
     actor.0.wait().unwrap();
-    let used = used_while_waiting(time, |time| listener.accept_by(time));
+    let used = used_while_waiting(time, |time| listener.accept(time));
     assert!(used < time / 4, "the wait used {used:?} of {time:?} for a closed connection with an invitation");
 
     // A connection without an invitation is admitted, and stays.
     let connector = Connector::new("service").directory(directory);
-    let visitor = std::thread::spawn(move || connector.connect_by(DEADLINE).map(|channel| channel.recv_by(DEADLINE)));
-    until_admitted(&|time| other.accept_by(time));
-    let used = used_while_waiting(time, |time| other.accept_by(time));
+    let visitor = std::thread::spawn(move || connector.connect(DEADLINE).map(|channel| channel.recv_by(DEADLINE)));
+    until_admitted(&|time| other.accept(time));
+    let used = used_while_waiting(time, |time| other.accept(time));
     assert!(used < time / 4, "the wait used {used:?} of {time:?} for a connection that another call is to return");
-    drop(listener.accept_by(DEADLINE).unwrap());
+    drop(listener.accept(DEADLINE).unwrap());
     assert_eq!(visitor.join().unwrap().unwrap().err(), Some(Error::PeerClosed));
 }
 
@@ -810,7 +809,7 @@ fn activated(name: &str) {
     assert_eq!(activate(Some("other")).err(), Some(Error::NotActivated));
     let listener = activate((!name.is_empty()).then_some(name)).unwrap();
     assert_eq!(activate(None).err(), Some(Error::NotActivated), "the listening socket was used twice");
-    echo(&listener.accept_by(DEADLINE).unwrap());
+    echo(&listener.accept(DEADLINE).unwrap());
 }
 
 #[test]
@@ -825,7 +824,7 @@ fn a_service_manager_hands_over_its_socket() {
         // The client connects before the service runs.
         let connector = names.connector(&name);
         let client = std::thread::spawn(move || {
-            let channel = connector.connect_by(DEADLINE).unwrap();
+            let channel = connector.connect(DEADLINE).unwrap();
             channel.send(b"wake up").unwrap();
             assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"wake up");
         });
@@ -866,15 +865,15 @@ fn deadlines_hold() {
 fn deadlines(_: &str) {
     let names = Names::new("deadlines");
     let listener = names.listener("service");
-    assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
-    assert_eq!(listener.accept_by(Duration::from_millis(10)).err(), Some(Error::TimedOut));
+    assert_eq!(listener.accept(Deadline::NOW).err(), Some(Error::WouldBlock));
+    assert_eq!(listener.accept(Duration::from_millis(10)).err(), Some(Error::TimedOut));
     // No thread accepts.
-    assert_eq!(names.connector("service").connect_by(Duration::from_millis(50)).err(), Some(Error::TimedOut));
-    assert_eq!(names.connector("service").connect_by(Deadline::NOW).err(), Some(Error::WouldBlock));
+    assert_eq!(names.connector("service").connect(Duration::from_millis(50)).err(), Some(Error::TimedOut));
+    assert_eq!(names.connector("service").connect(Deadline::NOW).err(), Some(Error::WouldBlock));
     // The connections that gave up do not keep the next one waiting.
     let connector = names.connector("service");
-    let client = std::thread::spawn(move || connector.connect_by(DEADLINE).unwrap().send(b"patient").unwrap());
-    assert_eq!(listener.accept_by(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"patient");
+    let client = std::thread::spawn(move || connector.connect(DEADLINE).unwrap().send(b"patient").unwrap());
+    assert_eq!(listener.accept(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"patient");
     client.join().unwrap();
 }
 
@@ -884,7 +883,7 @@ fn a_listener_that_goes_lets_nobody_wait() {
     let names = Names::new("gone");
     let listener = names.listener("service");
     let connector = names.connector("service");
-    let client = std::thread::spawn(move || connector.connect_by(DEADLINE).err());
+    let client = std::thread::spawn(move || connector.connect(DEADLINE).err());
     let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
     drop(listener);
@@ -931,11 +930,11 @@ fn beside_a_crowd(_: &str) {
     let clients: Vec<_> = (0..50)
         .map(|_| {
             let connector = names.connector("service");
-            std::thread::spawn(move || connector.connect_by(DEADLINE).unwrap().send(b"hello").unwrap())
+            std::thread::spawn(move || connector.connect(DEADLINE).unwrap().send(b"hello").unwrap())
         })
         .collect();
     for _ in 0..50 {
-        let channel = listener.accept_by(DEADLINE).unwrap();
+        let channel = listener.accept(DEADLINE).unwrap();
         assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello");
     }
     for client in clients {
@@ -950,7 +949,7 @@ fn beside_a_crowd(_: &str) {
 fn a_channel_by_name_is_one_like_any_other() {
     let names = Names::new("channel");
     let _server = start_server("server", &names, "service");
-    let channel = names.connector("service").connect_by(DEADLINE).unwrap();
+    let channel = names.connector("service").connect(DEADLINE).unwrap();
     let (end, other) = Channel::pair().unwrap();
     channel.send(strait::Outgoing::new(b"an end").handle(other)).unwrap();
     let mut back = channel.recv_by(DEADLINE).unwrap();
@@ -976,10 +975,10 @@ fn a_policy_that_panics_takes_only_its_own_call_along() {
         let clients: Vec<_> = (0..2)
             .map(|_| {
                 let connector = names.connector("service");
-                scope.spawn(move || connector.connect_by(DEADLINE).map(drop))
+                scope.spawn(move || connector.connect(DEADLINE).map(drop))
             })
             .collect();
-        let acceptors: Vec<_> = (0..2).map(|_| scope.spawn(|| listener.accept_by(SOON).map(drop))).collect();
+        let acceptors: Vec<_> = (0..2).map(|_| scope.spawn(|| listener.accept(SOON).map(drop))).collect();
         let accepted = acceptors.into_iter().map(|acceptor| acceptor.join());
         // One of the calls panicked; the other one accepted.
         assert!(accepted.filter(|accepted| matches!(accepted, Ok(Ok(())))).count() == 1);
@@ -991,7 +990,7 @@ fn a_policy_that_panics_takes_only_its_own_call_along() {
 /// Accepts connections to a name, given as "directory name", until it is killed.
 fn accepts(argument: &str) {
     let listener = serve(argument);
-    let _ = listener.accept_by(2 * DEADLINE);
+    let _ = listener.accept(2 * DEADLINE);
 }
 
 /// Shows that a listener in a user namespace without mappings, where all users have the same id, accepts no process.
@@ -1013,5 +1012,5 @@ fn where_all_users_look_the_same_nobody_is_let_in() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(names.connector("service").connect_by(DEADLINE).err(), Some(Error::Refused(Refusal::Policy)));
+    assert_eq!(names.connector("service").connect(DEADLINE).err(), Some(Error::Refused(Refusal::Policy)));
 }

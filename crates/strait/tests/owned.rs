@@ -89,7 +89,7 @@ fn bytes_go_through_a_pipe_by_views_that_travel_between_threads() {
     assert!(Arc::ptr_eq(free.kept(), &producer));
     free.copy_from(0, b"in place");
     let stored = Stored { free: Some(free), ..Stored::default() };
-    assert_eq!(producer.try_write(b"meanwhile"), Err(Error::WouldBlock));
+    assert_eq!(producer.write_some(b"meanwhile", Deadline::NOW), Err(Error::WouldBlock));
     thread::spawn(|| stored.free.unwrap().commit(8)).join().unwrap();
 
     let unread = consumer.clone().begin_read_owned(Deadline::NOW).unwrap();

@@ -26,7 +26,7 @@ fn reader() {
     let channel = parent();
     let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
     let mut out = [0; 100];
-    let len = consumer.read_by(&mut out, DEADLINE).unwrap();
+    let len = consumer.read_some(&mut out, DEADLINE).unwrap();
     channel.send(&out[..len]).unwrap();
     let _ = channel.recv();
 }
@@ -67,13 +67,13 @@ fn the_shape_can_be_asked_for_by_whoever_holds_an_end_and_while_another_waits() 
     let (producer, consumer) = DataPipe::pair(64).unwrap();
     let consumer = Arc::new(consumer);
     let reader = consumer.clone();
-    let reads = std::thread::spawn(move || reader.read_by(&mut [0; 1], DEADLINE));
+    let reads = std::thread::spawn(move || reader.read_some(&mut [0; 1], DEADLINE));
     until_it_waits(|| consumer.available());
     // A splice also reads the shape of the pipe, and then waits until its own deadline.
     let splices = consumer.clone();
     let spliced = soon(move || (splices.capacity(), splices.splice_to(std::io::stderr(), 1, Duration::from_millis(1))));
     assert_eq!(spliced, (64, Err(Error::TimedOut)));
-    producer.write_by(b"x", DEADLINE).unwrap();
+    producer.write_some(b"x", DEADLINE).unwrap();
     assert_eq!(reads.join().unwrap(), Ok(1));
 }
 
@@ -105,24 +105,24 @@ fn an_end_that_was_held_by_what_was_leaked_is_sent() {
 fn a_stream_that_was_finished_is_at_its_end_though_its_producer_is_there_and_wherever_it_goes() {
     let (producer, consumer) = DataPipe::pair(64).unwrap();
     let room = producer.begin_write(DEADLINE).unwrap();
-    assert_eq!(producer.finish_by(Deadline::NOW), Err(Error::WouldBlock));
+    assert_eq!(producer.finish(Deadline::NOW), Err(Error::WouldBlock));
     room.commit(4);
-    producer.finish_by(DEADLINE).unwrap();
-    producer.finish_by(DEADLINE).unwrap();
+    producer.finish(DEADLINE).unwrap();
+    producer.finish(DEADLINE).unwrap();
     let mut out = [0; 64];
-    assert_eq!(consumer.read_by(&mut out, DEADLINE), Ok(4));
-    assert_eq!(consumer.read_by(&mut out, DEADLINE), Ok(0));
-    assert_eq!(producer.write_by(b"more", DEADLINE), Err(Error::Finished));
+    assert_eq!(consumer.read_some(&mut out, DEADLINE), Ok(4));
+    assert_eq!(consumer.read_some(&mut out, DEADLINE), Ok(0));
+    assert_eq!(producer.write_some(b"more", DEADLINE), Err(Error::Finished));
     assert_eq!(producer.room(), Err(Error::Finished));
     let (_actor, channel) = spawn("echo");
     channel.send(Outgoing::new(b"an end").handle(producer)).unwrap();
     let handle = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
-    assert_eq!(handle.into_producer().unwrap().write_by(b"more", DEADLINE), Err(Error::Finished));
+    assert_eq!(handle.into_producer().unwrap().write_some(b"more", DEADLINE), Err(Error::Finished));
     // A producer whose consumer is closed cannot finish, because the consumer did not receive everything.
     let (producer, consumer) = DataPipe::pair(64).unwrap();
     drop(consumer);
     assert_eq!(producer.room(), Err(Error::PeerClosed));
-    assert_eq!(producer.finish_by(DEADLINE), Err(Error::PeerClosed));
+    assert_eq!(producer.finish(DEADLINE), Err(Error::PeerClosed));
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn who_waits_for_bytes_is_told_that_the_stream_was_finished() {
     let (producer, consumer) = DataPipe::pair(64).unwrap();
     let consumer = Arc::new(consumer);
     let reader = consumer.clone();
-    let reads = std::thread::spawn(move || reader.read_by(&mut [0; 1], Deadline::NEVER));
+    let reads = std::thread::spawn(move || reader.read_some(&mut [0; 1], Deadline::NEVER));
     until_it_waits(|| consumer.available());
-    producer.finish_by(DEADLINE).unwrap();
+    producer.finish(DEADLINE).unwrap();
     assert_eq!(soon(move || reads.join().unwrap()), Ok(0));
 }
 
@@ -140,7 +140,7 @@ fn who_waits_for_bytes_is_told_that_the_stream_was_finished() {
 type Waits<T> = fn(&T) -> Error;
 
 fn reads(consumer: &DataConsumer) -> Error {
-    consumer.read_by(&mut [0; 4], DEADLINE).unwrap_err()
+    consumer.read_some(&mut [0; 4], DEADLINE).unwrap_err()
 }
 
 fn reads_in_place(consumer: &DataConsumer) -> Error {
@@ -148,7 +148,7 @@ fn reads_in_place(consumer: &DataConsumer) -> Error {
 }
 
 fn writes(producer: &DataProducer) -> Error {
-    producer.write_by(b"more", DEADLINE).unwrap_err()
+    producer.write_some(b"more", DEADLINE).unwrap_err()
 }
 
 fn splices(producer: &DataProducer) -> Error {
@@ -232,7 +232,7 @@ fn who_waits_behind_room_that_is_held_is_told_of_an_interruption() {
     let watches = watched.clone();
     let writes = std::thread::spawn(move || {
         watches.enter();
-        waits.write_by(b"x", Deadline::NEVER)
+        waits.write_some(b"x", Deadline::NEVER)
     });
     watched.wait_until_blocked();
     interrupter.interrupt();
@@ -265,7 +265,7 @@ fn a_producer_that_is_lost_on_the_way_has_not_finished() {
     channel.send_by(Outgoing::new(b"").handle(producer).handle(large), DEADLINE).unwrap();
     let mut bytes = [0; 10];
     consumer.read_whole(&mut bytes, DEADLINE).unwrap();
-    assert_eq!(consumer.read_by(&mut bytes, DEADLINE), Err(Error::PeerClosed));
+    assert_eq!(consumer.read_some(&mut bytes, DEADLINE), Err(Error::PeerClosed));
     drop(channel);
     common::finish(actor);
 }

@@ -21,7 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::pipe::{DataConsumer, DataPipe, DataProducer};
 use strait::task::{AsyncChannel, AsyncConsumer, Reactor};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, CommandExt, Error, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Error, Options, Outgoing};
 
 #[test]
 fn child() {
@@ -94,7 +94,7 @@ impl Sender {
             "take" => while self.channel.as_ref().unwrap().try_recv().is_ok() {},
             "close" => drop(self.channel.take()),
             "write" => self.producer.write_whole(b"news", DEADLINE).unwrap(),
-            "read" => assert_eq!(self.consumer.try_read(&mut [0; PIPE]).unwrap(), PIPE),
+            "read" => assert_eq!(self.consumer.read_some(&mut [0; PIPE], Deadline::NOW).unwrap(), PIPE),
             number => self.more[number.parse::<usize>().unwrap()].send_by(b"news", DEADLINE).unwrap(),
         }
     }
@@ -379,13 +379,13 @@ fn ends_of_pipes_are_told_of_though_the_other_side_has_no_descriptors() {
     let mut receiver = Receiver::new(Lacks::Descriptors, 0);
     let (readable, writable) = (WaitSet::new().unwrap(), WaitSet::new().unwrap());
     readable.add_pipe(&receiver.consumer, 7, Mode::Level).unwrap();
-    while receiver.producer.try_write(&[7; PIPE]).is_ok_and(|len| len > 0) {}
+    while receiver.producer.write_some(&[7; PIPE], Deadline::NOW).is_ok_and(|len| len > 0) {}
     writable.add_pipe(&receiver.producer, 8, Mode::Level).unwrap();
     for _ in 0..TIMES {
         wakes(&mut receiver.orders, "write", || assert_eq!(told(&readable), [7]));
-        assert_eq!(receiver.consumer.read_by(&mut [0; 4], SOON).unwrap(), 4);
+        assert_eq!(receiver.consumer.read_some(&mut [0; 4], SOON).unwrap(), 4);
         wakes(&mut receiver.orders, "read", || assert_eq!(told(&writable), [8]));
-        while receiver.producer.try_write(&[7; PIPE]).is_ok_and(|len| len > 0) {}
+        while receiver.producer.write_some(&[7; PIPE], Deadline::NOW).is_ok_and(|len| len > 0) {}
     }
     receiver.end();
 }

@@ -278,27 +278,27 @@ fn a_signal_ends_waits_of_calls_and_leaves_a_pending_call_in_flight() {
         });
         watched.wait_until_blocked();
         ends("waiting for a reply that another thread receives", || {
-            match pending.lock().unwrap().poll_by(Deadline::NEVER).unwrap_err() {
+            match pending.lock().unwrap().poll(Deadline::NEVER).unwrap_err() {
                 CallError::OutcomeUnknown(error) => error,
                 other => panic!("{other}"),
             }
         });
         // The cancelled requests were never taken.
         for _ in 0..2 {
-            server.next_request(DEADLINE).unwrap().reply(b"answer").unwrap();
+            server.next_request(DEADLINE).unwrap().reply(b"answer", Deadline::NEVER).unwrap();
         }
     });
-    assert_eq!(pending.into_inner().unwrap().poll_by(DEADLINE).unwrap().bytes(), b"answer");
+    assert_eq!(pending.into_inner().unwrap().poll(DEADLINE).unwrap().bytes(), b"answer");
 }
 
 #[test]
 fn a_signal_ends_waits_on_a_data_pipe() {
     let (producer, consumer) = DataPipe::pair(4096).unwrap();
     let (producer, consumer) = (std::sync::Mutex::new(producer), std::sync::Mutex::new(consumer));
-    ends("reading", || failed(consumer.lock().unwrap().read_by(&mut [0; 10], Deadline::NEVER)));
+    ends("reading", || failed(consumer.lock().unwrap().read_some(&mut [0; 10], Deadline::NEVER)));
     ends("writing", || {
         loop {
-            if let Err(error) = producer.lock().unwrap().write_by(&[1; 100], Deadline::NEVER) {
+            if let Err(error) = producer.lock().unwrap().write_some(&[1; 100], Deadline::NEVER) {
                 return error;
             }
         }
@@ -312,21 +312,21 @@ fn a_signal_ends_waits_of_accept_and_connect() {
     std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let listener = Listener::builder().directory(&directory).bind("signals").unwrap();
     let connector = Connector::new("signals").directory(&directory);
-    ends("accepting", || failed(listener.accept()));
+    ends("accepting", || failed(listener.accept(Deadline::NEVER)));
     let watched = Watched::new();
     std::thread::scope(|scope| {
         let accepts = scope.spawn(|| {
             watched.enter();
-            listener.accept_by(DEADLINE).unwrap()
+            listener.accept(DEADLINE).unwrap()
         });
         watched.wait_until_blocked();
-        ends("accepting beside another thread", || failed(listener.accept_by(DEADLINE)));
-        let client = connector.connect_by(DEADLINE).unwrap();
+        ends("accepting beside another thread", || failed(listener.accept(DEADLINE)));
+        let client = connector.connect(DEADLINE).unwrap();
         client.send(b"hello").unwrap();
         assert_eq!(accepts.join().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"hello");
     });
     // Nobody accepts.
-    ends("connecting", || failed(connector.connect_by(DEADLINE)));
+    ends("connecting", || failed(connector.connect(DEADLINE)));
     drop(listener);
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -224,7 +224,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
                 let handles = message.take_handles().unwrap();
                 so_far = take(message.bytes(), handles);
             }),
-            1 => channel.recv_to(&mut message, patience).map(|()| {
+            1 => channel.recv_message(&mut message, patience).map(|()| {
                 let handles = message.take_handles().unwrap();
                 so_far = take(message.bytes(), handles);
             }),

@@ -267,7 +267,7 @@ fn whoever_asks_for_bytes_gets_bytes() {
     assert_eq!(book.counts(), (8, 1));
     let mut message = slots.into_iter().next().unwrap();
     a.send(b"into the same").unwrap();
-    b.recv_to(&mut message, DEADLINE).unwrap();
+    b.recv_message(&mut message, DEADLINE).unwrap();
     assert_eq!(book.counts(), (8, 2));
 }
 

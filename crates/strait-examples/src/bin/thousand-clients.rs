@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use strait::call::CallEnd;
-use strait::{Channel, Error, Handle, Listener, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Listener, Outgoing};
 use strait_tokio::{AsyncCallEnd, AsyncChannel, Reactor};
 use tokio::process::Command;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -74,7 +74,7 @@ async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counter
     let listener = Arc::new(listener);
     for _ in 0..PROCESSES {
         let listener = listener.clone();
-        let process = spawn_blocking(move || listener.accept()).await??;
+        let process = spawn_blocking(move || listener.accept(Deadline::NEVER)).await??;
         let process = AsyncChannel::new(process, &reactor)?;
         let (reactor, counters) = (reactor.clone(), counters.clone());
         tokio::spawn(async move {
@@ -101,7 +101,7 @@ async fn serve(client: Channel, reactor: Arc<Reactor>, counters: Arc<Counters>) 
             *counter += number;
             *counter
         };
-        request.reply(&sum.to_le_bytes())?;
+        request.reply(&sum.to_le_bytes(), Deadline::NEVER)?;
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ fn parse(request: &[u8]) -> Option<(&str, u64)> {
 // The clients.
 
 async fn clients(reactor: &Arc<Reactor>, name: String, process: u64) -> Result<()> {
-    let service = spawn_blocking(move || strait::connect(&name)).await??;
+    let service = spawn_blocking(move || strait::connect(&name, std::time::Duration::from_secs(30))).await??;
     let service = AsyncChannel::new(service, reactor)?;
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {

@@ -16,7 +16,7 @@ pub(super) mod named {
         let bind = || Listener::builder().directory(actor.directory()).options(options()).bind("name");
         let listener = actor.call(bind)?;
         actor.open_gate(0);
-        greet(actor, |limit| listener.accept_by(limit))
+        greet(actor, |limit| listener.accept(limit))
     }
 
     /// Accepts the client by `accept`, and exchanges messages with it.
@@ -54,7 +54,7 @@ pub(super) mod named {
     pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
         let connector = Connector::new("name").directory(actor.directory()).options(options());
-        visit(actor, &actor.call(|| connector.connect_by(Deadline::NEVER).map_err(nobody_is_closed))?)
+        visit(actor, &actor.call(|| connector.connect(Deadline::NEVER).map_err(nobody_is_closed))?)
     }
 
     /// Turns the error that no process listens into *peer closed*: the server has ended.
@@ -84,7 +84,7 @@ pub(super) mod invited {
         actor.call(|| invitation.tell(&mut file))?;
         drop(file);
         actor.open_gate(0);
-        named::greet(actor, |limit| invitation.accept_by(limit))
+        named::greet(actor, |limit| invitation.accept(limit))
     }
 
     pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {

@@ -202,7 +202,7 @@ pub(crate) mod calls {
         actor.send_made(stream, |number| {
             let bytes = content(stream, number, len);
             let answer = Outgoing::new(&bytes).handles(std::mem::take(&mut handles));
-            replier.reply_by(answer, Deadline::NEVER).map_err(|refused| {
+            replier.reply(answer, Deadline::NEVER).map_err(|refused| {
                 handles = refused.handles;
                 refused.error
             })

@@ -246,7 +246,7 @@ pub(super) mod wait_set {
                 // now.
                 let mut is_spurious = false;
                 let received =
-                    actor.recv_by(2 + index, |message| match theirs[index].recv_to(message, Deadline::NOW) {
+                    actor.recv_by(2 + index, |message| match theirs[index].recv_message(message, Deadline::NOW) {
                         Err(Error::WouldBlock) => {
                             is_spurious = true;
                             Ok(())

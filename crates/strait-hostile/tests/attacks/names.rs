@@ -34,7 +34,7 @@ impl Directory {
     }
 
     fn connect(&self, name: &str) -> Result<Channel, Error> {
-        Connector::new(name).directory(&self.0).connect_by(SOON)
+        Connector::new(name).directory(&self.0).connect(SOON)
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -88,7 +88,7 @@ fn while_accepting<T>(listener: &Listener, play: impl FnOnce() -> T) -> (T, Vec<
         let accepting = scope.spawn(|| {
             let mut channels = Vec::new();
             while !over.load(std::sync::atomic::Ordering::SeqCst) {
-                channels.extend(listener.accept_by(Duration::from_millis(5)).ok());
+                channels.extend(listener.accept(Duration::from_millis(5)).ok());
             }
             channels
         });
@@ -250,7 +250,7 @@ attack! {
         let listener = directory.listen("name").unwrap();
         let socket = call(listener.path());
         let mut child = start("knocks", &socket, || Ok(()));
-        let channel = listener.accept_by(SOON).unwrap();
+        let channel = listener.accept(SOON).unwrap();
         let pid = channel.peer().unwrap().unwrap().pid;
         assert_eq!(pid, Some(child.id()));
         let pidfd = channel.peer_pidfd().unwrap();
@@ -285,7 +285,7 @@ attack! {
         let begin = Instant::now();
         while seen.lock().unwrap().is_empty() {
             assert!(begin.elapsed() < SOON, "the policy is not asked");
-            let _ = listener.accept_by(Duration::from_millis(20));
+            let _ = listener.accept(Duration::from_millis(20));
         }
         assert_eq!(seen.lock().unwrap().iter().map(|peer| peer.pid).collect::<Vec<_>>(), [Some(child.id())]);
         child.kill().unwrap();
@@ -333,7 +333,7 @@ attack! {
             return eprintln!("no user namespaces here");
         }
         let mut child = start("knocks", &socket, unshare);
-        let channel = listener.accept_by(SOON).unwrap();
+        let channel = listener.accept(SOON).unwrap();
         let peer = channel.peer().unwrap().unwrap();
         assert_eq!((peer.pid, peer.uid), (Some(child.id()), rustix::process::geteuid().as_raw()));
         child.kill().unwrap();
@@ -405,7 +405,7 @@ attack! {
             std::thread::scope(|scope| {
                 let client = scope.spawn(|| {
                     let begin = Instant::now();
-                    let result = Connector::new("name").directory(&directory.0).options(Options::new()).connect_by(Duration::from_millis(200));
+                    let result = Connector::new("name").directory(&directory.0).options(Options::new()).connect(Duration::from_millis(200));
                     assert!(begin.elapsed() < SOON);
                     result.map(|channel| channel.recv_by(Duration::from_millis(50)).map(drop))
                 });

@@ -140,10 +140,10 @@ attack! {
                 let claim = Claim { element: 2, position: 4, ..HONEST };
                 let (consumer, memory, _arena) = consumer(&mut peer, &channel, claim);
                 memory.word64(WRITTEN).store(value, SeqCst);
-                bad_peer(consumer.try_read(&mut [0; 100]));
+                bad_peer(consumer.read_some(&mut [0; 100], Deadline::NOW));
                 // The result stays the same.
                 memory.word64(WRITTEN).store(6, SeqCst);
-                bad_peer(consumer.try_read(&mut [0; 100]));
+                bad_peer(consumer.read_some(&mut [0; 100], Deadline::NOW));
                 bad_peer(consumer.begin_read(Deadline::NOW).map(|_| ()));
             });
             on_a_victim(|mut peer, channel| {
@@ -152,7 +152,7 @@ attack! {
                 memory.word64(TAKEN).store(value, SeqCst);
                 bad_peer(producer.write_whole(&[0; 8192], SOON));
                 memory.word64(TAKEN).store(4, SeqCst);
-                bad_peer(producer.try_write(&[0; 8192]));
+                bad_peer(producer.write_some(&[0; 8192], Deadline::NOW));
             });
         }
         // A counter that goes back.
@@ -171,7 +171,7 @@ attack! {
         on_a_victim(|mut peer, channel| {
             let (producer, memory, _arena) = producer(&mut peer, &channel, HONEST);
             for round in 0..20u64 {
-                assert_eq!(producer.try_write(&[round as u8; 1000]).unwrap(), 1000);
+                assert_eq!(producer.write_some(&[round as u8; 1000], Deadline::NOW).unwrap(), 1000);
                 assert_eq!(memory.word64(WRITTEN).swap(u64::MAX, SeqCst), (round + 1) * 1000);
                 let at = BUFFER + (round as usize * 1000) % 8192;
                 assert_eq!(memory.read(at, 1), [round as u8]);
@@ -182,7 +182,7 @@ attack! {
             let (consumer, memory, _arena) = consumer(&mut peer, &channel, HONEST);
             for round in 1..20u64 {
                 memory.word64(WRITTEN).store(round * 1000, SeqCst);
-                assert_eq!(consumer.try_read(&mut [0; 2000]).unwrap(), 1000);
+                assert_eq!(consumer.read_some(&mut [0; 2000], Deadline::NOW).unwrap(), 1000);
                 assert_eq!(memory.word64(TAKEN).swap(u64::MAX, SeqCst), round * 1000);
             }
         });
@@ -219,7 +219,7 @@ attack! {
                     in_time("reading", || {
                         let mut out = [0; 9000];
                         for _ in 0..10_000 {
-                            if matches!(consumer.try_read(&mut out), Ok(0) | Err(Error::BadPeer(_))) {
+                            if matches!(consumer.read_some(&mut out, Deadline::NOW), Ok(0) | Err(Error::BadPeer(_))) {
                                 break;
                             }
                             if let Ok(unread) = consumer.begin_read(Deadline::NOW) {
@@ -246,7 +246,7 @@ attack! {
             in_time("writing", || {
                 for round in 1..=100_000u64 {
                     memory.word32(SLEEPING).store(1, SeqCst);
-                    assert_eq!(producer.try_write(b"x").unwrap(), 1);
+                    assert_eq!(producer.write_some(b"x", Deadline::NOW).unwrap(), 1);
                     memory.word64(TAKEN).store(round, SeqCst);
                 }
             });
@@ -265,12 +265,12 @@ attack! {
             for _ in 0..4 {
                 writer.put(strait_hostile::record::header(strait_hostile::record::kind::MESSAGE, 0, 0), b"");
             }
-            assert_eq!(consumer.try_read(&mut [0; 10]), Err(Error::WouldBlock));
+            assert_eq!(consumer.read_some(&mut [0; 10], Deadline::NOW), Err(Error::WouldBlock));
             assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW), Ok(0));
-            let late = consumer.read_by(&mut [0; 10], std::time::Duration::from_millis(20));
+            let late = consumer.read_some(&mut [0; 10], std::time::Duration::from_millis(20));
             assert_eq!(late, Err(Error::TimedOut));
             writer.put(strait_hostile::record::header(strait_hostile::record::kind::MESSAGE, 5, 0), b"hello");
-            assert_eq!(bad_peer(consumer.try_read(&mut [0; 10])), "a message with bytes beside a data pipe, where only empty ones are sent");
+            assert_eq!(bad_peer(consumer.read_some(&mut [0; 10], Deadline::NOW)), "a message with bytes beside a data pipe, where only empty ones are sent");
         });
     }
 }

@@ -108,7 +108,7 @@ attack! {
                 let mut received = 0;
                 while begin.elapsed() < Duration::from_secs(1) {
                     let result = match received % 3 {
-                        0 => channel.recv_to(&mut message, Deadline::NOW).map(|()| message.bytes().len()),
+                        0 => channel.recv_message(&mut message, Deadline::NOW).map(|()| message.bytes().len()),
                         1 => channel.recv_into(&mut [0; 60], Deadline::NOW).map(|received| received.len()),
                         _ => channel.recv_in_place(Deadline::NOW).map(|mut view| {
                             let len = view.len();

@@ -336,7 +336,7 @@ attack! {
                     wire::send(&pending, &handshake::announce(0).to_bytes(), &[]).unwrap();
                 }
                 wire::send(&pending, b"", &[]).unwrap();
-                let accepted = without_spinning("accepting", || listener.accept_by(WAITED));
+                let accepted = without_spinning("accepting", || listener.accept(WAITED));
                 assert_eq!(accepted.map(drop).unwrap_err(), Error::TimedOut);
                 // The pending connection was refused.
                 let told = wire::receive(&pending).map(|_| ()).map_err(|error| error.kind());

@@ -89,7 +89,7 @@ impl Manner for Whole {
 
     #[inline]
     fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
-        channel.recv_to(&mut self.0, Deadline::NEVER).doing("recv_to")?;
+        channel.recv_message(&mut self.0, Deadline::NEVER).doing("recv_message")?;
         whole(self.0.bytes().len(), buffer.len())?;
         buffer.copy_from_slice(self.0.bytes());
         Ok(())

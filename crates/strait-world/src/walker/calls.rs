@@ -237,7 +237,7 @@ impl Walker {
         let (number, mut pending) = self.calling[at].pending.swap_remove(which);
         let over = self.life.shortages_over();
         let about = About { call: Call::Poll, end, number };
-        match self.timed(about, Duration::ZERO, || pending.poll(), said_of_calling) {
+        match self.timed(about, Duration::ZERO, || pending.poll(Deadline::NOW), said_of_calling) {
             Err(CallError::OutcomeUnknown(error)) if error != Error::PeerClosed => {
                 self.calling[at].pending.push((number, pending));
                 self.take_error_of_calls(end, over, Duration::ZERO, error);
@@ -440,7 +440,7 @@ impl Walker {
         let over = self.life.shortages_over();
         caller.put_answer(number, Answer::Begins);
         let about = About { call: Call::Reply, end, number };
-        let reply = || replier.reply_by(Outgoing::new(&bytes).handles(files), deadline_of(patience));
+        let reply = || replier.reply(Outgoing::new(&bytes).handles(files), deadline_of(patience));
         match self.timed(about, patience, reply, said_of_sending) {
             Ok(()) => caller.put_answer(number, Answer::Sent),
             Err(SendError { error, handles }) => {

@@ -240,7 +240,7 @@ impl Chan {
             return Err(ended);
         }
         let mut message = call::take_spare();
-        match self.strait().recv_to(&mut message, StraitDeadline::NOW) {
+        match self.strait().recv_message(&mut message, StraitDeadline::NOW) {
             Ok(()) => {}
             Err(error) => {
                 let status = Status::from(error);

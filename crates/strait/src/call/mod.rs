@@ -10,7 +10,7 @@
 //! let serving = std::thread::spawn(move || {
 //!     let request = server.next_request(Duration::from_secs(10)).unwrap();
 //!     let answer = [request.bytes(), b", answered"].concat();
-//!     request.reply(&answer).unwrap();
+//!     request.reply(&answer, Duration::from_secs(10)).unwrap();
 //! });
 //! let reply = client.call(b"a question", Duration::from_secs(10)).unwrap();
 //! assert_eq!(reply.bytes(), b"a question, answered");
@@ -87,7 +87,7 @@ const BATCHES: usize = 16;
 ///     scope.spawn(|| {
 ///         let request = server.next_request(Duration::from_secs(10))?;
 ///         let answer = request.bytes().to_ascii_uppercase();
-///         request.reply(&answer).map_err(strait::Error::from)
+///         request.reply(&answer, Duration::from_secs(10)).map_err(strait::Error::from)
 ///     });
 ///     let reply = client.call(b"hello", Duration::from_secs(10)).expect("an answer");
 ///     assert_eq!(reply.bytes(), b"HELLO");
@@ -166,7 +166,7 @@ pub enum CallError {
     NotSent(SendError),
     /// The request was sent, and there will be no reply: for example, the deadline has passed, or the peer has closed.
     /// Whether the request was carried out is unknown. A reply that arrives after the deadline is dropped. Only if
-    /// [`PendingCall::poll`] or [`PendingCall::poll_by`] has to wait longer, the call stays in flight, and its reply may
+    /// [`PendingCall::poll`] or [`PendingCall::poll`] has to wait longer, the call stays in flight, and its reply may
     /// still arrive.
     OutcomeUnknown(Error),
     /// The server dropped the request without a reply. Whether the server had acted on the request before that depends
@@ -302,7 +302,7 @@ impl CallEnd {
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::BadPeer`], also if the other end sends a message that is
-    /// not part of a call, or more requests than [`CallOptions::requests`]; otherwise as [`Channel::recv_to`].
+    /// not part of a call, or more requests than [`CallOptions::requests`]; otherwise as [`Channel::recv_message`].
     pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<Request, Error> {
         let next = |routes: &mut Routes| routes.requests.pop_front();
         deferred::run_if_failed(self.shared.wait_until(Waits::Request, deadline.into(), None, next))
@@ -344,22 +344,13 @@ impl PendingCall {
         self.wait_on(deadline.into(), None)
     }
 
-    /// Returns the reply if it is there now. If it is not, fails with [`Error::WouldBlock`] in
-    /// [`CallError::OutcomeUnknown`], and the call stays in flight.
-    ///
-    /// # Errors
-    /// As [`PendingCall::wait`].
-    pub fn poll(&mut self) -> Result<Message, CallError> {
-        self.wait_on(Deadline::NOW, None)
-    }
-
     /// Waits for the reply until `deadline` and returns it. If the wait ends first, by the deadline or by a
     /// [signal](crate::signals), the call stays in flight, and a later call of this function may return the reply.
     ///
     /// # Errors
     /// As [`PendingCall::wait`]; after [`Error::WouldBlock`], [`Error::TimedOut`] and [`Error::Signalled`] in
     /// [`CallError::OutcomeUnknown`] the call is still in flight.
-    pub fn poll_by(&mut self, deadline: impl Into<Deadline>) -> Result<Message, CallError> {
+    pub fn poll(&mut self, deadline: impl Into<Deadline>) -> Result<Message, CallError> {
         self.wait_on(deadline.into(), None)
     }
 
@@ -430,12 +421,17 @@ impl Request {
         self.replier.is_cancelled()
     }
 
-    /// Sends `answer` as the reply to this request; waits for room without a time limit.
+    /// Sends `answer` as the reply to this request; waits for room until `deadline`. After an error the caller learns that
+    /// there will be no reply; [`Replier::reply`] can be called again instead.
     ///
     /// # Errors
     /// As [`Channel::send_by`].
-    pub fn reply<'a>(self, answer: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.replier.reply(answer)
+    pub fn reply<'a>(
+        mut self,
+        answer: impl Into<Outgoing<'a>>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<(), SendError> {
+        self.replier.reply(answer, deadline)
     }
 
     /// Splits the request into its message and the [`Replier`] that sends the reply.
@@ -458,14 +454,6 @@ impl Replier {
         !self.answered && !self.shared.is_elsewhere() && self.shared.routes().is_cancelled(self.id)
     }
 
-    /// Sends `answer` as the reply to the request; waits for room without a time limit.
-    ///
-    /// # Errors
-    /// As [`Channel::send_by`]. After an error the caller learns that there will be no reply.
-    pub fn reply<'a>(mut self, answer: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.reply_by(answer, Deadline::NEVER)
-    }
-
     /// Sends `answer` as the reply to the request; waits for room until `deadline`. After an error this can be called
     /// again.
     ///
@@ -474,7 +462,7 @@ impl Replier {
     ///
     /// # Errors
     /// As [`Channel::send_by`].
-    pub fn reply_by<'a>(
+    pub fn reply<'a>(
         &mut self,
         answer: impl Into<Outgoing<'a>>,
         deadline: impl Into<Deadline>,

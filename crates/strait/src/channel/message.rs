@@ -374,7 +374,7 @@ impl Drop for ReceivedExtras {
 
 /// A received message: its bytes, which no other process can change, and its handles.
 ///
-/// Dropping a message closes the handles that were not taken. [`Channel::recv_to`](crate::Channel::recv_to) reuses a
+/// Dropping a message closes the handles that were not taken. [`Channel::recv_message`](crate::Channel::recv_message) reuses a
 /// message with its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
 ///
 /// The bytes are in memory of this process. If the sender has [sealed](crate::Channel::reserve_sealed) a large

@@ -91,7 +91,7 @@ const FIRST_CELLS: usize = 128;
 ///
 /// # Cost
 /// A message of up to 56 bytes is one cache line. In steady flow, while the peer is awake, sending and receiving make
-/// no system call and allocate nothing (see [`Channel::recv_to`]).
+/// no system call and allocate nothing (see [`Channel::recv_message`]).
 pub struct Channel {
     pub(crate) end: Arc<End>,
 }

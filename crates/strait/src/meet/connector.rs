@@ -12,9 +12,6 @@ use crate::os::fork;
 use crate::os::names::{is_one_user, own_user};
 use crate::signals;
 
-/// How long [`connect`] waits until the listener accepts this process: 30 seconds.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The pause before the second attempt to connect to a listener that has too many pending connections. The pause
 /// doubles with each further attempt, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -22,13 +19,13 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// connections.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connects to the listener of this name that runs as this process's user. Blocks until the listener accepts, for at
-/// most 30 seconds.
+/// Connects to the listener of this name that runs as this process's user. Blocks until the listener accepts, or until
+/// `deadline`.
 ///
 /// # Errors
-/// As [`Connector::connect_by`].
-pub fn connect(name: &str) -> Result<Channel, Error> {
-    Connector::new(name).connect_by(CONNECT_TIMEOUT)
+/// As [`Connector::connect`].
+pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    Connector::new(name).connect(deadline)
 }
 
 /// The object with which a process connects to a listener. It holds the listener's name, the directory of the name, the
@@ -105,7 +102,7 @@ impl Connector {
     /// [`Error::UnsafeDirectory`] if the server or the directory is not the expected one; [`Error::BadName`];
     /// [`Error::PeerClosed`] if the listener closed the connection or its process ended; [`Error::TimedOut`],
     /// [`Error::WouldBlock`]; otherwise as [`Channel::over`].
-    pub fn connect_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    pub fn connect(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
         let deadline = deadline.into();
         fork::arm()?;
         name::check(&self.name)?;

@@ -86,7 +86,7 @@ impl Tokens {
 /// let listener = Listener::builder().invited_only().bind("editor")?;
 /// let invitation = listener.invite(Duration::from_secs(10))?;
 /// let mut child = invitation.spawn(&mut Command::new("renderer"))?;
-/// let channel = invitation.accept_by(Duration::from_secs(10))?;
+/// let channel = invitation.accept(Duration::from_secs(10))?;
 /// channel.send(b"work")?;
 /// # child.wait().expect("a child");
 /// # Ok::<(), strait::Error>(())
@@ -154,8 +154,8 @@ impl Invitation {
     /// call of `accept` returns the channel to that process.
     ///
     /// # Errors
-    /// As [`Listener::accept_by`](crate::Listener::accept_by).
-    pub fn accept_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    /// As [`Listener::accept`](crate::Listener::accept).
+    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
         self.listener.accept_invited(self.number, deadline.into())
     }
 }
@@ -180,7 +180,7 @@ impl Drop for Invitation {
 ///
 /// # Errors
 /// [`Error::NoInvitation`] if the line is not an invitation; [`Error::Refused`] if the listener no longer accepts the
-/// invitation; otherwise as [`Connector::connect_by`].
+/// invitation; otherwise as [`Connector::connect`].
 pub fn invited(options: &Options, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
     let deadline = deadline.into();
     let stdin = std::io::stdin();
@@ -188,7 +188,7 @@ pub fn invited(options: &Options, deadline: impl Into<Deadline>) -> Result<Chann
     let read = socket::read_line(stdin.as_fd(), &mut line, LONGEST, deadline);
     let connector = read.map(|()| parse(&line));
     os::wipe(&mut line);
-    connector?.ok_or(Error::NoInvitation)?.options(*options).connect_by(deadline)
+    connector?.ok_or(Error::NoInvitation)?.options(*options).connect(deadline)
 }
 
 fn parse(line: &[u8]) -> Option<Connector> {

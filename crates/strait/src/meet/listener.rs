@@ -181,7 +181,7 @@ struct Bound {
 /// The kernel tells the listener which process connects; what the process says about itself is not used. If the policy
 /// accepts a process that connects with [`connect`](crate::connect), [`accept`](Self::accept) returns a [`Channel`] to
 /// it. No thread is started: the threads that call [`accept`](Self::accept) handle the pending connections. Through
-/// [`AsFd`] any event loop can wait for a listener. The descriptor is readable when [`try_accept`](Self::try_accept)
+/// [`AsFd`] any event loop can wait for a listener. The descriptor is readable when [`accept`](Self::accept)
 /// has something to do, though not always something to return.
 ///
 /// ```
@@ -189,8 +189,8 @@ struct Bound {
 ///
 /// let name = format!("example-{}", std::process::id());
 /// let listener = Listener::bind(&name)?;
-/// let client = std::thread::spawn(move || connect(&name)?.send(b"hello").map_err(strait::Error::from));
-/// let channel = listener.accept()?;
+/// let client = std::thread::spawn(move || connect(&name, Duration::from_secs(10))?.send(b"hello").map_err(strait::Error::from));
+/// let channel = listener.accept(Duration::from_secs(10))?;
 /// assert_eq!(channel.recv()?.bytes(), b"hello");
 /// client.join().expect("a client")?;
 /// # Ok::<(), strait::Error>(())
@@ -293,23 +293,6 @@ impl Listener {
         })
     }
 
-    /// Returns the channel to the next connecting process that the listener accepts. Blocks until there is one.
-    ///
-    /// # Errors
-    /// As [`accept_by`](Self::accept_by), except the errors of the deadline.
-    pub fn accept(&self) -> Result<Channel, Error> {
-        self.accept_by(Deadline::NEVER)
-    }
-
-    /// Returns the channel to the next process that the listener accepts, if that process has already sent its connect
-    /// request; otherwise fails with [`Error::WouldBlock`]. Does not block.
-    ///
-    /// # Errors
-    /// As [`accept_by`](Self::accept_by).
-    pub fn try_accept(&self) -> Result<Channel, Error> {
-        self.accept_by(Deadline::NOW)
-    }
-
     /// Returns the channel to the next connecting process that the listener accepts; waits for that process until the
     /// deadline. Refused processes do not end the wait.
     ///
@@ -317,7 +300,7 @@ impl Listener {
     /// [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Forked`]; [`Error::NoDescriptors`] and [`Error::NoMemory`]:
     /// then the process that was about to be accepted sees *peer closed*, and the other pending connections stay
     /// pending.
-    pub fn accept_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
         self.listener.accept(deadline.into(), |state| state.admitted.pop_front())
     }
 

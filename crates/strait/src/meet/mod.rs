@@ -11,9 +11,9 @@
 //! let listener = Listener::builder().directory(&directory).bind("echo")?;
 //! let client = std::thread::spawn({
 //!     let directory = directory.clone();
-//!     move || Connector::new("echo").directory(directory).connect_by(Duration::from_secs(10)).unwrap()
+//!     move || Connector::new("echo").directory(directory).connect(Duration::from_secs(10)).unwrap()
 //! });
-//! let server = listener.accept()?;
+//! let server = listener.accept(Duration::from_secs(10))?;
 //! client.join().unwrap().send(b"hello")?;
 //! assert_eq!(server.recv()?.bytes(), b"hello");
 //! # std::fs::remove_dir_all(&directory)?;

@@ -11,7 +11,6 @@ use crate::deferred;
 use crate::error::Error;
 use crate::kept::{self, Borrowed};
 use crate::os::fault;
-use crate::owned;
 use crate::ring::stream::{Reading, Span};
 use crate::wake::lock::Guard;
 
@@ -41,22 +40,13 @@ impl DataConsumer {
         }))
     }
 
-    /// Reads the bytes that are there now into `out`, at least one element. Returns the number of bytes read: 0 at the
-    /// end of the stream, or if `out` is empty.
-    ///
-    /// # Errors
-    /// [`Error::WouldBlock`] if there is nothing to read now; otherwise as [`DataConsumer::read_by`].
-    pub fn try_read(&self, out: &mut [u8]) -> Result<usize, Error> {
-        self.read_by(out, Deadline::NOW)
-    }
-
     /// Reads the bytes that are there into `out`, at least one element; waits for an element until `deadline`. Returns
     /// the number of bytes read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything that it wrote was read;
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything that it wrote was read;
     /// [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`]; [`Error::Forked`].
-    pub fn read_by(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
+    pub fn read_some(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))
     }
 
@@ -66,7 +56,7 @@ impl DataConsumer {
     /// [`Error::OutOfRange`] if `out` is longer than the [capacity](Self::capacity), or if the stream has ended with
     /// fewer unread bytes, which can still be read; [`Error::PeerClosed`] if the producer's process died and has left
     /// fewer bytes; [`Error::NotElements`] if `out` is not a whole number of elements; otherwise as
-    /// [`DataConsumer::read_by`].
+    /// [`DataConsumer::read_some`].
     pub fn read_whole(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.read(out, What::Whole, deadline.into()).map(|_| ()))
     }
@@ -75,7 +65,7 @@ impl DataConsumer {
     /// read. Returns the number of bytes copied: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
-    /// As [`DataConsumer::try_read`].
+    /// As [`DataConsumer::read_some`].
     pub fn peek(&self, out: &mut [u8]) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.read(out, What::Peek, Deadline::NOW))
     }
@@ -101,7 +91,7 @@ impl DataConsumer {
     /// Other threads cannot read while the returned value exists.
     ///
     /// # Errors
-    /// As [`DataConsumer::read_by`].
+    /// As [`DataConsumer::read_some`].
     pub fn begin_read(&self, deadline: impl Into<Deadline>) -> Result<Unread<'_>, Error> {
         deferred::run_if_failed(self.shared.begin(deadline.into(), || ()))
     }
@@ -111,7 +101,10 @@ impl DataConsumer {
     ///
     /// # Errors
     /// As [`DataConsumer::begin_read`].
-    pub fn begin_read_owned(self: Arc<Self>, deadline: impl Into<Deadline>) -> Result<owned::Unread, Error> {
+    pub fn begin_read_owned(
+        self: Arc<Self>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Unread<'static, Arc<Self>>, Error> {
         // SAFETY: the view drops what it borrows before the `Arc`; a call that fails returns before that is dropped.
         let consumer = unsafe { kept::borrow(&self) };
         let mut kept = Some(self);
@@ -389,10 +382,10 @@ impl<K> Drop for Unread<'_, K> {
 }
 
 impl Read for &DataConsumer {
-    /// Reads as [`DataConsumer::read_by`] does, without a time limit. If the producer's process died, the error kind is
+    /// Reads as [`DataConsumer::read_some`] does, without a time limit. If the producer's process died, the error kind is
     /// [`io::ErrorKind::BrokenPipe`].
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        Ok(self.read_by(out, Deadline::NEVER)?)
+        Ok(self.read_some(out, Deadline::NEVER)?)
     }
 }
 

@@ -9,8 +9,8 @@
 //! let unread = consumer.begin_read(Deadline::NEVER)?;
 //! assert_eq!(unread.len(), 7);
 //! unread.consume(7);
-//! producer.finish();
-//! assert_eq!(consumer.read_by(&mut [0; 10], Deadline::NEVER)?, 0);
+//! producer.finish(Deadline::NEVER)?;
+//! assert_eq!(consumer.read_some(&mut [0; 10], Deadline::NEVER)?, 0);
 //! # Ok::<(), strait::Error>(())
 //! ```
 //!

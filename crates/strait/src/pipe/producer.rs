@@ -12,7 +12,6 @@ use crate::deferred;
 use crate::error::Error;
 use crate::kept::{self, Borrowed};
 use crate::os::fault;
-use crate::owned;
 use crate::ring::stream::{Span, Writing};
 use crate::wake::lock::Guard;
 
@@ -42,22 +41,13 @@ impl DataProducer {
         }))
     }
 
-    /// Writes as many of `bytes` as there is room for now. Returns the number of bytes written: whole elements, at
-    /// least one; 0 only if `bytes` is empty.
-    ///
-    /// # Errors
-    /// [`Error::WouldBlock`] if there is no room; otherwise as [`DataProducer::write_by`].
-    pub fn try_write(&self, bytes: &[u8]) -> Result<usize, Error> {
-        self.write_by(bytes, Deadline::NOW)
-    }
-
     /// Writes as many of `bytes` as there is room for, at least one element; waits for room for an element until
     /// `deadline`. Returns the number of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed; [`Error::NotElements`] if `bytes` is less
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed; [`Error::NotElements`] if `bytes` is less
     /// than an element; [`Error::BadPeer`]; [`Error::Forked`].
-    pub fn write_by(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
+    pub fn write_some(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }
 
@@ -66,7 +56,7 @@ impl DataProducer {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `bytes` is longer than the [capacity](Self::capacity); [`Error::NotElements`] if it is
-    /// not a whole number of elements; otherwise as [`DataProducer::write_by`].
+    /// not a whole number of elements; otherwise as [`DataProducer::write_some`].
     pub fn write_whole(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.write(bytes, true, deadline.into()).map(|_| ()))
     }
@@ -89,7 +79,7 @@ impl DataProducer {
     /// ```
     ///
     /// # Errors
-    /// As [`DataProducer::write_by`].
+    /// As [`DataProducer::write_some`].
     pub fn begin_write(&self, deadline: impl Into<Deadline>) -> Result<Room<'_>, Error> {
         deferred::run_if_failed(self.shared.begin(deadline.into(), || ()))
     }
@@ -97,20 +87,15 @@ impl DataProducer {
     /// Returns free room as [`begin_write`](Self::begin_write) does, which [owns itself](crate::owned).
     ///
     /// # Errors
-    /// As [`DataProducer::write_by`].
-    pub fn begin_write_owned(self: Arc<Self>, deadline: impl Into<Deadline>) -> Result<owned::Room, Error> {
+    /// As [`DataProducer::write_some`].
+    pub fn begin_write_owned(
+        self: Arc<Self>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Room<'static, Arc<Self>>, Error> {
         // SAFETY: the view drops what it borrows before the `Arc`; a call that fails returns before that is dropped.
         let producer = unsafe { kept::borrow(&self) };
         let mut kept = Some(self);
         deferred::run_if_failed(producer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
-    }
-
-    /// Ends the stream and drops this end: the consumer reads what was written, and then the end of the stream.
-    /// Dropping the producer has the same effect; [`finish_by`](Self::finish_by) ends the stream without dropping this
-    /// end. If an earlier call has failed with [`Error::PeerClosed`], a consumer that still exists gets that error
-    /// instead of the end of the stream.
-    pub fn finish(self) {
-        drop(self);
     }
 
     /// Ends the stream without dropping this end, on which nothing can be written any more. Waits until `deadline` for
@@ -121,7 +106,7 @@ impl DataProducer {
     /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`];
     /// [`Error::PeerClosed`] if an earlier call has found that the consumer is closed; [`Error::BadPeer`];
     /// [`Error::Forked`].
-    pub fn finish_by(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
+    pub fn finish(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.finish(deadline.into()))
     }
 
@@ -332,9 +317,9 @@ impl<K> Drop for Room<'_, K> {
 }
 
 impl Write for &DataProducer {
-    /// Writes as [`DataProducer::write_by`] does, without a time limit.
+    /// Writes as [`DataProducer::write_some`] does, without a time limit.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(self.write_by(bytes, Deadline::NEVER)?)
+        Ok(self.write_some(bytes, Deadline::NEVER)?)
     }
 
     /// Does nothing: the consumer can read bytes as soon as they are written.
@@ -367,7 +352,7 @@ mod tests {
     #[test]
     fn a_stream_is_whole_unless_its_producer_was_told_that_nobody_reads() {
         let (producer, _consumer) = DataPipe::pair(4096).unwrap();
-        producer.write_by(b"all of it", Deadline::NOW).unwrap();
+        producer.write_some(b"all of it", Deadline::NOW).unwrap();
         assert!(says_that_it_is_whole(&producer));
 
         let (producer, consumer) = DataPipe::pair(4096).unwrap();

@@ -19,7 +19,7 @@ impl DataConsumer {
     /// # Errors
     /// [`Error::WouldBlock`] if the descriptor is non-blocking and accepts nothing now; [`Error::System`] if the write
     /// fails; [`Error::NotElements`] if elements of the pipe have more than 1 byte; otherwise as
-    /// [`DataConsumer::read_by`].
+    /// [`DataConsumer::read_some`].
     pub fn splice_to(&self, to: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.write_out(to, most, deadline.into()))
     }
@@ -50,7 +50,7 @@ impl DataProducer {
     /// # Errors
     /// [`Error::WouldBlock`] if the descriptor is non-blocking and has nothing now; [`Error::System`] if the read
     /// fails; [`Error::NotElements`] if elements of the pipe have more than 1 byte; otherwise as
-    /// [`DataProducer::write_by`].
+    /// [`DataProducer::write_some`].
     pub fn splice_from(&self, from: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.read_in(from, most, deadline.into()))
     }

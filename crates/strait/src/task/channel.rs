@@ -53,7 +53,7 @@ impl AsyncChannel {
     /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// As [`Channel::recv_to`], except the errors of the deadline.
+    /// As [`Channel::recv_message`], except the errors of the deadline.
     pub async fn recv(&self) -> Result<Message, Error> {
         poll_fn(|context| self.poll_recv(context)).await
     }
@@ -74,9 +74,9 @@ impl AsyncChannel {
     /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// As [`Channel::recv_to`], except the errors of the deadline.
-    pub async fn recv_to(&self, message: &mut Message) -> Result<(), Error> {
-        poll_fn(|context| self.poll_receive(context, |channel| channel.recv_to(message, Deadline::NOW))).await
+    /// As [`Channel::recv_message`], except the errors of the deadline.
+    pub async fn recv_message(&self, message: &mut Message) -> Result<(), Error> {
+        poll_fn(|context| self.poll_receive(context, |channel| channel.recv_message(message, Deadline::NOW))).await
     }
 
     /// Calls `receive`, which must not wait, again and again until it returns something else than

@@ -66,7 +66,7 @@ impl AsyncProducer {
     /// If the future is dropped before it is ready, nothing was written.
     ///
     /// # Errors
-    /// As [`DataProducer::write_by`], except the errors of the deadline.
+    /// As [`DataProducer::write_some`], except the errors of the deadline.
     pub async fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_write(context, bytes)).await
     }
@@ -78,7 +78,7 @@ impl AsyncProducer {
     /// As [`AsyncProducer::write`].
     pub fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
         // The only event of a producer is that it is writable.
-        or_wait(|| self.get_ref().try_write(bytes), &self.source, Interest::Writable, context)
+        or_wait(|| self.get_ref().write_some(bytes, Deadline::NOW), &self.source, Interest::Writable, context)
     }
 
     /// Writes all of `bytes`, piece by piece, and waits for room whenever there is none.
@@ -95,14 +95,14 @@ impl AsyncProducer {
         Ok(())
     }
 
-    /// Ends the stream without dropping this end, as [`DataProducer::finish_by`] does; waits for other threads that
+    /// Ends the stream without dropping this end, as [`DataProducer::finish`] does; waits for other threads that
     /// write.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the stream has not ended.
     ///
     /// # Errors
-    /// As [`DataProducer::finish_by`], except the errors of the deadline.
+    /// As [`DataProducer::finish`], except the errors of the deadline.
     pub async fn finish(&self) -> Result<(), Error> {
         poll_fn(|context| self.poll_finish(context)).await
     }
@@ -113,7 +113,7 @@ impl AsyncProducer {
     /// # Errors
     /// As [`AsyncProducer::finish`].
     pub fn poll_finish(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        or_wait(|| self.get_ref().finish_by(Deadline::NOW), &self.source, Interest::Writable, context)
+        or_wait(|| self.get_ref().finish(Deadline::NOW), &self.source, Interest::Writable, context)
     }
 
     /// Waits for room and returns it, to be filled in place, as [`DataProducer::begin_write`] does.
@@ -152,7 +152,7 @@ impl AsyncConsumer {
     /// If the future is dropped before it is ready, nothing was read.
     ///
     /// # Errors
-    /// As [`DataConsumer::read_by`], except the errors of the deadline.
+    /// As [`DataConsumer::read_some`], except the errors of the deadline.
     pub async fn read(&self, out: &mut [u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_read(context, out)).await
     }
@@ -163,7 +163,7 @@ impl AsyncConsumer {
     /// # Errors
     /// As [`AsyncConsumer::read`].
     pub fn poll_read(&self, context: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<usize, Error>> {
-        or_wait(|| self.get_ref().try_read(out), &self.source, Interest::Readable, context)
+        or_wait(|| self.get_ref().read_some(out, Deadline::NOW), &self.source, Interest::Readable, context)
     }
 
     /// Waits for bytes and returns them, to be read in place, as [`DataConsumer::begin_read`] does.

@@ -51,7 +51,7 @@ pub(crate) fn assert_forked(channel: &Channel) {
     assert_eq!(channel.recv().unwrap_err(), Error::Forked);
     assert_eq!(channel.try_recv().unwrap_err(), Error::Forked);
     assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::Forked);
-    assert_eq!(channel.recv_to(&mut Message::new(), SOON).unwrap_err(), Error::Forked);
+    assert_eq!(channel.recv_message(&mut Message::new(), SOON).unwrap_err(), Error::Forked);
     assert_eq!(channel.recv_into(&mut [0; 10], SOON).unwrap_err(), Error::Forked);
     assert_eq!(channel.recv_in_place(SOON).unwrap_err(), Error::Forked);
     assert_eq!(channel.recv_many(&mut [Message::new()], SOON).unwrap_err(), Error::Forked);

@@ -83,7 +83,7 @@ impl Driver<'_> {
             1 => self.call("recv_by", allowed, || channel.recv_by(deadline)),
             _ => {
                 let mut message = self.take(|pool| &mut pool.messages).unwrap_or_default();
-                let received = self.call("recv_to", allowed, || channel.recv_to(&mut message, deadline));
+                let received = self.call("recv_message", allowed, || channel.recv_message(&mut message, deadline));
                 received.map(|()| message)
             }
         };

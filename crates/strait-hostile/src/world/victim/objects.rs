@@ -186,11 +186,11 @@ impl Driver<'_> {
         }
         let (message, mut replier) = request.into_parts();
         drop(message);
-        let replied = self.call("reply_by", allowed, || {
+        let replied = self.call("reply", allowed, || {
             let _ = replier.is_cancelled();
-            replier.reply_by(b"an answer", deadline)
+            replier.reply(b"an answer", deadline)
         });
-        self.note_sent("reply_by", replied);
+        self.note_sent("reply", replied);
         self.call("drop a replier", Duration::ZERO, || drop(replier));
     }
 
@@ -203,7 +203,7 @@ impl Driver<'_> {
                 self.note_answer("PendingCall::wait", answered);
             }
             1 => {
-                let polled = self.call("PendingCall::poll", Duration::ZERO, || pending.poll());
+                let polled = self.call("PendingCall::poll", Duration::ZERO, || pending.poll(Deadline::NOW));
                 self.note_answer("PendingCall::poll", polled);
                 self.keep(|pool| &mut pool.pending, pending);
             }
@@ -320,23 +320,23 @@ impl Driver<'_> {
         let Some(listener) = &victim.listener else { return };
         let (deadline, allowed) = self.deadline();
         let accepted = match self.choices.below(4) {
-            0 => self.call("try_accept", Duration::ZERO, || listener.try_accept()),
+            0 => self.call("accept now", Duration::ZERO, || listener.accept(Deadline::NOW)),
             1 => {
                 let invited = self.call("invite", Duration::ZERO, || listener.invite(Duration::from_secs(1)));
                 let Some(invitation) = self.note("invite", invited) else { return };
                 let _ = invitation.tell(&mut Vec::new());
-                self.call("Invitation::accept_by", allowed, || invitation.accept_by(deadline))
+                self.call("Invitation::accept", allowed, || invitation.accept(deadline))
             }
-            _ => self.call("accept_by", allowed, || listener.accept_by(deadline)),
+            _ => self.call("accept", allowed, || listener.accept(deadline)),
         };
-        if let Some(channel) = self.note("accept_by", accepted) {
+        if let Some(channel) = self.note("accept", accepted) {
             self.keep(|pool| &mut pool.channels, Arc::new(channel));
         }
         if self.choices.one_in(4) {
             let connector =
                 strait::meet::Connector::new("victim").directory(listener.path().parent().expect("a folder"));
-            let connected = self.call("connect_by", Duration::ZERO, || connector.connect_by(Deadline::NOW));
-            self.note("connect_by", connected);
+            let connected = self.call("connect", Duration::ZERO, || connector.connect(Deadline::NOW));
+            self.note("connect", connected);
         }
     }
 
@@ -345,7 +345,7 @@ impl Driver<'_> {
         let victim = self.victim;
         let Some(listener) = &victim.listener else { return };
         let limit = Duration::from_millis(5);
-        drop(self.call("accept_by", limit, || listener.accept_by(limit)));
+        drop(self.call("accept", limit, || listener.accept(limit)));
     }
 
     /// Sleeps until a descriptor is readable, at most for `limit`.

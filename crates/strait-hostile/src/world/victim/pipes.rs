@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use strait::Error;
 use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
 use strait::region::{Region, RegionOptions};
+use strait::{Deadline, Error};
 
 use super::Driver;
 
@@ -33,8 +33,8 @@ impl Driver<'_> {
         let (deadline, allowed) = self.deadline();
         let done: Result<usize, Error> = match self.choices.below(9) {
             0 => self.call("available", Duration::ZERO, || consumer.available()),
-            1 => self.call("try_read", Duration::ZERO, || consumer.try_read(&mut out)),
-            2 => self.call("read_by", allowed, || consumer.read_by(&mut out, deadline)),
+            1 => self.call("read_some now", Duration::ZERO, || consumer.read_some(&mut out, Deadline::NOW)),
+            2 => self.call("read_some", allowed, || consumer.read_some(&mut out, deadline)),
             3 => self.call("read_whole", allowed, || consumer.read_whole(&mut out, deadline)).map(|()| 0),
             4 => self.call("peek", Duration::ZERO, || consumer.peek(&mut out)),
             5 => self.call("discard", Duration::ZERO, || consumer.discard(out.len())),
@@ -65,14 +65,14 @@ impl Driver<'_> {
         let (deadline, allowed) = self.deadline();
         let done: Result<usize, Error> = match self.choices.below(8) {
             0 => self.call("room", Duration::ZERO, || producer.room()),
-            1 => self.call("try_write", Duration::ZERO, || producer.try_write(&bytes)),
-            2 => self.call("write_by", allowed, || producer.write_by(&bytes, deadline)),
+            1 => self.call("write_some now", Duration::ZERO, || producer.write_some(&bytes, Deadline::NOW)),
+            2 => self.call("write_some", allowed, || producer.write_some(&bytes, deadline)),
             3 => self.call("write_whole", allowed, || producer.write_whole(&bytes, deadline)).map(|()| 0),
             4 => {
                 let Ok(zero) = std::fs::File::open("/dev/zero") else { return };
                 self.call("splice_from", allowed, || producer.splice_from(&zero, bytes.len(), deadline))
             }
-            5 if self.choices.one_in(4) => self.call("finish_by", allowed, || producer.finish_by(deadline)).map(|()| 0),
+            5 if self.choices.one_in(4) => self.call("finish", allowed, || producer.finish(deadline)).map(|()| 0),
             6 => {
                 let _ = (producer.element(), producer.capacity(), producer.interrupter());
                 Ok(0)
@@ -91,7 +91,7 @@ impl Driver<'_> {
             && let Some(producer) = self.take(|pool| &mut pool.producers)
             && let Ok(producer) = Arc::try_unwrap(producer)
         {
-            self.call("finish", Duration::ZERO, || producer.finish());
+            self.call("drop", Duration::ZERO, || drop(producer));
         }
     }
 

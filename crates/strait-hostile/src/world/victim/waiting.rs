@@ -180,7 +180,7 @@ impl Driver<'_> {
     fn wait_for_a_connection(&mut self) -> bool {
         let victim = self.victim;
         let Some(listener) = &victim.listener else { return false };
-        let accepted = self.call("accept_by, waiting", SLICE, || listener.accept_by(SLICE));
+        let accepted = self.call("accept, waiting", SLICE, || listener.accept(SLICE));
         match accepted {
             Ok(channel) => {
                 self.note_work(100_000);
@@ -190,7 +190,7 @@ impl Driver<'_> {
             Err(error) => {
                 // A process that connected and was refused.
                 self.note_work(100_000);
-                self.failed("accept_by, waiting", error);
+                self.failed("accept, waiting", error);
             }
         }
         false

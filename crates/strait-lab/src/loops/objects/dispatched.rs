@@ -89,9 +89,9 @@ fn serve(channel: Channel, by: By, mut handle: impl FnMut(&Channel, &[u8]) -> Re
     if by == By::Itself {
         let mut message = Message::new();
         loop {
-            match channel.recv_to(&mut message, Deadline::NEVER) {
+            match channel.recv_message(&mut message, Deadline::NEVER) {
                 Err(Error::PeerClosed) => return Ok(()),
-                received => received.doing("recv_to")?,
+                received => received.doing("recv_message")?,
             }
             if handle(&channel, message.bytes())? {
                 return Ok(());

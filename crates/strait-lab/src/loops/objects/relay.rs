@@ -75,9 +75,9 @@ pub(super) fn relay(from: &Channel, how: Relay) -> Result<Share> {
             }
             continue;
         }
-        match from.recv_to(&mut message, Deadline::NEVER) {
+        match from.recv_message(&mut message, Deadline::NEVER) {
             Err(Error::PeerClosed) => return Ok(Share::default()),
-            received => received.doing("recv_to")?,
+            received => received.doing("recv_message")?,
         }
         if how == Relay::Sent {
             to.send_by(message.bytes(), PATIENCE).doing("send")?;
@@ -93,7 +93,7 @@ pub(super) fn sink(first: &Channel) -> Result<Share> {
     let from = end(first)?;
     let mut message = Message::new();
     let mut number = 0;
-    while from.recv_to(&mut message, Deadline::NEVER).is_ok() {
+    while from.recv_message(&mut message, Deadline::NEVER).is_ok() {
         payload::check(message.bytes(), number)?;
         if message.bytes()[PAGE..].iter().step_by(PAGE).any(|byte| *byte != 7) {
             return Err(Trouble::new("the received message differs from the sent one"));
@@ -128,12 +128,12 @@ pub(super) fn values(options: &Options, as_bytes: bool, size: usize, count: u64)
             payload::stamp(&mut picture.0, number);
             if as_bytes {
                 one.send(&picture.0).doing("send")?;
-                other.recv_to(&mut message, PATIENCE).doing("recv_to")?;
+                other.recv_message(&mut message, PATIENCE).doing("recv_message")?;
                 payload::check(message.bytes(), number)?;
             } else {
                 let sent = std::mem::replace(&mut picture, Picture(Vec::new()));
                 one.send_value(sent, PATIENCE).doing("send_value")?;
-                other.recv_to(&mut message, PATIENCE).doing("recv_to")?;
+                other.recv_message(&mut message, PATIENCE).doing("recv_message")?;
                 picture = message.take_value().ok_or_else(|| Trouble::new("the value was received as bytes"))?;
                 payload::check(&picture.0, number)?;
             }

@@ -12,7 +12,6 @@ use crate::channel::{Channel, End, InPlace, recv_in_place};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::owned;
 use crate::ring::Record;
 use crate::wake::lock::Guard;
 
@@ -48,7 +47,7 @@ impl Channel {
     /// Receives the next message; waits for the message without a time limit.
     ///
     /// # Errors
-    /// All errors of [`Channel::recv_to`], except that the call never times out.
+    /// All errors of [`Channel::recv_message`], except that the call never times out.
     pub fn recv(&self) -> Result<Message, Error> {
         self.recv_by(Deadline::NEVER)
     }
@@ -56,7 +55,7 @@ impl Channel {
     /// Receives the next message if there is one now. Does not block.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is no message; otherwise the errors of [`Channel::recv_to`].
+    /// [`Error::WouldBlock`] if there is no message; otherwise the errors of [`Channel::recv_message`].
     pub fn try_recv(&self) -> Result<Message, Error> {
         self.recv_by(Deadline::NOW)
     }
@@ -64,10 +63,10 @@ impl Channel {
     /// Receives the next message; waits for the message until the deadline.
     ///
     /// # Errors
-    /// All errors of [`Channel::recv_to`].
+    /// All errors of [`Channel::recv_message`].
     pub fn recv_by(&self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
         let mut message = Message::new();
-        self.recv_to(&mut message, deadline)?;
+        self.recv_message(&mut message, deadline)?;
         Ok(message)
     }
 
@@ -80,7 +79,7 @@ impl Channel {
     /// [`Error::LimitReached`] if this process holds as much for the peer as the limits allow (nothing is lost, call
     /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
-    pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
+    pub fn recv_message(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
         message.clear_and_run_deferred();
         let deadline = deadline.into();
         self.end.received_or({
@@ -93,7 +92,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer than `buffer`: it then stays
-    /// the next message. Otherwise the errors of [`Channel::recv_to`].
+    /// the next message. Otherwise the errors of [`Channel::recv_message`].
     #[inline]
     pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
         let deadline = deadline.into();
@@ -106,7 +105,7 @@ impl Channel {
     /// Receives the next message into the start of `buffer`, if it is there now and nothing but bytes. This is the
     /// fastest way to receive. Returns the length of the message. Returns `None`, and takes nothing, if the message
     /// has more than bytes (handles, a region or a value), or is not at hand in the ring: [`Channel::recv_into`] or
-    /// [`Channel::recv_to`] then finds it.
+    /// [`Channel::recv_message`] then finds it.
     ///
     /// Use it to read many short messages, most of them without handles, and where a message with handles must not be
     /// taken.
@@ -123,7 +122,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if no message is there; [`Error::BufferTooSmall`], with the size that is needed, if the
-    /// message is longer: it then stays the next message. Otherwise as [`Channel::recv_to`].
+    /// message is longer: it then stays the next message. Otherwise as [`Channel::recv_message`].
     #[inline]
     pub fn try_recv_bytes(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let mut rx = self.end.lock_rx(Deadline::NOW)?;
@@ -146,7 +145,7 @@ impl Channel {
     /// caller holds the view of a small message, no other thread receives from this end.
     ///
     /// # Errors
-    /// All errors of [`Channel::recv_to`].
+    /// All errors of [`Channel::recv_message`].
     pub fn recv_in_place(&self, deadline: impl Into<Deadline>) -> Result<InPlace<'_>, Error> {
         self.end.recv_view_with(deadline.into(), || ())
     }
@@ -156,16 +155,19 @@ impl Channel {
     ///
     /// # Errors
     /// As [`Channel::recv_in_place`].
-    pub fn recv_in_place_owned(self: Arc<Self>, deadline: impl Into<Deadline>) -> Result<owned::InPlace, Error> {
+    pub fn recv_in_place_owned(
+        self: Arc<Self>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<InPlace<'static, Arc<Self>>, Error> {
         recv_in_place(self, deadline.into())
     }
 
     /// Receives the messages that are there, as many as `slots` can take; waits for the first message until the
     /// deadline. Returns the number of messages received: at least one, unless `slots` is empty. The memory of the
-    /// slots is reused, as in [`Channel::recv_to`].
+    /// slots is reused, as in [`Channel::recv_message`].
     ///
     /// # Errors
-    /// The errors of [`Channel::recv_to`], for the first message. An error at a later message is returned by the next
+    /// The errors of [`Channel::recv_message`], for the first message. An error at a later message is returned by the next
     /// call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.end.received_or(self.end.recv_batch(slots, deadline.into()))

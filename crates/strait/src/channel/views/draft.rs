@@ -14,7 +14,6 @@ use crate::channel::{Channel, Reservation, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::kept::{self, Borrowed};
-use crate::owned;
 
 /// A message under construction, created by [`Channel::draft`]: append bytes and handles, then send it. Dropping a
 /// draft sends nothing and closes its handles.
@@ -67,7 +66,7 @@ impl Channel {
     }
 
     /// Begins a message as [`draft`](Self::draft) does, for a draft that [owns itself](crate::owned).
-    pub fn draft_owned(self: Arc<Self>) -> owned::Draft {
+    pub fn draft_owned(self: Arc<Self>) -> Draft<'static, Arc<Self>> {
         // SAFETY: the draft drops what it borrows before the `Arc`.
         let channel = unsafe { kept::borrow(&self) };
         Draft::new(channel, self)

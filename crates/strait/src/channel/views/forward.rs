@@ -70,7 +70,7 @@ impl<K> InPlace<'_, K> {
     /// the message is unchanged.
     ///
     /// If the message is not [sealed](Self::sealed), its bytes may change between a look at the view and this call. A
-    /// relay that has to check messages receives them ([`Channel::recv_to`]) and forwards the copy.
+    /// relay that has to check messages receives them ([`Channel::recv_message`]) and forwards the copy.
     ///
     /// ```
     /// use strait::{Channel, Deadline};

@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::kept::{self, Borrowed, Keep};
 use crate::link::{Attachments, Link};
 use crate::os::memory;
-use crate::owned;
 use crate::quota::MAX_HANDLES;
 use crate::ring::{Header, RecordKind, Slot};
 use crate::shm::{Mapping, Shareable};
@@ -91,7 +90,7 @@ impl Channel {
         self: Arc<Self>,
         len: usize,
         deadline: impl Into<Deadline>,
-    ) -> Result<owned::Reservation, Error> {
+    ) -> Result<Reservation<'static, Arc<Self>>, Error> {
         reserve(self, len, deadline.into())
     }
 
@@ -145,7 +144,7 @@ impl Channel {
     ///
     /// # Errors
     /// As [`Channel::reserve_sealed`].
-    pub fn reserve_sealed_owned(self: Arc<Self>, len: usize) -> Result<owned::SealedReservation, Error> {
+    pub fn reserve_sealed_owned(self: Arc<Self>, len: usize) -> Result<SealedReservation<'static, Arc<Self>>, Error> {
         reserve_sealed(self, len)
     }
 
