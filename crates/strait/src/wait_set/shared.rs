@@ -317,7 +317,7 @@ impl SharedSet {
                 }
                 continue;
             }
-            let mut sleep = if is_over() { Some(Duration::ZERO) } else { deadline.remaining(Instant::now()) };
+            let mut sleep = if signals::has_come() { Some(Duration::ZERO) } else { deadline.remaining(Instant::now()) };
             let retries = later || self.is_stuck() || self.has_unsent();
             if retries {
                 sleep = Some(sleep.map_or(RETRY, |sleep| sleep.min(RETRY)));
