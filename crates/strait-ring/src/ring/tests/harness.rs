@@ -17,7 +17,7 @@ use crate::ring::{
     Consumer, Ended, Header, Memory, NextRecord, Producer, Record, RecordKind, Word, announce, take_sleeper,
 };
 
-pub use super::table::{Barrier, Fence, InOperations, Table};
+pub use super::table::{Barrier, Fence, InOperations, Table, note_access};
 
 /// Limit of involuntary thread switches that `loom` tries in a test with two threads. With three switches one thread
 /// can look at a word, be overtaken by the other, and then act on the old value.
@@ -55,19 +55,28 @@ impl<T, A: Word<T>> Word<T> for Tracked<A> {
         if order != Ordering::Relaxed {
             self.loads.swap(0, Ordering::Relaxed);
         }
-        self.word.load(order)
+        let value = self.word.load(order);
+        note_access(false);
+        value
     }
     fn store(&self, value: T, order: Ordering) {
         self.word.store(value, order);
+        note_access(order == Ordering::SeqCst);
     }
     fn swap(&self, value: T, order: Ordering) -> T {
-        self.word.swap(value, order)
+        let old = self.word.swap(value, order);
+        note_access(order == Ordering::SeqCst);
+        old
     }
     fn fetch_or(&self, bits: T, order: Ordering) -> T {
-        self.word.fetch_or(bits, order)
+        let old = self.word.fetch_or(bits, order);
+        note_access(order == Ordering::SeqCst);
+        old
     }
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
-        self.word.compare_exchange(current, new, success, failure)
+        let exchanged = self.word.compare_exchange(current, new, success, failure);
+        note_access(success == Ordering::SeqCst);
+        exchanged
     }
 }
 

@@ -1,6 +1,7 @@
 //! The memory of a ring as a table of atomic words, for tests. The words are those of the standard library under Miri
 //! and in property tests, and those of the model checker in a model.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,6 +33,18 @@ impl Barrier for Fence {
     fn barrier() {
         loom::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
+}
+
+thread_local! {
+    /// Whether the last access of the running thread of a model to a word was a sequentially consistent store or
+    /// exchange; `None` before the first access. The threads of a model take turns on one thread, and only at an access.
+    static LAST_IS_ORDERED_WRITE: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// Notes the last access to a word of a model: `is_ordered_write` says whether it was a sequentially consistent store or
+/// exchange.
+pub fn note_access(is_ordered_write: bool) {
+    LAST_IS_ORDERED_WRITE.set(Some(is_ordered_write));
 }
 
 #[derive(Debug)]
@@ -123,6 +136,8 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Memory for std::sync::Arc<Table
     }
 
     fn full_barrier() {
+        // Outside of models the write before this call keeps the order alone.
+        assert_ne!(LAST_IS_ORDERED_WRITE.get(), Some(false), "the write before a barrier is sequentially consistent");
         B::barrier();
     }
 }
