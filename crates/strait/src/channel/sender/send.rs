@@ -335,7 +335,7 @@ impl End {
                 producer.write(slot, at, bytes);
                 Ok::<(), Error>(())
             })?;
-            self.finish_stage(tx, len, Attachments::descriptors(&descriptors(handles)), deadline)
+            self.finish_inline(tx, len, handles, deadline)
         } else {
             let loan = self.borrow_block(tx, len, deadline)?;
             let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
@@ -343,6 +343,31 @@ impl End {
             let descriptors = descriptors(handles);
             self.stage_block(tx, &loan, len, filled, header, Attachments::descriptors(&descriptors), deadline)
         }
+    }
+
+    /// Completes a message of `len` bytes whose payload is in its record, after that was staged: sends its handles over
+    /// the socket, and counts the message. The handles are file descriptors.
+    #[inline]
+    pub(in crate::channel) fn finish_inline(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        len: usize,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if !handles.is_empty() {
+            self.send_descriptors(tx, handles, deadline)?;
+        }
+        self.count_staged(tx, len);
+        Ok(())
+    }
+
+    /// Sends the handles of the message that was staged last over the socket. The handles are file descriptors.
+    #[inline(never)]
+    fn send_descriptors(&self, tx: &mut Guard<'_, Tx>, handles: &[Handle], deadline: Deadline) -> Result<(), Error> {
+        let descriptors = descriptors(handles);
+        let attachments = Attachments::descriptors(&descriptors);
+        self.send_attachments(tx, PayloadMemory::None, attachments, Amount::default(), deadline)
     }
 
     /// Completes a message of `len` bytes after its record was staged: sends its attachments over the socket, none of

@@ -369,7 +369,7 @@ impl<K> Reservation<'_, K> {
     fn commit_slot(&mut self, mut slot: Slot, len: usize, handles: &[Handle]) -> Result<(), Error> {
         let header = Header::new(RecordKind::Message, len, handles.len());
         self.tx.producer.shorten(&mut slot, header);
-        self.end.finish_stage(&mut self.tx, len, Attachments::descriptors(&descriptors(handles)), self.deadline)?;
+        self.end.finish_inline(&mut self.tx, len, handles, self.deadline)?;
         // A message without handles can go to whichever lane the peer is in.
         if handles.is_empty() {
             self.tx.unpin();
