@@ -67,9 +67,13 @@ const LOOKS: u32 = 64;
 /// and otherwise `true`.
 #[inline]
 pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
-    if how != AWAKE {
-        fault::point("before a sleeper is woken");
-    }
+    how != AWAKE && wake_sleeper(link, scope, word, how)
+}
+
+/// Wakes the other side as [`wake`] does. The value `how` of the sleep word is not [`AWAKE`].
+#[inline(never)]
+fn wake_sleeper(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
+    fault::point("before a sleeper is woken");
     match how & !transfer_word::RELAYED {
         AWAKE => return false,
         ON_SOCKET => {
