@@ -255,7 +255,7 @@ impl World {
                     assert!(!room.is_empty() && room.len().is_multiple_of(element), "room for {}", room.len());
                     assert!(!honest || room.len() == free[1], "{} bytes of room, not {}", room.len(), free[1]);
                     let len = wanted.min(room.len()) / element * element;
-                    room.copy_from(0, &stream[..len]);
+                    room.write_at(&stream[..len], 0);
                     if b & 16 != 0 {
                         self.proxies.pump();
                     }
@@ -329,11 +329,11 @@ impl World {
                     assert!(len.is_multiple_of(element), "{len} bytes are not whole elements");
                     assert!(!honest || len == there[1], "{len} bytes unread, not {}", there[1]);
                     let taken = whole(len);
-                    unread.copy_to(0, &mut out[..taken]);
+                    unread.read_at(&mut out[..taken], 0);
                     if b & 16 != 0 {
                         self.proxies.pump();
                         let mut again = vec![0; len];
-                        unread.copy_to(0, &mut again);
+                        unread.read_at(&mut again, 0);
                     }
                     let ended = len == 0;
                     unread.consume(taken);

@@ -526,9 +526,9 @@ impl World {
         let less = if b & 2 != 0 { len / 2 } else { len };
         let channel = &self.ends[at].channel;
         let reserved = channel.reserve(len, Deadline::NOW).map(|mut room| {
-            room.put_at(0, &content(seed, len));
+            room.write_at(&content(seed, len), 0);
             if b & 4 != 0 {
-                room.add_handle(descriptor());
+                room.handle(descriptor());
             }
             // Or the reservation is dropped.
             (b & 1 == 0).then(|| room.commit_first(less))
@@ -549,7 +549,7 @@ impl World {
             // The memory of an empty message has a byte that is not part of the message.
             room.bytes()[..len].copy_from_slice(&content(seed, len));
             if b & 4 != 0 {
-                room.add_handle(descriptor());
+                room.handle(descriptor());
             }
             (b & 1 == 0).then(|| room.commit(Deadline::NOW))
         });
@@ -652,7 +652,7 @@ impl World {
             if b & 1 != 0 {
                 proxies.pump();
             }
-            message.copy_to(0, &mut bytes);
+            message.read_at(&mut bytes, 0);
             if let Some(sealed) = message.sealed() {
                 assert!(sealed == bytes, "sealed bytes changed");
             }

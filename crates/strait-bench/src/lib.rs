@@ -137,9 +137,9 @@ pub fn in_place() -> Scene {
     Scene::of(move || {
         for _ in 0..COUNT {
             let mut message = one.reserve(4096, Deadline::NEVER).expect("room");
-            message.put_at(0, &[7; 8]);
+            message.write_at(&[7; 8], 0);
             message.commit_first(4096).expect("a peer");
-            other.recv_in_place(Deadline::NEVER).expect("a message").copy_to(0, &mut first);
+            other.recv_in_place(Deadline::NEVER).expect("a message").read_at(&mut first, 0);
         }
     })
 }

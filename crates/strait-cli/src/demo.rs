@@ -219,14 +219,14 @@ fn fill(channel: &Channel) -> Result<Large> {
     for place in (PIECE..LARGE).step_by(PIECE) {
         scribble(&mut piece, place as u64 ^ begin);
         sum = sum.wrapping_add(shape::sum(place as u64, &piece));
-        message.put_at(place, &piece);
+        message.write_at(&piece, place);
     }
     // The first piece is written last, since it contains the time of the commit.
     scribble(&mut piece, begin);
     let committed = clock::now();
     shape::stamp(&mut piece, committed);
     sum = sum.wrapping_add(shape::sum(0, &piece));
-    message.put_at(0, &piece);
+    message.write_at(&piece, 0);
     message.commit().doing("commit")?;
     Ok(Large { sum, wait: 0, work: committed - begin })
 }
@@ -243,7 +243,7 @@ fn scribble(piece: &mut [u8], seed: u64) {
 fn look(channel: &Channel) -> Result<Large> {
     let mut message = channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
     let mut first = [0; 8];
-    message.copy_to(0, &mut first);
+    message.read_at(&mut first, 0);
     let arrived = clock::now();
     if message.len() != LARGE {
         return Err(Trouble::new(format!("a message of {} bytes came", message.len())));
@@ -251,7 +251,7 @@ fn look(channel: &Channel) -> Result<Large> {
     let mut piece = vec![0; PIECE];
     let mut sum = 0u64;
     for place in (0..LARGE).step_by(PIECE) {
-        message.copy_to(place, &mut piece);
+        message.read_at(&mut piece, place);
         sum = sum.wrapping_add(shape::sum(place as u64, &piece));
     }
     Ok(Large { sum, wait: arrived.saturating_sub(u64::from_le_bytes(first)), work: clock::now() - arrived })

@@ -138,11 +138,11 @@ pub unsafe extern "C" fn strait_reservation_commit(
         let count = taken.len();
         let committed = match room {
             Room::Warm(mut room) => {
-                taken.into_iter().for_each(|handle| room.add_handle(handle));
+                taken.into_iter().for_each(|handle| room.handle(handle));
                 room.commit_first(len)
             }
             Room::Sealed { mut room, deadline } => {
-                taken.into_iter().for_each(|handle| room.add_handle(handle));
+                taken.into_iter().for_each(|handle| room.handle(handle));
                 room.commit(until(deadline))
             }
         };
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn strait_view_copy(
         if offset > view.view.len() || len > view.view.len() - offset {
             return Err(Failure::Invalid("offset and len reach beyond the end of the message"));
         }
-        view.view.copy_to(offset, out);
+        view.view.read_at(out, offset);
         Ok(())
     })
 }

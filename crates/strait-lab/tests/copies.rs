@@ -119,7 +119,7 @@ fn a_message_is_copied_once_in_and_once_out_and_nothing_is_allocated() {
             });
             counted[1] = costs(|| {
                 let mut first = [0];
-                receiver.recv_in_place(Deadline::NEVER).unwrap().copy_to(size - 1, &mut first);
+                receiver.recv_in_place(Deadline::NEVER).unwrap().read_at(&mut first, size - 1);
                 assert_eq!(first, [3]);
             });
         };

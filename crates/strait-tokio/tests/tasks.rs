@@ -167,7 +167,7 @@ async fn pipes_are_read_and_written_by_tasks() {
     let writes = tokio::spawn(async move {
         writer.write_all(&copy).await.unwrap();
         let mut room = writer.0.begin_write().await.unwrap();
-        room.copy_from(0, b"end");
+        room.write_at(b"end", 0);
         room.commit(3);
     });
     let mut read = vec![0; bytes.len()];
@@ -175,7 +175,7 @@ async fn pipes_are_read_and_written_by_tasks() {
     assert!(read == bytes);
     let unread = soon(reader.0.begin_read()).await.unwrap();
     let mut end = [0; 3];
-    unread.copy_to(0, &mut end);
+    unread.read_at(&mut end, 0);
     assert_eq!(&end, b"end");
     unread.consume(3);
     soon(writes).await.unwrap();

@@ -418,7 +418,7 @@ async fn what_a_channel_can_do_without_waiting_a_task_can_wait_for() {
     let sends = async {
         for n in 0..10u8 {
             let mut place = a.send_with(|channel| channel.reserve(200_000, Deadline::NOW)).await.unwrap();
-            place.put_at(0, &[n; 200_000]);
+            place.write_at(&[n; 200_000], 0);
             place.commit().unwrap();
         }
         for n in 10..20u8 {
@@ -429,7 +429,7 @@ async fn what_a_channel_can_do_without_waiting_a_task_can_wait_for() {
         for n in 0..10u8 {
             let mut view = b.recv_with(|channel| channel.recv_in_place(Deadline::NOW)).await.unwrap();
             let mut last = [0];
-            view.copy_to(199_999, &mut last);
+            view.read_at(&mut last, 199_999);
             assert_eq!((view.len(), last), (200_000, [n]));
         }
         let mut message = Message::new();

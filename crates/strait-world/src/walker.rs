@@ -572,8 +572,8 @@ fn send_vectored(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline
 fn send_reserved(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
     match channel.reserve(bytes.len() + 10, deadline) {
         Ok(mut room) => {
-            room.put_at(0, bytes);
-            handles.into_iter().for_each(|handle| room.add_handle(handle));
+            room.write_at(bytes, 0);
+            handles.into_iter().for_each(|handle| room.handle(handle));
             room.commit_first(bytes.len())
         }
         Err(error) => Err(SendError { error, handles }),
@@ -584,7 +584,7 @@ fn send_sealed(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: 
     match channel.reserve_sealed(bytes.len()) {
         Ok(mut room) => {
             room.bytes().copy_from_slice(bytes);
-            handles.into_iter().for_each(|handle| room.add_handle(handle));
+            handles.into_iter().for_each(|handle| room.handle(handle));
             room.commit(deadline)
         }
         Err(error) => Err(SendError { error, handles }),
@@ -874,7 +874,7 @@ fn in_parts(mut message: Message) -> Parts {
 
 fn copied(mut view: InPlace<'_>) -> Parts {
     let mut bytes = vec![0; view.len()];
-    view.copy_to(0, &mut bytes);
+    view.read_at(&mut bytes, 0);
     (bytes, view.take_handles())
 }
 

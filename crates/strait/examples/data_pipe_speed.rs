@@ -132,7 +132,7 @@ fn pipe_in(producer: &DataProducer, source: &[u8], variant: usize) -> Result<(),
         let mut room = producer.begin_write(deadline)?;
         let len = room.len().min(PIECE).min(left);
         if variant == 1 {
-            room.copy_from(0, &source[..len]);
+            room.write_at(&source[..len], 0);
         }
         room.commit(len);
         left -= len;
@@ -151,7 +151,7 @@ fn pipe_out(consumer: &DataConsumer, sink: &mut [u8], variant: usize) -> Result<
         let unread = consumer.begin_read(deadline)?;
         let len = unread.len().min(PIECE);
         if variant == 1 {
-            unread.copy_to(0, &mut sink[..len]);
+            unread.read_at(&mut sink[..len], 0);
         }
         unread.consume(len);
         left -= len;

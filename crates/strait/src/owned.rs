@@ -12,7 +12,7 @@
 //! let (near, far) = Channel::pair()?;
 //! let near = Arc::new(near);
 //! let mut frame = Frame { room: near.clone().reserve_owned(5, Deadline::NEVER)? };
-//! frame.room.put_at(0, b"frame");
+//! frame.room.write_at(b"frame", 0);
 //! std::thread::spawn(move || frame.room.commit()).join().unwrap()?;
 //! assert_eq!(far.recv()?.bytes(), b"frame");
 //! # Ok::<(), strait::Error>(())

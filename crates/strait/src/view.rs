@@ -5,11 +5,11 @@
 //!
 //! let (a, b) = Channel::pair()?;
 //! let mut place = a.reserve(1 << 20, Deadline::NEVER)?;
-//! place.put_at(0, b"first");
+//! place.write_at(b"first", 0);
 //! place.commit()?;
 //! let mut view = b.recv_in_place(Deadline::NEVER)?;
 //! let mut first = [0; 5];
-//! view.copy_to(0, &mut first);
+//! view.read_at(&mut first, 0);
 //! assert_eq!(&first, b"first");
 //! # Ok::<(), strait::Error>(())
 //! ```

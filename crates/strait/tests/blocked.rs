@@ -241,13 +241,13 @@ fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
             }
             for (n, mut view) in held {
                 let mut bytes = vec![0; LARGE];
-                view.copy_to(0, &mut bytes);
+                view.read_at(&mut bytes, 0);
                 assert!(bytes == large(n + round), "{n}");
             }
         }
         // One more message fits within the limit again.
         let mut last = a.reserve(LARGE, DEADLINE).unwrap();
-        last.put_at(0, &large(7));
+        last.write_at(&large(7), 0);
         last.commit().unwrap();
         assert!(b.recv_by(DEADLINE).unwrap().bytes() == large(7));
     }

@@ -59,7 +59,7 @@ fn sums(_: &str) {
         match channel.recv_in_place(Deadline::NEVER) {
             Ok(mut message) => {
                 let mut bytes = vec![0; message.len()];
-                message.copy_to(0, &mut bytes);
+                message.read_at(&mut bytes, 0);
                 drop(message);
                 channel.send(&checksum(&bytes).to_le_bytes()).unwrap();
             }
@@ -324,11 +324,11 @@ fn descriptors_travel_with_their_message() {
         channel.send(Outgoing::new(&vec![1; len]).handle(file_with(b"beside bytes"))).unwrap();
         assert_eq!(recv(&channel).bytes(), b"beside bytes");
         let mut room = channel.reserve(len, DEADLINE).unwrap();
-        room.add_handle(file_with(b"beside a reservation"));
+        room.handle(file_with(b"beside a reservation"));
         room.commit().unwrap();
         assert_eq!(recv(&channel).bytes(), b"beside a reservation");
         let mut room = channel.reserve_sealed(len).unwrap();
-        room.add_handle(file_with(b"beside a sealed one"));
+        room.handle(file_with(b"beside a sealed one"));
         room.commit(DEADLINE).unwrap();
         assert_eq!(recv(&channel).bytes(), b"beside a sealed one");
     }

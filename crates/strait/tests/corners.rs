@@ -108,7 +108,7 @@ fn reservations_keep_to_the_limit_on_descriptors_under_way() {
         let mut room = a.reserve(8, deadline).unwrap();
         for _ in 0..64 {
             let (reader, _) = std::io::pipe().unwrap();
-            room.add_handle(OwnedFd::from(reader));
+            room.handle(OwnedFd::from(reader));
         }
         room.commit()
     };
@@ -441,8 +441,8 @@ fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"first");
     let put = |n: usize| {
         let mut room = a.reserve(1, Deadline::NOW).unwrap();
-        room.put_at(0, &[n as u8]);
-        room.add_handle(common::file_with(&[n as u8]));
+        room.write_at(&[n as u8], 0);
+        room.handle(common::file_with(&[n as u8]));
         room.commit()
     };
     let sent = (0..200).find(|n| put(*n).is_err()).expect("the socket is never full");

@@ -313,7 +313,7 @@ fn two_phases_write_and_read_in_place() {
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
     let mut room = producer.begin_write(Deadline::NOW).unwrap();
     assert_eq!(room.len(), 1000);
-    room.copy_from(100, b"middle");
+    room.write_at(b"middle", 100);
     room.as_uninit_mut()[0].write(7);
     // Other writes have to wait until the room is committed or dropped.
     assert_eq!(producer.write_some(b"x", Deadline::NOW).unwrap_err(), Error::WouldBlock);
@@ -327,7 +327,7 @@ fn two_phases_write_and_read_in_place() {
     assert_eq!(unread.len(), 600);
     assert_eq!(consumer.read_some(&mut [0], Deadline::NOW).unwrap_err(), Error::WouldBlock);
     let mut out = [0; 6];
-    unread.copy_to(100, &mut out);
+    unread.read_at(&mut out, 100);
     assert_eq!(&out, b"middle");
     // SAFETY: the producer is in this test, and writes nothing now.
     assert_eq!(unsafe { unread.trusted() }[0], 7);

@@ -69,13 +69,13 @@ fn what_was_appended_can_be_written_over_wherever_it_lies() {
             draft.append(piece).unwrap();
         }
         assert_eq!(draft.is_shared(), len > 65_536);
-        draft.put_at(0, &len.to_le_bytes()).unwrap();
-        draft.put_at(len, &[1; 8]).unwrap();
-        draft.put_at(len + 8, &[]).unwrap();
+        draft.write_at(&len.to_le_bytes(), 0).unwrap();
+        draft.write_at(&[1; 8], len).unwrap();
+        draft.write_at(&[], len + 8).unwrap();
         let end = Error::OutOfRange { len: len + 8 };
-        assert_eq!(draft.put_at(len + 8, &[1]), Err(end));
-        assert_eq!(draft.put_at(len + 1, &[1; 8]), Err(end));
-        assert_eq!(draft.put_at(usize::MAX, &[1]), Err(end));
+        assert_eq!(draft.write_at(&[1], len + 8), Err(end));
+        assert_eq!(draft.write_at(&[1; 8], len + 1), Err(end));
+        assert_eq!(draft.write_at(&[1], usize::MAX), Err(end));
         draft.send(DEADLINE).unwrap();
         let mut whole = [&len.to_le_bytes()[..], &vec![7; len]].concat();
         whole[len..].fill(1);

@@ -215,7 +215,7 @@ fn assert_is_the_parents(channel: &Channel, set: &WaitSet, own: Option<&Channel>
     assert_eq!(channel.reserve_sealed(10).map(drop).err(), forked);
     assert_eq!(channel.forward(&mut Message::from_parts(vec![1], Vec::new()), Deadline::NOW).err(), forked);
     assert_eq!(channel.draft().append(b"x").err(), forked);
-    assert_eq!(channel.draft().put_at(0, b"").err(), forked);
+    assert_eq!(channel.draft().write_at(b"", 0).err(), forked);
     assert_eq!(channel.peer().err(), forked);
     assert_eq!(channel.peer_usage().map(drop).err(), forked);
     assert_eq!(set.rearm(channel).err(), forked);

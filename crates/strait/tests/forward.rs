@@ -67,7 +67,7 @@ fn send(channel: &Channel, size: usize, sealed: bool, with_handles: bool) -> Opt
     if sealed {
         let mut room = channel.reserve_sealed(size).unwrap();
         room.bytes().copy_from_slice(&bytes);
-        handles.into_iter().for_each(|handle| room.add_handle(handle));
+        handles.into_iter().for_each(|handle| room.handle(handle));
         room.commit(DEADLINE).unwrap();
     } else {
         channel.send_by(Outgoing::new(&bytes).handles(handles), DEADLINE).unwrap();

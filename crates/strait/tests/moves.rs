@@ -653,12 +653,12 @@ fn rows_and_large_messages_lose_nothing_while_the_other_end_moves() {
                 }
                 1 => {
                     let mut room = mine.reserve(200_000, DEADLINE).unwrap();
-                    room.put_at(0, &n.to_le_bytes());
+                    room.write_at(&n.to_le_bytes(), 0);
                     room.commit().unwrap();
                 }
                 2 => {
                     let mut room = mine.reserve(100, DEADLINE).unwrap();
-                    room.put_at(0, &n.to_le_bytes());
+                    room.write_at(&n.to_le_bytes(), 0);
                     room.commit().unwrap();
                 }
                 _ => {
@@ -717,12 +717,12 @@ fn a_view_and_a_reservation_that_are_held_outlast_a_move_of_the_other_end() {
         theirs.send(&bytes).unwrap();
         let mut view = mine.recv_in_place(DEADLINE).unwrap();
         let mut room = mine.reserve(len, DEADLINE).unwrap();
-        room.put_at(0, &bytes[..len / 2]);
+        room.write_at(&bytes[..len / 2], 0);
         peer.send_by(Outgoing::new(b"").handle(theirs), DEADLINE).unwrap();
-        room.put_at(len / 2, &bytes[len / 2..]);
+        room.write_at(&bytes[len / 2..], len / 2);
         let theirs = ends_of(&mut peer.recv_by(DEADLINE).unwrap()).remove(0);
         let mut seen = vec![0; len];
-        view.copy_to(0, &mut seen);
+        view.read_at(&mut seen, 0);
         assert!(seen == bytes, "the view changed during the move");
         room.commit().unwrap();
         drop(view);

@@ -45,7 +45,7 @@ fn messages_are_built_and_read_by_views_that_travel_between_threads() {
             let bytes = common::pattern(7, len);
             let mut room = near.clone().reserve_owned(len, Deadline::NEVER).unwrap();
             assert!(Arc::ptr_eq(room.kept(), &near));
-            room.put_at(0, &bytes);
+            room.write_at(&bytes, 0);
             let stored = Stored { room: Some(room), ..Stored::default() };
             thread::spawn(|| stored.room.unwrap().commit().unwrap()).join().unwrap();
 
@@ -54,7 +54,7 @@ fn messages_are_built_and_read_by_views_that_travel_between_threads() {
             let read = thread::spawn(move || {
                 let mut view = stored.view.unwrap();
                 let mut read = vec![0; view.len()];
-                view.copy_to(0, &mut read);
+                view.read_at(&mut read, 0);
                 read
             });
             assert!(read.join().unwrap() == bytes);
@@ -87,7 +87,7 @@ fn bytes_go_through_a_pipe_by_views_that_travel_between_threads() {
     let (producer, consumer) = (Arc::new(producer), Arc::new(consumer));
     let mut free = producer.clone().begin_write_owned(Deadline::NOW).unwrap();
     assert!(Arc::ptr_eq(free.kept(), &producer));
-    free.copy_from(0, b"in place");
+    free.write_at(b"in place", 0);
     let stored = Stored { free: Some(free), ..Stored::default() };
     assert_eq!(producer.write_some(b"meanwhile", Deadline::NOW), Err(Error::WouldBlock));
     thread::spawn(|| stored.free.unwrap().commit(8)).join().unwrap();
@@ -98,7 +98,7 @@ fn bytes_go_through_a_pipe_by_views_that_travel_between_threads() {
     let read = thread::spawn(|| {
         let unread = stored.unread.unwrap();
         let mut read = [0; 8];
-        unread.copy_to(0, &mut read);
+        unread.read_at(&mut read, 0);
         unread.consume(8);
         read
     });
@@ -124,7 +124,7 @@ fn a_view_keeps_its_end() {
         let last = thread::spawn(move || {
             let mut view = view;
             let mut byte = [0];
-            view.copy_to(len - 1, &mut byte);
+            view.read_at(&mut byte, len - 1);
             byte
         });
         assert_eq!(last.join().unwrap(), [7]);

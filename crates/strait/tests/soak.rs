@@ -159,14 +159,14 @@ fn send_somehow(channel: &Channel, random: &mut Random, seed: u64, n: u64) -> u6
         6 => {
             // The reservation is larger than the message.
             let mut room = channel.reserve(bytes.len() + random.below(500) as usize, DEADLINE).unwrap();
-            room.put_at(0, &bytes);
-            content.handles().into_iter().for_each(|handle| room.add_handle(handle));
+            room.write_at(&bytes, 0);
+            content.handles().into_iter().for_each(|handle| room.handle(handle));
             room.commit_first(bytes.len()).unwrap();
         }
         7 => {
             let mut room = channel.reserve_sealed(bytes.len()).unwrap();
             room.bytes().copy_from_slice(&bytes);
-            content.handles().into_iter().for_each(|handle| room.add_handle(handle));
+            content.handles().into_iter().for_each(|handle| room.handle(handle));
             room.commit(DEADLINE).unwrap();
         }
         _ => {
@@ -174,7 +174,7 @@ fn send_somehow(channel: &Channel, random: &mut Random, seed: u64, n: u64) -> u6
             drop(channel.reserve(random.below(1 << 18) as usize, DEADLINE).unwrap());
             let mut room = channel.reserve(bytes.len(), DEADLINE).unwrap();
             room.write_all(&bytes).unwrap();
-            content.handles().into_iter().for_each(|handle| room.add_handle(handle));
+            content.handles().into_iter().for_each(|handle| room.handle(handle));
             room.commit().unwrap();
         }
     }
@@ -261,8 +261,8 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
                     let mut bytes = vec![0; view.len()];
                     // A view may be read in any order: here in two pieces, the second one first.
                     let half = bytes.len() / 2;
-                    view.copy_to(half, &mut bytes[half..]);
-                    view.copy_to(0, &mut bytes[..half]);
+                    view.read_at(&mut bytes[half..], half);
+                    view.read_at(&mut bytes[..half], 0);
                     if let Some(sealed) = view.sealed() {
                         assert!(sealed == bytes);
                     }
@@ -282,7 +282,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
                 let old = if back { views.pop_back() } else { views.pop_front() };
                 if let Some((number, mut view)) = old {
                     let mut bytes = vec![0; view.len()];
-                    view.copy_to(0, &mut bytes);
+                    view.read_at(&mut bytes, 0);
                     // The message must not have been overwritten meanwhile.
                     assert!(bytes == Content::of(seed, number).bytes(), "view of message {number} changed");
                 }

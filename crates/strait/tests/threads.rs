@@ -194,7 +194,7 @@ fn recv_somehow(channel: &Channel, turn: u64, mut take: impl FnMut(&[u8], Vec<Ha
         1 => {
             let mut view = channel.recv_in_place(DEADLINE)?;
             let mut bytes = vec![0; view.len()];
-            view.copy_to(0, &mut bytes);
+            view.read_at(&mut bytes, 0);
             let handles = view.take_handles().unwrap();
             drop(view);
             take(&bytes, handles);

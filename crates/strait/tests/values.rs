@@ -246,7 +246,7 @@ fn whoever_asks_for_bytes_gets_bytes() {
     next();
     send();
     let mut view = b.recv_in_place(DEADLINE).unwrap();
-    view.copy_to(0, &mut buffer[..10]);
+    view.read_at(&mut buffer[..10], 0);
     assert_eq!((view.len(), &buffer[..10]), (10, b"some bytes".as_slice()));
     assert_eq!(view.take_handles().unwrap().len(), 1);
     drop(view);

@@ -94,7 +94,7 @@ pub(super) mod sealed {
             actor.send_made(0, |number| {
                 let mut room = channel.reserve_sealed(len)?;
                 room.bytes().copy_from_slice(&content(0, number, len));
-                handles.drain(..).for_each(|handle| room.add_handle(handle));
+                handles.drain(..).for_each(|handle| room.handle(handle));
                 room.commit(Deadline::NEVER).map_err(|refused| {
                     handles = refused.handles;
                     refused.error
@@ -103,7 +103,7 @@ pub(super) mod sealed {
         }
         actor.send_made(0, |number| {
             let mut room = channel.reserve(90_000, Deadline::NEVER)?;
-            room.put_at(0, &content(0, number, 90_000));
+            room.write_at(&content(0, number, 90_000), 0);
             room.commit().map_err(|refused| refused.error)
         })?;
         actor.recv(1, &channel, 5)
@@ -115,7 +115,7 @@ pub(super) mod sealed {
             let mut view = actor.ended(0, |actor| actor.again_if_refused(|| channel.recv_in_place(Deadline::NEVER)))?;
             assert_eq!(view.len(), len);
             let mut bytes = vec![0; len];
-            view.copy_to(0, &mut bytes);
+            view.read_at(&mut bytes, 0);
             actor.check(0, &bytes);
             match view.take_handles() {
                 Ok(handles) => actor.check_files(handles, files),

@@ -492,7 +492,7 @@ attack! {
                 channel.try_send(message).unwrap();
                 channel.send_many([message, message, message], Deadline::NOW).unwrap();
                 let mut room = channel.reserve(len, Deadline::NOW).unwrap();
-                room.put_at(0, message);
+                room.write_at(message, 0);
                 room.commit().unwrap();
                 let mut room = channel.reserve_sealed(len).unwrap();
                 room.bytes().copy_from_slice(message);

@@ -225,7 +225,7 @@ attack! {
                             if let Ok(unread) = consumer.begin_read(Deadline::NOW) {
                                 assert!(unread.len() <= 8192);
                                 let len = unread.len();
-                                unread.copy_to(0, &mut out[..len]);
+                                unread.read_at(&mut out[..len], 0);
                                 unread.consume(len);
                             }
                         }
@@ -284,7 +284,7 @@ attack! {
             memory.word64(WRITTEN).store(8, SeqCst);
             let unread = consumer.begin_read(Deadline::NOW).unwrap();
             let mut out = [0; 8];
-            unread.copy_to(0, &mut out);
+            unread.read_at(&mut out, 0);
             memory.word64(BUFFER).store(8, SeqCst);
             memory.word64(WRITTEN).store(u64::MAX, SeqCst);
             assert_eq!((u64::from_ne_bytes(out), unread.len()), (7, 8));
@@ -317,9 +317,9 @@ attack! {
             let mut room = producer.begin_write(Deadline::NOW).unwrap();
             again.write_whole(b"scribble", Deadline::NOW).unwrap();
             let unread = consumer.begin_read(Deadline::NOW).unwrap();
-            room.copy_from(0, b"other");
+            room.write_at(b"other", 0);
             let mut out = [0; 8];
-            unread.copy_to(0, &mut out);
+            unread.read_at(&mut out, 0);
             assert_eq!(&out, b"otherble");
             drop((room, unread));
         });

@@ -112,7 +112,7 @@ attack! {
                         1 => channel.recv_into(&mut [0; 60], Deadline::NOW).map(|received| received.len()),
                         _ => channel.recv_in_place(Deadline::NOW).map(|mut view| {
                             let len = view.len();
-                            view.copy_to(0, &mut vec![0; len]);
+                            view.read_at(&mut vec![0; len], 0);
                             len
                         }),
                     };
@@ -146,13 +146,13 @@ fn use_in_every_way(channel: &Channel, numbers: &mut Numbers) -> bool {
             .recv_in_place(Deadline::NOW)
             .map(|mut view| {
                 let mut bytes = vec![0; view.len().min(10_000)];
-                view.copy_to(0, &mut bytes);
+                view.read_at(&mut bytes, 0);
             })
             .err(),
         6 => channel
             .reserve(numbers.below(3000), Deadline::NOW)
             .and_then(|mut room| {
-                room.put_at(0, b"");
+                room.write_at(b"", 0);
                 room.commit().map_err(Error::from)
             })
             .err(),
@@ -410,7 +410,7 @@ attack! {
                 for block in peer.blocks.iter().flatten() {
                     block.word64(0).store(numbers.below(20) as u64, SeqCst);
                 }
-                room.put_at(0, &[1; 80_000]);
+                room.write_at(&[1; 80_000], 0);
                 if numbers.below(2) == 0 { let _ = room.commit(); }
                 while let Ok(Some(_)) = peer.record() {}
                 peer.give_credit().unwrap();

@@ -111,7 +111,7 @@ impl Manner for InPlace {
     #[inline]
     fn send(&mut self, channel: &Channel, message: &[u8]) -> Result<()> {
         let mut room = channel.reserve(message.len(), Deadline::NEVER).doing("reserve")?;
-        room.put_at(0, message);
+        room.write_at(message, 0);
         room.commit().doing("commit")
     }
 
@@ -119,7 +119,7 @@ impl Manner for InPlace {
     fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
         let mut message = channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
         whole(message.len(), buffer.len())?;
-        message.copy_to(0, buffer);
+        message.read_at(buffer, 0);
         Ok(())
     }
 }

@@ -84,14 +84,14 @@ impl End for Strait {
 
     fn send_filled(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
         let mut reservation = self.0.reserve(len, Deadline::NEVER).doing("reserve")?;
-        fill(&mut |place, bytes| reservation.put_at(place, bytes));
+        fill(&mut |place, bytes| reservation.write_at(bytes, place));
         reservation.commit().doing("commit")
     }
 
     fn recv_in_place<T>(&mut self, len: usize, read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T) -> Result<T> {
         let mut message = self.0.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
         whole(message.len(), len)?;
-        Ok(read(&mut |place, bytes| message.copy_to(place, bytes)))
+        Ok(read(&mut |place, bytes| message.read_at(bytes, place)))
     }
 
     fn send_fresh(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {

@@ -326,7 +326,7 @@ impl<K> Unread<'_, K> {
     ///
     /// # Panics
     /// If there are fewer bytes; in the child of a `fork`, which does not have the memory.
-    pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
+    pub fn read_at(&self, out: &mut [u8], offset: usize) {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(
             self.span.len.checked_sub(offset).is_some_and(|room| out.len() <= room),

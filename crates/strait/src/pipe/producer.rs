@@ -70,7 +70,7 @@ impl DataProducer {
     /// let (producer, consumer) = strait::pipe::DataPipe::pair(4096)?;
     /// let mut room = producer.begin_write(strait::Deadline::NEVER)?;
     /// assert_eq!(room.len(), 4096);
-    /// room.copy_from(0, b"in place");
+    /// room.write_at(b"in place", 0);
     /// room.commit(8);
     /// let mut out = [0; 8];
     /// consumer.read_whole(&mut out, strait::Deadline::NOW)?;
@@ -286,7 +286,7 @@ impl<K> Room<'_, K> {
     ///
     /// # Panics
     /// If `bytes` do not fit; in the child of a `fork`.
-    pub fn copy_from(&mut self, offset: usize, bytes: &[u8]) {
+    pub fn write_at(&mut self, bytes: &[u8], offset: usize) {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(self.span.len.checked_sub(offset).is_some_and(|room| bytes.len() <= room), "a copy inside the room");
         let span = Span { at: self.span.at + offset, len: bytes.len() };

@@ -177,8 +177,8 @@ impl Traveller {
             }
             1 => match channel.reserve(bytes.len() + random.below(100) as usize, deadline) {
                 Ok(mut room) => {
-                    room.put_at(0, &bytes);
-                    handles.into_iter().for_each(|handle| room.add_handle(handle));
+                    room.write_at(&bytes, 0);
+                    handles.into_iter().for_each(|handle| room.handle(handle));
                     ledger.trying(&self.book, n + 1);
                     room.commit_first(bytes.len())
                 }
@@ -187,7 +187,7 @@ impl Traveller {
             2 if bytes.len() > 100 => match channel.reserve_sealed(bytes.len()) {
                 Ok(mut room) => {
                     room.bytes().copy_from_slice(&bytes);
-                    handles.into_iter().for_each(|handle| room.add_handle(handle));
+                    handles.into_iter().for_each(|handle| room.handle(handle));
                     ledger.trying(&self.book, n + 1);
                     room.commit(deadline)
                 }
@@ -275,7 +275,7 @@ impl Traveller {
             2 => {
                 let mut view = channel.recv_in_place(deadline)?;
                 let mut bytes = vec![0; view.len()];
-                view.copy_to(0, &mut bytes);
+                view.read_at(&mut bytes, 0);
                 let handles = view.take_handles().unwrap();
                 Ok(check(book, &bytes, handles))
             }

@@ -114,7 +114,7 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         });
         let mut message = ManuallyDrop::into_inner(message);
         let mut copy = vec![0; len];
-        message.copy_to(0, &mut copy);
+        message.read_at(&mut copy, 0);
         assert!(copy == bytes);
     } else if what == "sealed reservation" {
         let mut room = channel.reserve_sealed(len).unwrap();
@@ -130,7 +130,7 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         assert!(recv(&channel).bytes() == bytes);
     } else {
         let mut room = channel.reserve(len, DEADLINE).unwrap();
-        room.put_at(0, &bytes);
+        room.write_at(&bytes, 0);
         let room = ManuallyDrop::new(room);
         in_forked_child(|| {
             // SAFETY: the parent has its own copy of this variable; the child drops its copy once.

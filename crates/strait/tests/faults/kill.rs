@@ -322,7 +322,7 @@ pub(crate) fn unread(_: &str) {
         // In the ring, in a block, and sealed.
         if n == 7 {
             let mut room = channel.reserve_sealed(100).unwrap();
-            room.add_handle(OwnedFd::from(reader));
+            room.handle(OwnedFd::from(reader));
             room.commit(DEADLINE).unwrap();
         } else {
             let bytes = vec![0; if n == 6 { 200_000 } else { 10 }];

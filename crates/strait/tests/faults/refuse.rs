@@ -32,10 +32,10 @@ fn too_many_handles_are_refused_and_come_back() {
         };
         check(channel.send(Outgoing::new(b"refused").handles(files(limit + 1))).unwrap_err());
         let mut room = channel.reserve(7, DEADLINE).unwrap();
-        files(limit + 1).into_iter().for_each(|handle| room.add_handle(handle));
+        files(limit + 1).into_iter().for_each(|handle| room.handle(handle));
         check(room.commit().unwrap_err());
         let mut room = channel.reserve_sealed(7).unwrap();
-        files(limit + 1).into_iter().for_each(|handle| room.add_handle(handle));
+        files(limit + 1).into_iter().for_each(|handle| room.handle(handle));
         check(room.commit(DEADLINE).unwrap_err());
         // Of a batch, the messages before the refused one are sent.
         let row = [limit, limit + 1, 0].map(|count| Outgoing::new(b"in a row").handles(files(count)));
@@ -106,11 +106,11 @@ pub(crate) fn closed_descriptor(_: &str) {
             wait_until("no other process has the open descriptor", || has_no_reader(&writer));
 
             let mut room = channel.reserve(len, DEADLINE).unwrap();
-            room.add_handle(closed());
+            room.handle(closed());
             let refused = room.commit().unwrap_err();
             assert_eq!((refused.error, forget(refused.handles)), (Error::BadHandle, 1));
             let mut room = channel.reserve_sealed(len).unwrap();
-            room.add_handle(closed());
+            room.handle(closed());
             let refused = room.commit(DEADLINE).unwrap_err();
             assert_eq!((refused.error, forget(refused.handles)), (Error::BadHandle, 1));
         }
@@ -127,7 +127,7 @@ pub(crate) fn closed_descriptor(_: &str) {
     let mapped = mappings_of(&actor);
     for n in 0..700u32 {
         let mut room = remote.reserve_sealed(10).unwrap();
-        room.add_handle(closed());
+        room.handle(closed());
         assert_eq!(forget(room.commit(DEADLINE).unwrap_err().handles), 1);
         let refused = remote.send_by(Outgoing::new(&[7; 200_000]).handle(closed()), DEADLINE).unwrap_err();
         assert_eq!((refused.error, forget(refused.handles)), (Error::BadHandle, 1));

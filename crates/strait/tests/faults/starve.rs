@@ -27,7 +27,7 @@ pub(crate) fn source(_: &str) {
                     if sealed {
                         let mut room = channel.reserve_sealed(len).unwrap();
                         room.bytes().copy_from_slice(&pattern(n, len));
-                        handles.for_each(|handle: Handle| room.add_handle(handle));
+                        handles.for_each(|handle: Handle| room.handle(handle));
                         room.commit(DEADLINE).unwrap();
                     } else {
                         channel.send(Outgoing::new(&pattern(n, len)).handles(handles)).unwrap();
@@ -95,7 +95,7 @@ fn sent_until_full(handles: impl Fn() -> Vec<Handle>) -> Vec<(usize, Vec<(u32, u
             let handles = handles();
             let count = handles.len();
             let mut room = channel.reserve_sealed(5000).unwrap();
-            handles.into_iter().for_each(|handle| room.add_handle(handle));
+            handles.into_iter().for_each(|handle| room.handle(handle));
             match room.commit(Deadline::NOW) {
                 Ok(()) => sent += 1,
                 Err(failed) => {
@@ -163,7 +163,7 @@ fn a_message_for_which_the_socket_has_no_room_is_not_sent_by_half() {
                 let outcome = if kind == 2 {
                     let mut room = channel.reserve_sealed(len).unwrap();
                     room.bytes().copy_from_slice(&bytes);
-                    files(handles).into_iter().for_each(|handle| room.add_handle(handle));
+                    files(handles).into_iter().for_each(|handle| room.handle(handle));
                     room.commit(deadline)
                 } else {
                     channel.send_by(Outgoing::new(&bytes).handles(files(handles)), deadline)
@@ -350,7 +350,7 @@ pub(crate) fn handles_without_descriptors(_: &str) {
 
         ask(&channel, 1, 40, 3, false);
         let mut message = channel.recv_in_place(DEADLINE).unwrap();
-        message.copy_to(0, &mut buffer[..40]);
+        message.read_at(&mut buffer[..40], 0);
         assert_eq!(buffer[..40], bytes);
         assert_eq!(message.take_handles().unwrap_err(), lost);
         drop(message);

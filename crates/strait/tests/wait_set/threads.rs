@@ -381,7 +381,7 @@ fn soak() {
                         if let Ok(view) = ours[key].recv_in_place(Deadline::NOW) {
                             let mut bytes = [0; 8];
                             let mut view = view;
-                            view.copy_to(0, &mut bytes);
+                            view.read_at(&mut bytes, 0);
                             hear(key, &bytes);
                         }
                     }

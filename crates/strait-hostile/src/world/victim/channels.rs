@@ -144,7 +144,7 @@ impl Driver<'_> {
     fn look_at(&self, view: &mut InPlace<'_>) -> usize {
         let len = view.len();
         let mut bytes = vec![0; len.min(1 << 20)];
-        self.call("copy_to", Duration::ZERO, || view.copy_to(0, &mut bytes));
+        self.call("read_at", Duration::ZERO, || view.read_at(&mut bytes, 0));
         if let Some(sealed) = view.sealed() {
             let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
             if sum(&sealed[..bytes.len()]) != sum(&bytes) {
@@ -219,10 +219,10 @@ impl Driver<'_> {
         let reserved = self.call("reserve", allowed, || channel.reserve(bytes.len(), deadline));
         let Some(mut room) = self.note("reserve", reserved) else { return };
         let how = self.choices.below(4);
-        let sent = self.call("put_at and commit", Duration::ZERO, || {
+        let sent = self.call("write_at and commit", Duration::ZERO, || {
             match how {
                 0 => drop(room.as_uninit_mut()),
-                _ => room.put_at(0, &bytes),
+                _ => room.write_at(&bytes, 0),
             }
             let _ = (room.len(), room.is_empty());
             match how {
@@ -253,7 +253,7 @@ impl Driver<'_> {
             let mut draft = channel.draft();
             draft.append(&bytes).map_err(|error| (error, Vec::new()))?;
             draft.append(b"more").map_err(|error| (error, Vec::new()))?;
-            draft.put_at(0, b"over").map_err(|error| (error, Vec::new()))?;
+            draft.write_at(b"over", 0).map_err(|error| (error, Vec::new()))?;
             let _ = (draft.len(), draft.is_empty(), draft.is_shared());
             draft.send(deadline).map_err(|failed| (failed.error, failed.handles))
         });

@@ -50,7 +50,7 @@ impl Driver<'_> {
                 let unread = consumer.begin_read(deadline)?;
                 let len = unread.len().min(out.len()) / consumer.element() * consumer.element();
                 let _ = (unread.is_empty(), unread.as_ptr());
-                unread.copy_to(0, &mut out[..len]);
+                unread.read_at(&mut out[..len], 0);
                 unread.consume(len);
                 Ok(len)
             }),
@@ -81,7 +81,7 @@ impl Driver<'_> {
                 let mut room = producer.begin_write(deadline)?;
                 let len = room.len().min(bytes.len()) / producer.element() * producer.element();
                 let _ = (room.is_empty(), room.as_uninit_mut().len());
-                room.copy_from(0, &bytes[..len]);
+                room.write_at(&bytes[..len], 0);
                 room.commit(len);
                 Ok(len)
             }),

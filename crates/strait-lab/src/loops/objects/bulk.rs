@@ -89,7 +89,7 @@ fn pipe_in(producer: &DataProducer, source: &[u8], pieces: u64) -> Result<()> {
     while left > 0 {
         let mut room = producer.begin_write(deadline).doing("begin_write")?;
         let len = room.len().min(PIECE).min(left);
-        room.copy_from(0, &source[..len]);
+        room.write_at(&source[..len], 0);
         room.commit(len);
         left -= len;
     }
@@ -102,7 +102,7 @@ fn pipe_out(consumer: &DataConsumer, sink: &mut [u8], pieces: u64) -> Result<()>
     while left > 0 {
         let unread = consumer.begin_read(deadline).doing("begin_read")?;
         let len = unread.len().min(PIECE);
-        unread.copy_to(0, &mut sink[..len]);
+        unread.read_at(&mut sink[..len], 0);
         unread.consume(len);
         left -= len;
     }

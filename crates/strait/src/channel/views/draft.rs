@@ -114,7 +114,7 @@ impl<'a, K> Draft<'a, K> {
         self.make_room(len)?;
         match &mut self.storage {
             DraftStorage::Private(own) => own.extend_from_slice(bytes),
-            DraftStorage::Shared(room) => room.put_at(self.len, bytes),
+            DraftStorage::Shared(room) => room.write_at(bytes, self.len),
         }
         self.len = len;
         Ok(())
@@ -126,7 +126,7 @@ impl<'a, K> Draft<'a, K> {
     /// # Errors
     /// [`Error::OutOfRange`] if `bytes` would reach past the [end](Self::len); [`Error::Forked`]. After an error
     /// nothing was written.
-    pub fn put_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write_at(&mut self, bytes: &[u8], offset: usize) -> Result<(), Error> {
         self.channel.end.born.check()?;
         let len = self.len;
         if len.checked_sub(offset).is_none_or(|room| bytes.len() > room) {
@@ -134,7 +134,7 @@ impl<'a, K> Draft<'a, K> {
         }
         match &mut self.storage {
             DraftStorage::Private(own) => own[offset..][..bytes.len()].copy_from_slice(bytes),
-            DraftStorage::Shared(room) => room.put_at(offset, bytes),
+            DraftStorage::Shared(room) => room.write_at(bytes, offset),
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl<'a, K> Draft<'a, K> {
                 // SAFETY: the draft drops the room before what keeps the channel.
                 let channel = unsafe { self.channel.get() };
                 if let Ok(mut room) = channel.reserve(doubled, Deadline::NOW) {
-                    room.put_at(0, own);
+                    room.write_at(own, 0);
                     self.storage = DraftStorage::Shared(room);
                     return Ok(());
                 }

@@ -118,7 +118,7 @@ impl<K> InPlace<'_, K> {
             let mut piece = vec![0; PIECE.min(len)];
             for at in (0..len).step_by(PIECE) {
                 let piece = &mut piece[..PIECE.min(len - at)];
-                self.copy_to(at, piece);
+                self.read_at(piece, at);
                 room.fill_at(at, piece)?;
             }
             Ok(room)

@@ -20,7 +20,7 @@ use crate::wake::lock::Guard;
 ///
 /// **The bytes are untrusted** in a way that ordinary bytes are not. Unless the sender has [sealed](Self::sealed)
 /// them, the peer can change them while this process reads them. So the view does not give them out as `&[u8]`. Copy
-/// the bytes that matter ([`copy_to`](Self::copy_to)) once, and decide on the copy.
+/// the bytes that matter ([`read_at`](Self::read_at)) once, and decide on the copy.
 ///
 /// A small message stays in the ring until the view is dropped, and no other thread receives from this end meanwhile.
 /// A large message keeps its memory, and other threads go on receiving.
@@ -115,7 +115,7 @@ impl<'a, K> InPlace<'a, K> {
     /// # Panics
     /// If the message has fewer than `offset` plus `out.len()` bytes; in a child of `fork`, which does not have the
     /// memory.
-    pub fn copy_to(&mut self, offset: usize, out: &mut [u8]) {
+    pub fn read_at(&mut self, out: &mut [u8], offset: usize) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         let len = self.len();
         assert!(offset <= len && out.len() <= len - offset, "a copy inside the message");

@@ -199,7 +199,7 @@ impl<K> Reservation<'_, K> {
     ///
     /// # Panics
     /// If `bytes` would reach past the end of the room; in a child of `fork`, which does not have the memory.
-    pub fn put_at(&mut self, offset: usize, bytes: &[u8]) {
+    pub fn write_at(&mut self, bytes: &[u8], offset: usize) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
         match &self.storage {
@@ -215,7 +215,7 @@ impl<K> Reservation<'_, K> {
         match &self.storage {
             Some(ReservedStorage::Block(loan)) => pool::fill(loan, offset, bytes),
             _ => {
-                self.put_at(offset, bytes);
+                self.write_at(bytes, offset);
                 Ok(())
             }
         }
@@ -239,7 +239,7 @@ impl<K> Reservation<'_, K> {
     }
 
     /// Adds a handle to the message that is being written.
-    pub fn add_handle(&mut self, handle: impl Into<Handle>) {
+    pub fn handle(&mut self, handle: impl Into<Handle>) {
         self.handles.push(handle.into());
     }
 
@@ -426,7 +426,7 @@ impl<K> Drop for Reservation<'_, K> {
 impl<K> io::Write for Reservation<'_, K> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = bytes.len().min(self.len - self.written);
-        self.put_at(self.written, &bytes[..n]);
+        self.write_at(&bytes[..n], self.written);
         self.written += n;
         Ok(n)
     }
@@ -474,7 +474,7 @@ impl<K> SealedReservation<'_, K> {
     }
 
     /// Adds a handle to the message.
-    pub fn add_handle(&mut self, handle: impl Into<Handle>) {
+    pub fn handle(&mut self, handle: impl Into<Handle>) {
         self.handles.push(handle.into());
     }
 
