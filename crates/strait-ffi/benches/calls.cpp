@@ -54,5 +54,5 @@ extern "C" std::int64_t measure_cxx(std::int64_t rounds) {
     auto [a, b] = strait::Channel::pair().value();
     strait::Message message;
     const std::array<std::byte, 64> bytes{};
-    return timed(rounds, [&, &a = a, &b = b] { must(a.try_send(bytes) && b.recv_to(message, strait::Deadline::now())); });
+    return timed(rounds, [&, &a = a, &b = b] { must(a.try_send(bytes) && b.recv_message(message, strait::Deadline::now())); });
 }

@@ -270,7 +270,7 @@ public:
     result<Message> try_recv() const { return recv(Deadline::now()); }
 
     // Receives into an existing message. A steady flow of messages allocates no memory.
-    result<void> recv_to(Message &message, Deadline deadline = Deadline::never()) const {
+    result<void> recv_message(Message &message, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_recv(channel_.get(), message.get(), deadline.get()));
     }
 

@@ -136,12 +136,12 @@ void forwarding() {
 
     CHECK(a.send("passed on", Handle(null())));
     CHECK(in.recv_in_place()->forward(out));
-    CHECK(b.recv_to(message) && message.text() == "passed on" && message.take_handles()->size() == 1);
+    CHECK(b.recv_message(message) && message.text() == "passed on" && message.take_handles()->size() == 1);
 
     // The other end is closed: the message stays.
     b = Channel();
     CHECK(a.send("kept"));
-    CHECK(in.recv_to(message));
+    CHECK(in.recv_message(message));
     CHECK(out.forward(message).error() == STRAIT_PEER_CLOSED && message.text() == "kept");
 }
 
