@@ -105,7 +105,7 @@ impl World {
 
     /// Makes a channel for calls. Either both ends are held, or one is sent.
     fn new_calls(&mut self, who: u8, a: u8, b: u8, word: u32) {
-        let (one, other) = Channel::pair_with(&self.options).expect("a pair");
+        let (one, other) = self.options.pair().expect("a pair");
         let name = self.new_name();
         self.calls.channels.insert(name.channel);
         self.hold_for_calls(one, name);

@@ -31,7 +31,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Error, Options, Outgoing};
+use strait::{Channel, Error, Outgoing};
 
 use world::{Attack, World};
 
@@ -94,7 +94,7 @@ struct Bystander {
 impl Bystander {
     fn new() -> Self {
         let (one, other) = proxy::pair();
-        let over = |socket| Channel::over(socket, &Options::new()).expect("a channel");
+        let over = |socket| Channel::over(socket).expect("a channel");
         let mut bystander = Self {
             within: Channel::pair().expect("a pair"),
             between: (over(one), over(other)),

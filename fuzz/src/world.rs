@@ -180,8 +180,8 @@ impl World {
         };
         for _ in 0..1 + head[7] % 2 {
             let (one, other) = world.proxies.link();
-            let one = Channel::over(one, &world.options).expect("a channel over a socket");
-            let other = Channel::over(other, &world.options).expect("a channel over a socket");
+            let one = world.options.over(one).expect("a channel over a socket");
+            let other = world.options.over(other).expect("a channel over a socket");
             world.hold_pair(one, other);
         }
         world.proxies.pump();
@@ -272,7 +272,7 @@ impl World {
                     self.check(at, rehomed.err(), "rehome");
                 }
                 19 if self.ends.len() < MOST_ENDS => {
-                    let (one, other) = Channel::pair_with(&self.options).expect("a pair");
+                    let (one, other) = self.options.pair().expect("a pair");
                     self.hold_pair(one, other);
                 }
                 20 => (0..b % 64).for_each(|_| self.send(at, a, word, Vec::new())),
@@ -452,7 +452,7 @@ impl World {
             if self.ends.len() >= MOST_ENDS {
                 break;
             }
-            let (one, other) = Channel::pair_with(&self.options).expect("a pair");
+            let (one, other) = self.options.pair().expect("a pair");
             let name = self.new_name();
             self.hold(one, name);
             handles.push((Handle::Channel(other), Expected::End(name.other())));

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use strait::{Channel, CommandExt, Deadline, Handle, Message, Options, Outgoing};
+use strait::{Channel, Deadline, Handle, Message, Options, Outgoing};
 use strait_lab::process::clock;
 use strait_lab::results::{Figure, State};
 use strait_lab::runner::{self, Plan};
@@ -91,7 +91,7 @@ fn story() -> Result<bool> {
     let program = env::current_exe().doing("finding this program's file")?;
     let started = Instant::now();
     let (mut child, channel) =
-        Command::new(program).arg("companion").spawn_with_channel(&options()).doing("starting the second process")?;
+        options().spawn(Command::new(program).arg("companion")).doing("starting the second process")?;
     let there = child.id();
     println!("Two processes");
     println!("  {here} is this one. It starts {there}, which inherits one descriptor: its end of a channel.");
@@ -259,7 +259,7 @@ fn look(channel: &Channel) -> Result<Large> {
 
 /// Runs the demo as the second process: replies to requests until it is told to exit.
 pub(crate) fn companion() -> Result<()> {
-    let channel = strait::from_parent(&options()).doing("taking the channel to the parent")?;
+    let channel = options().from_parent().doing("taking the channel to the parent")?;
     let here = std::process::id();
     loop {
         let mut message = channel.recv().doing("receiving")?;

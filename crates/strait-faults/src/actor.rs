@@ -174,7 +174,7 @@ impl Actor {
 
     #[track_caller]
     pub(crate) fn open_with(&self, socket: OwnedFd, options: &Options) -> Result<Channel, Stop> {
-        self.once(|| Channel::over(socket, options))
+        self.once(|| options.over(socket))
     }
 
     /// Takes `count` of the descriptors that are ready for sending.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use strait::{Channel, CommandExt, Deadline, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Outgoing};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,7 @@ impl Actor {
     }
 
     fn start(role: &str, stops_at: &str) -> (Self, Channel) {
-        let (child, channel) = Self::command(role, stops_at).spawn_with_channel(&Options::new()).expect("a process");
+        let (child, channel) = Self::command(role, stops_at).spawn_with_channel().expect("a process");
         (Self(child), channel)
     }
 
@@ -66,7 +66,7 @@ fn actor() {
     if role == "late reader" {
         return read_late();
     }
-    let parent = strait::from_parent(&Options::new()).expect("a parent");
+    let parent = strait::from_parent().expect("a parent");
     let mut ends = ends_from(&parent);
     match role.as_str() {
         "fuser" => {
@@ -113,7 +113,7 @@ fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is
 /// Receives everything that the parent sends, while this process is stopped, over the socket on standard input.
 fn read_late() {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a socket");
-    let parent = Channel::over(socket, &Options::new()).expect("a channel");
+    let parent = Channel::over(socket).expect("a channel");
     assert_eq!(parent.recv_by(DEADLINE).expect("what was sent").bytes(), b"last words");
     let file = parent.recv_by(DEADLINE).expect("what was sent").take_handles().expect("what was sent with it");
     assert_eq!(file.len(), 1);
@@ -130,7 +130,7 @@ fn what_a_peer_sent_just_before_it_ended_is_received_by_who_had_found_nothing() 
     // The command holds a copy of the other socket.
     drop(command);
     reader.wait_until_stopped();
-    let channel = Channel::over(ours, &Options::new()).unwrap();
+    let channel = Channel::over(ours).unwrap();
     channel.send(b"last words").unwrap();
     let file = std::fs::File::open("/dev/null").expect("/dev/null");
     channel.send(Outgoing::new(b"").handle(file)).unwrap();

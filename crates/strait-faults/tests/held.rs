@@ -7,14 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::{Channel, Options, Outgoing, fault};
+use strait::{Channel, Outgoing, fault};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns both ends of a channel over a socket of its own.
 fn over_a_socket() -> (Channel, Channel) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let over = |socket| Channel::over(socket, &Options::new()).unwrap();
+    let over = |socket| Channel::over(socket).unwrap();
     (over(pair.0), over(pair.1))
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use strait::task::{AsyncChannel, Reactor};
-use strait::{Channel, CommandExt, Error, Options, Outgoing, Wait, fault, from_parent};
+use strait::{Channel, Error, Options, Outgoing, Wait, fault};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ fn actor() {
     if std::env::var_os(ROLE).is_none() {
         return;
     }
-    let channel = from_parent(&Options::new().wait(Wait::Block)).unwrap();
+    let channel = Options::new().wait(Wait::Block).from_parent().unwrap();
     let mut idle = Vec::new();
     while let Ok(mut message) = channel.recv() {
         idle.append(&mut message.take_handles().unwrap());
@@ -57,7 +57,7 @@ fn drive<T>(reactor: &Reactor, future: impl Future<Output = T>) -> T {
 fn start(options: &Options) -> (Child, Channel) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "actor", "--nocapture"]).env(ROLE, "").stdout(std::process::Stdio::null());
-    command.spawn_with_channel(options).unwrap()
+    options.spawn(&mut command).unwrap()
 }
 
 /// Waits until all threads of a process sleep on a socket: a sleep on a word lasts 20 ms at most.

@@ -389,7 +389,7 @@ pub unsafe extern "C" fn strait_channel_pair(
             let b = args::out(b, ptr::null_mut(), "b is NULL");
             (a?, b?, self::options(options)?)
         };
-        let (one, other) = Channel::pair_with(&options)?;
+        let (one, other) = options.pair()?;
         *a = strait_channel::give(one);
         *b = strait_channel::give(other);
         Ok(())
@@ -426,7 +426,7 @@ pub unsafe extern "C" fn strait_channel_over(
             }));
         }
         // SAFETY: the descriptor was made just now, and has no other owner.
-        let made = Channel::over(unsafe { OwnedFd::from_raw_fd(copy) }, &options)?;
+        let made = options.over(unsafe { OwnedFd::from_raw_fd(copy) })?;
         // SAFETY: by the contract of this function, the descriptor now belongs to the library.
         drop(unsafe { OwnedFd::from_raw_fd(socket) });
         *channel = strait_channel::give(made);

@@ -385,7 +385,7 @@ pub unsafe extern "C" fn strait_invited(
         // SAFETY: the header requires both pointers to be valid.
         let (out, options): (_, Options) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
-        *out = strait_channel::give(strait::meet::invited(&options, until(deadline))?);
+        *out = strait_channel::give(options.invited(until(deadline))?);
         Ok(())
     })
 }

@@ -6,8 +6,6 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
 
-use strait::CommandExt;
-
 use crate::args;
 use crate::channel::strait_channel;
 use crate::options::{options, strait_options};
@@ -89,7 +87,7 @@ pub unsafe extern "C" fn strait_spawn(
             let pid = args::out(pid, 0, "pid is NULL")?;
             (channel, pid, command(program, argv, envp)?, self::options(options)?)
         };
-        let (child, ours) = command.spawn_with_channel(&options)?;
+        let (child, ours) = options.spawn(&mut command)?;
         *pid = child.id().cast_signed();
         *channel = strait_channel::give(ours);
         Ok(())
@@ -109,7 +107,7 @@ pub unsafe extern "C" fn strait_from_parent(
         // SAFETY: the header requires both pointers to be valid.
         let (channel, options) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
-        *channel = strait_channel::give(strait::from_parent(&options)?);
+        *channel = strait_channel::give(options.from_parent()?);
         Ok(())
     })
 }

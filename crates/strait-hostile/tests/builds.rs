@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::meet::Refusal;
-use strait::{Channel, Error, Options};
+use strait::{Channel, Error};
 use strait_hostile::handshake::{MAGIC, OFFSETS, REFUSE_VERSION, VERSIONS, announce_with, layout_of, open};
 use strait_hostile::memory::Memory;
 use strait_hostile::wire::{Packet, kind};
@@ -34,7 +34,7 @@ fn the_first_build_is_refused() {
     let (ours, theirs) = sockets();
     let memory = Memory::create(256 + 16 * 64).unwrap();
     assert!(wire::send(&ours, &FIRST_OPEN, &[memory.fd()]).unwrap());
-    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let channel = Channel::over(theirs).unwrap();
     let error = channel.recv_by(DEADLINE).unwrap_err();
     assert_eq!(error, Error::BadPeer("an open packet in a version that was not agreed on"));
 }
@@ -50,7 +50,7 @@ fn a_newer_build_may_move_its_words() {
         Packet { fields: [1 | MAGIC, u64::MAX, layout_of(offsets, control) | 7 << 56], ..announce_with(0, [1, 7], 0) };
     assert!(wire::send(&ours, &features.to_bytes(), &[]).unwrap());
     assert!(wire::send(&ours, &open(0x77, cells).to_bytes(), &[memory.fd()]).unwrap());
-    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let channel = Channel::over(theirs).unwrap();
     let [waiting, _, _, _, done, _, credit, taken, sleeping, _] = offsets;
     for n in 0..100u64 {
         let at = 2 * control + (n % cells) as usize * 64;
@@ -83,7 +83,7 @@ fn a_newer_build_may_move_its_words() {
 fn builds_without_a_common_version_say_so_to_each_other() {
     let (ours, theirs) = sockets();
     assert!(wire::send(&ours, &announce_with(0, [3, 7], layout_of(OFFSETS, 128)).to_bytes(), &[]).unwrap());
-    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let channel = Channel::over(theirs).unwrap();
     let refused = Error::Refused(Refusal::Version { ours: (2, 2), theirs: (3, 7) });
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), refused);
     assert_eq!(
@@ -101,7 +101,7 @@ fn builds_without_a_common_version_say_so_to_each_other() {
     let (ours, theirs) = sockets();
     let refusal = Packet { kind: kind::REFUSE, fields: [REFUSE_VERSION | MAGIC, 3, 7], ..Packet::default() };
     assert!(wire::send(&ours, &refusal.to_bytes(), &[]).unwrap());
-    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let channel = Channel::over(theirs).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), refused);
 }
 
@@ -113,7 +113,7 @@ fn what_is_no_layout_or_no_range_of_versions_is_a_bad_peer() {
     for handshake_packet in handshakes.into_iter().chain(ranges) {
         let (ours, theirs) = sockets();
         assert!(wire::send(&ours, &handshake_packet.to_bytes(), &[]).unwrap());
-        let channel = Channel::over(theirs, &Options::new()).unwrap();
+        let channel = Channel::over(theirs).unwrap();
         assert!(matches!(channel.recv_by(DEADLINE), Err(Error::BadPeer(_))), "{handshake_packet:?}");
     }
 }
@@ -121,7 +121,7 @@ fn what_is_no_layout_or_no_range_of_versions_is_a_bad_peer() {
 #[test]
 fn a_greeting_comes_once() {
     let (ours, theirs) = sockets();
-    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let channel = Channel::over(theirs).unwrap();
     let peer = RawPeer::meet(ours).unwrap();
     peer.packet(&announce_with(0, VERSIONS, 0), &[]).unwrap();
     assert!(matches!(channel.recv_by(DEADLINE), Err(Error::BadPeer(_))));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Outgoing};
 use strait_hostile::layout::transfer;
 use strait_hostile::record::AN_END;
 use strait_hostile::{RawPeer, Table};
@@ -18,7 +18,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
 
 fn meet() -> (RawPeer, Channel) {
     let (ours, theirs) = sockets();
-    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let channel = Channel::over(theirs).unwrap();
     let mut peer = RawPeer::meet(ours).unwrap();
     peer.pump().unwrap();
     (peer, channel)

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::{Channel, Deadline, Options};
+use strait::{Channel, Deadline};
 use strait_lab::process::allocations;
 
 #[global_allocator]
@@ -81,8 +81,8 @@ fn costs(work: impl FnOnce()) -> (usize, u64) {
 /// Returns the two ends of a channel over a socket, as between two processes.
 fn ends() -> (Channel, Channel) {
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let there = std::thread::spawn(move || Channel::over(other, &Options::new()).unwrap());
-    (Channel::over(one, &Options::new()).unwrap(), there.join().unwrap())
+    let there = std::thread::spawn(move || Channel::over(other).unwrap());
+    (Channel::over(one).unwrap(), there.join().unwrap())
 }
 
 /// Shows that a message is copied once when it is sent and once when it is received, and that neither allocates.

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use strait::{CommandExt, Options, Outgoing, Wait};
+use strait::{Options, Outgoing, Wait};
 use strait_tokio::{AsyncChannel, Reactor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("child").args(&arguments[1..]);
     let options = Options::new().wait(Wait::Block);
-    let (mut child, channel) = command.spawn_with_channel(&options)?;
+    let (mut child, channel) = options.spawn(&mut command)?;
     let (stream, theirs) = std::os::unix::net::UnixStream::pair()?;
     channel.send(Outgoing::new(b"").handle(OwnedFd::from(theirs)))?;
     stream.set_nonblocking(true)?;
@@ -81,7 +81,7 @@ fn reactor(sleep: bool) -> std::io::Result<Reactor> {
 }
 
 async fn child(sleep: bool) -> Result<()> {
-    let channel = strait::from_parent(&Options::new().wait(Wait::Block))?;
+    let channel = Options::new().wait(Wait::Block).from_parent()?;
     let stream = channel.recv()?.take_handles()?.remove(0).into_fd().ok_or("no socket")?;
     let stream = std::os::unix::net::UnixStream::from(stream);
     stream.set_nonblocking(true)?;

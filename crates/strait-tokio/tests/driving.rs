@@ -24,7 +24,7 @@ fn answers(channel: &Channel) {
 
 async fn to_and_fro(spin: Duration) {
     let reactor = Reactor::with_spin(spin).unwrap();
-    let (ours, theirs) = Channel::pair_with(&strait::Options::new().wait(Wait::Block)).unwrap();
+    let (ours, theirs) = strait::Options::new().wait(Wait::Block).pair().unwrap();
     let other = std::thread::spawn(move || answers(&theirs));
     let ours = AsyncChannel::new(ours, &reactor).unwrap();
     for n in 0..2000u32 {

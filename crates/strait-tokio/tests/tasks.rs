@@ -20,13 +20,13 @@ fn spawn(role: &str) -> (std::process::Child, Channel) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
     command.stdout(std::process::Stdio::null());
-    command.spawn_with_channel(&Options::new()).unwrap()
+    command.spawn_with_channel().unwrap()
 }
 
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let channel = strait::from_parent(&Options::new()).unwrap();
+    let channel = strait::from_parent().unwrap();
     match role.as_str() {
         "echo" => {
             while let Ok(mut message) = channel.recv() {
@@ -73,7 +73,7 @@ async fn no_wake_up_is_lost_between_tasks_on_two_threads() {
     let reactor = Arc::new(Reactor::new().unwrap());
     let mut tasks = Vec::new();
     for _ in 0..20 {
-        let (a, b) = Channel::pair_with(&Options::new().ring(256).ring_max(256)).unwrap();
+        let (a, b) = Options::new().ring(256).ring_max(256).pair().unwrap();
         let (a, b) = (AsyncChannel::new(a, &reactor).unwrap(), AsyncChannel::new(b, &reactor).unwrap());
         tasks.push(tokio::spawn(async move {
             for n in 0..500u32 {
@@ -103,7 +103,7 @@ async fn no_wake_up_is_lost_between_tasks_on_two_threads() {
 #[tokio::test]
 async fn a_channel_waits_for_room_and_for_messages_at_once() {
     let reactor = Reactor::new().unwrap();
-    let (a, b) = Channel::pair_with(&Options::new().ring(256).ring_max(256)).unwrap();
+    let (a, b) = Options::new().ring(256).ring_max(256).pair().unwrap();
     while a.try_send(&[0; 40]).is_ok() {}
     let a = AsyncChannel::new(a, &reactor).unwrap();
     let sends = async {

@@ -37,12 +37,12 @@ fn start(role: &str) -> (Child, Channel) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
     command.stdout(std::process::Stdio::null());
-    command.spawn_with_channel(&Options::new()).unwrap()
+    command.spawn_with_channel().unwrap()
 }
 
 /// Receives a message and keeps its memory; then, when it is told to, receives everything from the other channels.
 fn hold_one() {
-    let channel = strait::from_parent(&Options::new()).unwrap();
+    let channel = strait::from_parent().unwrap();
     let mut handles = channel.recv().unwrap().take_handles().unwrap();
     let data = handles.remove(0).into_channel().unwrap();
     let _held = data.recv_in_place(DEADLINE).unwrap();
@@ -60,7 +60,7 @@ fn hold_one() {
 
 /// Receives one message from the data channel for each request from the parent, and replies with its length.
 fn read_one_for_each() {
-    let channel = strait::from_parent(&Options::new()).unwrap();
+    let channel = strait::from_parent().unwrap();
     let mut handles = channel.recv().unwrap().take_handles().unwrap();
     let data = handles.remove(0).into_channel().unwrap();
     while channel.recv().is_ok() {
@@ -149,7 +149,7 @@ async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some(
         [(Options::new().queue_bytes(300_000), 200_000), (Options::new().ring(16 << 10).ring_max(16 << 10), 5000)];
     for (options, len) in cases {
         let reactor = Reactor::new().unwrap();
-        let (a, b) = Channel::pair_with(&options).unwrap();
+        let (a, b) = options.pair().unwrap();
         let (a, message) = (AsyncChannel::new(a, &reactor).unwrap(), vec![7; len]);
         let mut sent = 0;
         while a.get_ref().try_send(&message).is_ok() {
@@ -190,7 +190,7 @@ async fn start_sending(a: &Arc<AsyncChannel>, message: Outgoing<'static>) -> Joi
 #[tokio::test]
 async fn a_task_that_found_an_end_in_use_goes_on_though_another_found_no_room() {
     let reactor = Reactor::new().unwrap();
-    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let (a, b) = Options::new().queue_bytes(300_000).pair().unwrap();
     let (a, long) = (Arc::new(AsyncChannel::new(a, &reactor).unwrap()), vec![7; 200_000]);
     let mut held = Vec::new();
     while a.get_ref().try_send(&long).is_ok() {
@@ -219,7 +219,7 @@ async fn a_task_that_found_an_end_in_use_goes_on_though_another_found_no_room() 
 #[tokio::test]
 async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room() {
     let (mut child, channel) = start("holder");
-    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let (a, b) = Options::new().queue_bytes(300_000).pair().unwrap();
     let others: Vec<_> = (0..20).map(|_| Channel::pair().unwrap()).collect();
     let (others, theirs): (Vec<_>, Vec<_>) = others.into_iter().unzip();
     let handles: Vec<_> = std::iter::once(b).chain(theirs).map(strait::Handle::from).collect();
@@ -249,7 +249,7 @@ async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room(
 #[tokio::test]
 async fn a_task_is_told_of_room_that_came_before_it_waited_whatever_found_none_since() {
     let reactor = Reactor::new().unwrap();
-    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let (a, b) = Options::new().queue_bytes(300_000).pair().unwrap();
     let a = AsyncChannel::new(a, &reactor).unwrap();
     a.get_ref().try_send(&[1; 200_000]).unwrap();
     a.get_ref().try_send(&[2; 100_000]).unwrap();
@@ -283,7 +283,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
 /// Returns the two ends of a channel over a socket within this process. Both sides have opened the channel.
 fn open_pair() -> (Channel, Channel) {
     let (one, other) = sockets();
-    let [one, other] = [one, other].map(|socket| Channel::over(socket, &Options::new()).unwrap());
+    let [one, other] = [one, other].map(|socket| Channel::over(socket).unwrap());
     for (from, to) in [(&one, &other), (&other, &one)] {
         from.send(b"hello").unwrap();
         to.recv_by(DEADLINE).unwrap();
@@ -295,13 +295,13 @@ fn open_pair() -> (Channel, Channel) {
 async fn a_task_that_sends_an_end_sleeps_until_the_peer_of_that_has_opened_its_side() {
     let reactor = Reactor::new().unwrap();
     let (ours, theirs) = sockets();
-    let end = Channel::over(ours, &Options::new()).unwrap();
+    let end = Channel::over(ours).unwrap();
     let (a, b) = open_pair();
     let a = AsyncChannel::new(a, &reactor).unwrap();
     let mut sends = Box::pin(a.send(Outgoing::new(b"end").handle(end)));
     let polls = polls_for_nothing(&mut sends).await;
     assert!(polls <= FEW, "the task polled {polls} times");
-    let other = Channel::over(theirs, &Options::new()).unwrap();
+    let other = Channel::over(theirs).unwrap();
     soon(sends).await.unwrap();
     let end = b.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
     end.send(b"through").unwrap();
@@ -313,7 +313,7 @@ async fn a_task_that_found_the_socket_full_looks_seldom_until_there_is_room() {
     let reactor = Reactor::new().unwrap();
     let (ours, theirs) = sockets();
     rustix::net::sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
-    let [a, b] = [ours, theirs].map(|socket| Channel::over(socket, &Options::new()).unwrap());
+    let [a, b] = [ours, theirs].map(|socket| Channel::over(socket).unwrap());
     let a = AsyncChannel::new(a, &reactor).unwrap();
     let file = || Outgoing::new(b"file").handle(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
     let mut sent = 1;
@@ -338,7 +338,7 @@ async fn and_is_told_of_room_that_another_process_makes() {
         (Options::new().queue_messages(2), 5),
     ] {
         let (mut child, channel) = start("reader");
-        let (a, b) = Channel::pair_with(&options).unwrap();
+        let (a, b) = options.pair().unwrap();
         channel.send(strait::Outgoing::new(b"").handle(b)).unwrap();
         let reactor = Reactor::new().unwrap();
         let (a, channel) = (AsyncChannel::new(a, &reactor).unwrap(), AsyncChannel::new(channel, &reactor).unwrap());
@@ -382,7 +382,7 @@ async fn calls_that_wait_for_a_place_or_for_room_sleep_until_there_is_one() {
         (Options::new(), 1, 10),
     ] {
         let reactor = Reactor::new().unwrap();
-        let (a, b) = Channel::pair_with(&options).unwrap();
+        let (a, b) = options.pair().unwrap();
         let client = AsyncCallEnd::new(CallOptions::new().calls(calls).over(a), &reactor).unwrap();
         let server = CallEnd::over(b);
         let request = vec![7; len];
@@ -413,7 +413,7 @@ async fn calls_that_wait_for_a_place_or_for_room_sleep_until_there_is_one() {
 #[tokio::test]
 async fn what_a_channel_can_do_without_waiting_a_task_can_wait_for() {
     let reactor = Reactor::new().unwrap();
-    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let (a, b) = Options::new().queue_bytes(300_000).pair().unwrap();
     let (a, b) = (AsyncChannel::new(a, &reactor).unwrap(), AsyncChannel::new(b, &reactor).unwrap());
     let sends = async {
         for n in 0..10u8 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strait::pipe::DataPipe;
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Error, Options};
+use strait::{Deadline, Error, Options};
 use strait_tokio::AsyncWaitSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ const PIPE: u64 = 100;
 #[tokio::test]
 async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
     let set = AsyncWaitSet::new(WaitSet::new().unwrap()).unwrap();
-    let pairs: Vec<_> = (0..CHANNELS).map(|_| Channel::pair_with(&Options::new().ring_max(4096)).unwrap()).collect();
+    let pairs: Vec<_> = (0..CHANNELS).map(|_| Options::new().ring_max(4096).pair().unwrap()).collect();
     let (theirs, ours): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     for (key, end) in (0..).zip(&ours) {
         // Half of the members are one-shot.

@@ -436,7 +436,7 @@ impl Walker {
         let options = options(&mut self.random);
         let over = self.life.shortages_over();
         let about = About { call: Call::Pair, end, number: class };
-        let made = self.timed(about, Duration::ZERO, || Channel::pair_with(&options), said);
+        let made = self.timed(about, Duration::ZERO, || options.pair(), said);
         match made {
             Ok((one, other)) => {
                 self.hold(end, one);

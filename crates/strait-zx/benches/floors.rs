@@ -110,7 +110,7 @@ fn read(handle: zx_handle_t, buffer: &mut [u8]) -> zx_status_t {
 fn small_messages() {
     let message = [7u8; 64];
     let (a, b) = channel();
-    let (c, d) = Channel::pair_with(&strait_zx::channel_options()).expect("a channel");
+    let (c, d) = strait_zx::channel_options().pair().expect("a channel");
     let mut buffer = [0u8; 64];
     let mut other = [0u8; 64];
     Contest::new("write and read 64 B in one process", 2000)
@@ -255,7 +255,7 @@ fn regions() {
             let burst = (200_000 / total).clamp(1, 256);
             let (mut calls, mut bare, mut waking) = (Calls(channel()), BareRing::new(false), BareRing::new(true));
             let slices = parts.iter().map(|part| IoSlice::new(part)).collect();
-            let mut rust = Rust { ends: Channel::pair_with(&strait_zx::channel_options()).expect("a channel"), slices };
+            let mut rust = Rust { ends: strait_zx::channel_options().pair().expect("a channel"), slices };
             let times = compare_bursts(&regions, burst, &mut [&mut calls, &mut rust, &mut bare, &mut waking]);
             print!("{count:>4} x {size:>5} B");
             times.iter().for_each(|times| print!(" {:>9.1}", median(times)));
@@ -421,7 +421,7 @@ fn calls() {
     };
     let (a, b) = channel();
     let (c, d) = channel();
-    let (e, f) = Channel::pair_with(&strait_zx::channel_options()).expect("a channel");
+    let (e, f) = strait_zx::channel_options().pair().expect("a channel");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut buffer = [0u8; 64];

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
 use strait::region::Region;
-use strait::{CommandExt, Deadline, Error, Options, Outgoing};
+use strait::{CommandExt, Deadline, Error, Outgoing};
 
 const PIECE: usize = 64 << 10;
 const SLOTS: usize = 4;
@@ -39,7 +39,7 @@ fn main() -> Result<(), Error> {
     pin(0);
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
-    let (mut child, channel) = command.arg("child").spawn_with_channel(&Options::new())?;
+    let (mut child, channel) = command.arg("child").spawn_with_channel()?;
     let (producer, consumer) = PipeOptions::new().capacity(SLOTS * PIECE).prefault(true).create()?;
     let bare = Region::new((SLOTS + 1) * PIECE)?;
     channel.send(Outgoing::new(b"").handle(consumer).handle(bare.clone()))?;
@@ -73,7 +73,7 @@ fn main() -> Result<(), Error> {
 
 fn child() -> Result<(), Error> {
     pin(1);
-    let channel = strait::from_parent(&Options::new())?;
+    let channel = strait::from_parent()?;
     let mut handles = channel.recv()?.take_handles()?;
     let bare = handles.pop().and_then(strait::Handle::into_region).expect("a region");
     let consumer = handles.pop().and_then(strait::Handle::into_consumer).expect("a consumer");

@@ -12,7 +12,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use strait::{Channel, CommandExt, Deadline, Error, Handle, Message, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Error, Handle, Message, Outgoing};
 
 const SIZES: [usize; 4] = [64, 64 << 10, 1 << 20, 16 << 20];
 const ROUNDS: usize = 5;
@@ -43,7 +43,7 @@ fn pin(cpu: usize) {
 
 fn start(role: &str) -> Result<(std::process::Child, Channel), Error> {
     let program = std::env::current_exe().expect("this program");
-    Command::new(program).arg(role).spawn_with_channel(&Options::new())
+    Command::new(program).arg(role).spawn_with_channel()
 }
 
 fn measure() -> Result<(), Error> {
@@ -95,7 +95,7 @@ fn end_of(mut message: Message) -> Result<Channel, Error> {
 
 fn relay() -> Result<(), Error> {
     pin(1);
-    let channel = strait::from_parent(&Options::new())?;
+    let channel = strait::from_parent()?;
     let next = end_of(channel.recv_by(DEADLINE)?)?;
     let mut message = Message::new();
     let mut view = None;
@@ -132,7 +132,7 @@ fn relay() -> Result<(), Error> {
 }
 
 fn sink() -> Result<(), Error> {
-    let channel = strait::from_parent(&Options::new())?;
+    let channel = strait::from_parent()?;
     let from = end_of(channel.recv_by(DEADLINE)?)?;
     let mut message = Message::new();
     while from.recv_message(&mut message, Deadline::NEVER).is_ok() {

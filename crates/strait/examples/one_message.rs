@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::{Channel, Error, Message, Options};
+use strait::{Channel, Error, Message};
 
 /// The number of messages before the measured one; after them both sides have finished their handshake.
 const BEFORE: usize = 100;
@@ -22,7 +22,7 @@ fn receive_one(channel: &Channel, message: &mut Message) -> Result<(), Error> {
 fn main() -> Result<(), Error> {
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| Error::System { call: "socketpair", code: errno.raw_os_error() })?;
-    let (one, other) = (Channel::over(one, &Options::new())?, Channel::over(other, &Options::new())?);
+    let (one, other) = (Channel::over(one)?, Channel::over(other)?);
     let mut message = Message::new();
     for _ in 0..BEFORE {
         one.send(b"hello")?;

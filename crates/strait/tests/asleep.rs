@@ -47,7 +47,7 @@ fn echo() {
 /// Waits for a message, and then sends a message every 5 ms until the channel is closed.
 fn talk() {
     // The ring is large enough never to grow; growing would send packets, which also wake the peer.
-    let parent = strait::from_parent(&Options::new().ring(1 << 20)).unwrap();
+    let parent = Options::new().ring(1 << 20).from_parent().unwrap();
     parent.recv().unwrap();
     while !matches!(parent.try_send(b"x"), Err(failed) if failed.error != Error::WouldBlock) {
         thread::sleep(Duration::from_millis(5));

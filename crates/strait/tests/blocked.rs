@@ -31,7 +31,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
 }
 
 fn over(socket: OwnedFd) -> Channel {
-    Channel::over(socket, &Options::new()).unwrap()
+    Channel::over(socket).unwrap()
 }
 
 /// Returns a channel between two links of this process; both ends have opened their sides.
@@ -184,7 +184,7 @@ fn within_a_process_any_number_of_handles_is_under_way() {
 #[test]
 fn who_has_as_many_descriptors_under_way_as_may_be_has_no_room_until_one_was_taken() {
     let (ours, theirs) = sockets();
-    let a = Channel::over(ours, &Options::new().queue_handles(10)).unwrap();
+    let a = Options::new().queue_handles(10).over(ours).unwrap();
     let b = over(theirs);
     let has_room = || a.is_writable() && a.status().unwrap().has_room;
     let traps = Traps::new().unwrap();
@@ -221,8 +221,8 @@ fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
     const MANY: usize = 200;
     let options = Options::new().queue_bytes(MANY * LARGE);
     let (ours, theirs) = sockets();
-    let over = [ours, theirs].map(|socket| Channel::over(socket, &options).unwrap());
-    for [a, b] in [Channel::pair_with(&options).unwrap().into(), over] {
+    let over = [ours, theirs].map(|socket| options.over(socket).unwrap());
+    for [a, b] in [options.pair().unwrap().into(), over] {
         a.send(b"hello").unwrap();
         b.send(b"hello").unwrap();
         assert_eq!(

@@ -278,7 +278,7 @@ fn ends_call_each_other_while_they_are_called() {
 #[test]
 fn two_ends_that_call_each_other_with_full_rings_go_on() {
     let options = Options::new().ring(256).ring_max(2048);
-    let (a, b) = Channel::pair_with(&options).unwrap();
+    let (a, b) = options.pair().unwrap();
     let ends = [CallEnd::over(a), CallEnd::over(b)];
     let answered = AtomicU64::new(0);
     const CALLS: u64 = 400;
@@ -309,7 +309,7 @@ fn two_ends_that_call_each_other_with_full_rings_go_on() {
 #[test]
 fn threads_that_find_no_room_receive_meanwhile() {
     let options = Options::new().ring(256).ring_max(1024);
-    let (a, b) = Channel::pair_with(&options).unwrap();
+    let (a, b) = options.pair().unwrap();
     std::thread::scope(|scope| {
         for channel in [a, b] {
             scope.spawn(move || {

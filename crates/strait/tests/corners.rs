@@ -54,7 +54,7 @@ fn a_block_that_came_back_does_not_keep_a_full_sender_awake() {
 fn a_limit_on_messages_holds_for_rows_of_any_length() {
     for limit in 1..=17 {
         in_time(move || {
-            let (a, b) = Channel::pair_with(&Options::new().queue_messages(limit)).unwrap();
+            let (a, b) = Options::new().queue_messages(limit).pair().unwrap();
             std::thread::scope(|scope| {
                 let sender = scope.spawn(|| a.send_many((0..40).map(|_| Outgoing::new(b"m")), DEADLINE).unwrap());
                 for _ in 0..40 {
@@ -73,7 +73,7 @@ fn a_limit_on_messages_holds_for_rows_of_any_length() {
 fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
     let mut command = common::command("quiet", "");
     for _ in 0..3 {
-        let (child, channel) = command.spawn_with_channel(&Options::new()).unwrap();
+        let (child, channel) = command.spawn_with_channel().unwrap();
         let mut actor = common::Actor(child);
         assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here");
         let sockets = std::fs::read_dir(format!("/proc/{}/fd", actor.pid()))
@@ -88,7 +88,7 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
     }
     let mut other = Command::new("/bin/sh");
     other.args(["-c", "test -z \"$STRAIT_PARENT\""]);
-    drop(other.spawn_with_channel(&Options::new()).unwrap().0.wait());
+    drop(other.spawn_with_channel().unwrap().0.wait());
     assert!(other.status().unwrap().success(), "an ordinary start found a variable of the channel");
 }
 
@@ -103,7 +103,7 @@ fn reservations_keep_to_the_limit_on_descriptors_under_way() {
         None,
     )
     .unwrap();
-    let [a, b] = [x, y].map(|socket| Channel::over(socket, &Options::new()).unwrap());
+    let [a, b] = [x, y].map(|socket| Channel::over(socket).unwrap());
     let commit = |deadline: Deadline| {
         let mut room = a.reserve(8, deadline).unwrap();
         for _ in 0..64 {
@@ -135,8 +135,8 @@ fn views_that_are_held_do_not_count_against_the_peer() {
         None,
     )
     .unwrap();
-    let a = Channel::over(x, &Options::new()).unwrap();
-    let b = Channel::over(y, &Options::new().peer_memory(8 << 20)).unwrap();
+    let a = Channel::over(x).unwrap();
+    let b = Options::new().peer_memory(8 << 20).over(y).unwrap();
     let mut held = Vec::new();
     for n in 0..12 {
         let mut room = a.reserve_sealed(1 << 20).unwrap();
@@ -184,7 +184,7 @@ fn a_try_beside_a_held_view_or_reservation_would_block() {
 #[test]
 fn a_row_of_mixed_messages_keeps_its_order_through_small_rings() {
     in_time(|| {
-        let (a, b) = Channel::pair_with(&Options::new().ring(256).ring_max(4096)).unwrap();
+        let (a, b) = Options::new().ring(256).ring_max(4096).pair().unwrap();
         let lens: Vec<usize> = (0..3000).map(|n| [0, 1, 56, 57, 255, 256, 257, 1000, 5000][n * 7 % 9]).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -212,7 +212,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
 /// Returns a channel whose two ends are in this process and communicate over a socket.
 fn over_a_socket() -> (Channel, Channel) {
     let (one, other) = sockets();
-    let over = |socket| Channel::over(socket, &Options::new()).unwrap();
+    let over = |socket| Channel::over(socket).unwrap();
     (over(one), over(other))
 }
 
@@ -295,7 +295,7 @@ fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
         let ring = if inline == 0 { 4096 } else { 512 };
         let small = Options::new().ring(ring).ring_max(ring).inline_max(inline).queue_bytes(500);
         let (one, other) = sockets();
-        let (sender, receiver) = (Channel::over(one, &small).unwrap(), Channel::over(other, &small).unwrap());
+        let (sender, receiver) = (small.over(one).unwrap(), small.over(other).unwrap());
         receiver.send(b"here").unwrap();
         sender.recv_by(DEADLINE).unwrap();
         for _ in 0..fill {
@@ -338,7 +338,7 @@ fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let options = Options::new().ring(256).ring_max(256);
-        let (a, b) = (Channel::over(one, &options).unwrap(), Channel::over(other, &options).unwrap());
+        let (a, b) = (options.over(one).unwrap(), options.over(other).unwrap());
         a.send(b"1").unwrap();
         assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"1");
         for _ in 0..40 {
@@ -436,7 +436,7 @@ fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_comm
 fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
     let (one, other) = sockets();
     rustix::net::sockopt::set_socket_send_buffer_size(&one, 1).unwrap();
-    let (a, b) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    let (a, b) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
     a.send(b"first").unwrap();
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"first");
     let put = |n: usize| {
@@ -463,7 +463,7 @@ fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
 fn an_end_arrives_with_more_descriptors_than_a_packet_carries() {
     const MESSAGES: u8 = 5;
     let (one, other) = sockets();
-    let (a, b) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    let (a, b) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
     for _ in 0..2 {
         let (end, feeder) = Channel::pair().unwrap();
         for n in 0..MESSAGES {

@@ -157,7 +157,7 @@ fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
     let options = Options::new().ring(256).ring_max(256);
     let dispatcher = Dispatcher::new().unwrap();
     let pump = dispatcher.pump();
-    let (theirs, ours) = Channel::pair_with(&options).unwrap();
+    let (theirs, ours) = options.pair().unwrap();
     let (others, other) = Channel::pair().unwrap();
     let (seen, seen_other) = (Seen::default(), Seen::default());
     dispatcher.serve(ours, 0, note(&seen)).unwrap();
@@ -280,7 +280,7 @@ fn what_becomes_urgent_meanwhile_goes_first_without_a_pump() {
 fn without_a_pump_nothing_is_received_ahead_of_the_handler() {
     let options = Options::new().ring(256).ring_max(256);
     let dispatcher = Dispatcher::new().unwrap();
-    let (theirs, ours) = Channel::pair_with(&options).unwrap();
+    let (theirs, ours) = options.pair().unwrap();
     let seen = Seen::default();
     dispatcher.serve(ours, 0, note(&seen)).unwrap();
     let mut sent = 0u32;

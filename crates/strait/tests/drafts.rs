@@ -102,7 +102,7 @@ fn one_that_is_dropped_was_never_there() {
 /// Shows that appending beyond the largest message fails, and that the draft keeps what was appended before.
 #[test]
 fn what_is_too_long_is_refused_and_the_rest_stays() {
-    let (a, b) = Channel::pair_with(&Options::new().max_message(100)).unwrap();
+    let (a, b) = Options::new().max_message(100).pair().unwrap();
     let mut draft = a.draft();
     draft.append(&[1; 90]).unwrap();
     assert_eq!(draft.append(&[2; 11]).unwrap_err(), Error::MessageTooLarge { len: 101, limit: 100 });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{
     Actor, DEADLINE, alone, checksum, content_of, descriptors, file_with, finish, parent, pattern, play, spawn,
 };
-use strait::{Channel, CommandExt as _, Deadline, Error, Handle, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
@@ -325,7 +325,7 @@ fn accounts() {
     let before = descriptors();
     let mut mine = Vec::new();
     for n in 0..2000u32 {
-        let (one, other) = Channel::pair_with(&Options::new()).unwrap();
+        let (one, other) = Channel::pair().unwrap();
         one.send(&n.to_le_bytes()).unwrap();
         peer.send_by(Outgoing::new(b"keep").handle(other), DEADLINE).unwrap();
         assert_eq!(peer.recv_by(DEADLINE).unwrap().bytes(), b"done");
@@ -531,7 +531,7 @@ fn an_end_that_could_not_go_home_gets_what_needs_the_socket() {
     let large = pattern(1, 100_000);
     // One of these messages may be in flight.
     let options = Options::new().queue_bytes(150_000);
-    let (child, channel) = common::command("seals", "").stdin(Stdio::piped()).spawn_with_channel(&options).unwrap();
+    let (child, channel) = options.spawn(common::command("seals", "").stdin(Stdio::piped())).unwrap();
     let mut actor = Actor(child);
     let (ours, theirs) = Channel::pair().unwrap();
     send_end(&channel, theirs);

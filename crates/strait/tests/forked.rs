@@ -19,7 +19,7 @@ use strait::pipe::DataPipe;
 use strait::quota::{Limits, Resource};
 use strait::region::Region;
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, CommandExt, Deadline, Error, Listener, Message, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Error, Listener, Message, Outgoing};
 
 #[test]
 fn child() {
@@ -74,7 +74,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
 /// Returns a channel over a link from this process to itself.
 fn linked() -> (Channel, Channel) {
     let (one, other) = sockets();
-    let (a, b) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    let (a, b) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
     pass(&a, &b);
     pass(&b, &a);
     (a, b)
@@ -144,7 +144,7 @@ fn use_everything() {
     let interrupter = d.interrupter();
     interrupter.interrupt();
     assert_eq!(d.recv_by(DEADLINE).unwrap_err(), Error::Interrupted);
-    let (child, channel) = command("echo", "").spawn_with_channel(&Options::new()).unwrap();
+    let (child, channel) = command("echo", "").spawn_with_channel().unwrap();
     let mut actor = common::Actor(child);
     channel.send(b"back").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"back");
@@ -303,10 +303,10 @@ fn talks_to_its_parent(_: &str) {
     let (ours, theirs) = sockets();
     let child = Child::fork(move || {
         drop(before);
-        let parent = Channel::over(theirs, &Options::new()).unwrap();
+        let parent = Channel::over(theirs).unwrap();
         common::echo(&parent);
     });
-    let channel = Channel::over(ours, &Options::new()).unwrap();
+    let channel = Channel::over(ours).unwrap();
     channel.send(pattern(1, 300_000).as_slice()).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), pattern(1, 300_000));
     // An end goes to the child and back.

@@ -292,7 +292,7 @@ fn what_cannot_be_sent_on_is_as_it_was() {
     finish(closer);
     for sealed in [false, true] {
         let (a, b) = Channel::pair().unwrap();
-        let (narrow, _theirs) = Channel::pair_with(&options).unwrap();
+        let (narrow, _theirs) = options.pair().unwrap();
         let _end = send(&a, 1 << 20, sealed, true);
         let mut message = b.recv_by(DEADLINE).unwrap();
         assert_eq!(closed.forward(&mut message, DEADLINE), Err(Error::PeerClosed));
@@ -300,9 +300,9 @@ fn what_cannot_be_sent_on_is_as_it_was() {
         assert_eq!(narrow.forward(&mut message, Deadline::NOW), Err(Error::WouldBlock));
         let soon = Deadline::after(std::time::Duration::from_millis(10));
         assert_eq!(narrow.forward(&mut message, soon), Err(Error::TimedOut));
-        let strict = Channel::pair_with(&options.max_handles(1)).unwrap();
+        let strict = options.max_handles(1).pair().unwrap();
         assert_eq!(strict.0.forward(&mut message, DEADLINE), Err(Error::TooManyHandles { count: 2, limit: 1 }));
-        let small = Channel::pair_with(&options.max_message(1000)).unwrap();
+        let small = options.max_message(1000).pair().unwrap();
         assert_eq!(small.0.forward(&mut message, DEADLINE), Err(Error::MessageTooLarge { len: 1 << 20, limit: 1000 }));
         assert_eq!(message.handles().len(), 2);
         // A message that carries one end of a channel cannot be sent over the other end.

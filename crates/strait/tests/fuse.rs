@@ -64,7 +64,7 @@ fn expect(channel: &Channel, what: &[u8]) {
 /// fuse between them. Which end of each channel between them comes first is random.
 fn chain(id: u64, links: usize, options: &Options, random: &mut Random) -> ([Traveller; 2], Vec<(Channel, Channel)>) {
     let mut pairs = (0..=links).map(|_| {
-        let (one, other) = Channel::pair_with(options).unwrap();
+        let (one, other) = options.pair().unwrap();
         if random.one_in(2) { (one, other) } else { (other, one) }
     });
     let (first, mut last) = pairs.next().unwrap();
@@ -522,8 +522,8 @@ fn those_who_wait_at_a_far_end_hear_the_other_one() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Block] {
         for elsewhere in [false, true] {
             let options = Options::new().wait(wait);
-            let (a, b) = Channel::pair_with(&options).unwrap();
-            let (c, d) = Channel::pair_with(&options).unwrap();
+            let (a, b) = options.pair().unwrap();
+            let (c, d) = options.pair().unwrap();
             let set = WaitSet::new().unwrap();
             set.add(&d, 7, Interest::Readable, Mode::Level).unwrap();
             let watched = common::Watched::new();

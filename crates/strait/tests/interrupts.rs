@@ -66,7 +66,7 @@ fn to_send_files(channel: &Channel) -> Error {
 /// Returns an end in this process, and the other end of its channel, on which the test waits. The functions that follow
 /// return the process that has the first end in place of that end.
 fn within(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
-    let (a, b) = Channel::pair_with(options).unwrap();
+    let (a, b) = options.pair().unwrap();
     (Box::new(a), b)
 }
 

@@ -72,7 +72,7 @@ fn start_as(user: Option<u32>) -> (Actor, Channel) {
     if let Some(uid) = user {
         command.uid(uid).gid(uid);
     }
-    let (child, channel) = command.spawn_with_channel(&Options::new()).unwrap();
+    let (child, channel) = command.spawn_with_channel().unwrap();
     (Actor(child), channel)
 }
 
@@ -660,7 +660,7 @@ fn start_over_sockets(role: &str, sockets: usize, what: &str) -> (Actor, Vec<Cha
     }
     command.stdin(Stdio::piped());
     let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let channels = ours.into_iter().map(|socket| Channel::over(socket, &Options::new()).unwrap()).collect();
+    let channels = ours.into_iter().map(|socket| Channel::over(socket).unwrap()).collect();
     let actor = Actor(command.spawn().unwrap());
     drop(theirs);
     (actor, channels)
@@ -851,8 +851,7 @@ fn a_word_that_only_wakes_takes_little_time() {
 }
 
 fn woken_by_a_word(_: &str) {
-    let (child, channel) =
-        common::command("scribbles", "").spawn_with_channel(&Options::new().wait(Wait::Block)).unwrap();
+    let (child, channel) = Options::new().wait(Wait::Block).spawn(&mut common::command("scribbles", "")).unwrap();
     let _scribbles = Actor(child);
     assert_eq!(recv(&channel).bytes(), b"here");
     // A longer sleep is on the socket, and a change of the word does not end that sleep.
@@ -926,7 +925,7 @@ fn descriptors_that_are_not_accepted_never_become_this_process_s() {
 
 fn refuses(_: &str) {
     let options = Options::new().accept_descriptors(false);
-    let (child, channel) = common::command("peer", "").spawn_with_channel(&options).unwrap();
+    let (child, channel) = options.spawn(&mut common::command("peer", "")).unwrap();
     let _actor = Actor(child);
     order(&channel, "plain 0 0");
     assert_eq!(recv(&channel).bytes(), b"done");
@@ -1119,7 +1118,7 @@ fn memory_of_many_channels_that_nobody_takes_waits_where_it_is_sent() {
 
 fn memory_of_many(_: &str) {
     let bytes = vec![1; 70_000];
-    let pairs: Vec<_> = (0..100).map(|_| Channel::pair_with(&Options::new().pool(0)).unwrap()).collect();
+    let pairs: Vec<_> = (0..100).map(|_| Options::new().pool(0).pair().unwrap()).collect();
     let mut sent = 0;
     for (n, (a, _)) in pairs.iter().cycle().take(60 * pairs.len()).enumerate() {
         match a.try_send(&bytes) {
@@ -1177,7 +1176,7 @@ fn what_a_fuse_has_brought_along_is_under_way() {
 const UNREAD: usize = 9_000;
 
 fn unread_of_ends_that_left(how: &str) {
-    let (child, channel) = common::command("leaves unread", how).spawn_with_channel(&Options::new()).unwrap();
+    let (child, channel) = common::command("leaves unread", how).spawn_with_channel().unwrap();
     let (mut unread, mut received) = (Vec::<Channel>::new(), 0);
     let mut goes_on = None;
     loop {

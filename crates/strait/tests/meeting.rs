@@ -586,7 +586,7 @@ fn other_users_are_let_in_only_by_a_policy() {
 
 /// Connects with the invitation on its standard input.
 fn was_invited(argument: &str) {
-    let channel = invited(&Options::new(), DEADLINE);
+    let channel = invited(DEADLINE);
     match argument {
         "" => {
             let channel = channel.unwrap();
@@ -777,7 +777,7 @@ fn waits_beside_admitted(directory: &str) {
 
 /// Connects with the invitation on its standard input, and runs until it is killed.
 fn invited_then_killed(_: &str) {
-    let channel = invited(&Options::new(), DEADLINE);
+    let channel = invited(DEADLINE);
     std::thread::sleep(2 * DEADLINE);
     drop(channel);
 }

@@ -140,7 +140,7 @@ fn both_ends_dance(processes: usize, channels: u64, hops: u64, options: &Options
     let mut random = Random(seed);
     let actors = mesh("dancer", processes, seed);
     for id in 0..channels {
-        for mut end in travellers(id, 0, Channel::pair_with(options).unwrap()) {
+        for mut end in travellers(id, 0, options.pair().unwrap()) {
             end.book.hops = hops;
             let (_, to) = &actors[random.below(processes as u64) as usize];
             to.send_by(Outgoing::new(&end.book.encode()).handle(end.channel), DEADLINE).unwrap();
@@ -524,7 +524,7 @@ fn while_the_other_end_moves<T: Send>(
 ) -> (T, Channel) {
     let (actor, peer) = spawn("returner");
     expect(&peer, b"ready");
-    let (mine, mut theirs) = Channel::pair_with(options).unwrap();
+    let (mine, mut theirs) = options.pair().unwrap();
     let outcome = std::thread::scope(|scope| {
         let other = scope.spawn(|| other(&mine));
         for _ in 0..journeys {
@@ -624,7 +624,7 @@ fn an_end_that_nobody_receives_from_takes_along_no_more_than_two_rings() {
     let (actor, peer) = spawn("returner");
     expect(&peer, b"ready");
     let options = Options::new().ring_max(4096);
-    let (mine, mut theirs) = Channel::pair_with(&options).unwrap();
+    let (mine, mut theirs) = options.pair().unwrap();
     let mut rooms = Vec::new();
     for _ in 0..20 {
         rooms.push(room_at(&mine));

@@ -75,7 +75,7 @@ const USES: [Use; 8] = [
     }),
     ("a new channel", |_| {
         let (one, other) = pair();
-        let (one, other) = (Channel::over(one, &Options::new())?, Channel::over(other, &Options::new())?);
+        let (one, other) = (Channel::over(one)?, Channel::over(other)?);
         one.send_by(b"m", TIME)?;
         other.recv_by(TIME).map(drop)
     }),
@@ -206,14 +206,14 @@ fn unshared(role: &str, flags: &[&str]) -> Option<(Actor, Channel)> {
     wrapped.args(flags).arg("--fork").arg(plain.get_program()).args(plain.get_args());
     wrapped.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let child = wrapped.stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn().unwrap();
-    Some((Actor(child), Channel::over(ours, &Options::new()).unwrap()))
+    Some((Actor(child), Channel::over(ours).unwrap()))
 }
 
 fn from_stdin() -> Channel {
     let begin = Instant::now();
     loop {
         let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
-        match Channel::over(socket, &Options::new()) {
+        match Channel::over(socket) {
             // A user without privileges has a limit on descriptors in flight for all processes of the user together.
             // While other tests run, none may be left for a while.
             Err(Error::WouldBlock) if begin.elapsed() < DEADLINE => {}
@@ -271,8 +271,7 @@ fn without_memfds_that_run(_: &str) {
         // This process makes the memory, as the sender and as the receiver.
         assert_all_works(&channel);
         let (one, other) = pair();
-        let (one, other) =
-            (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+        let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
         let mut room = one.reserve_sealed(100_000).unwrap();
         room.bytes().fill(7);
         room.commit(DEADLINE).unwrap();
@@ -358,7 +357,7 @@ fn with_little_memory(argument: &str) {
     };
     while let Ok(mut message) = parent.recv() {
         let socket = message.take_handles().unwrap().remove(0).into_fd().unwrap();
-        let channel = Channel::over(socket, &options).unwrap();
+        let channel = options.over(socket).unwrap();
         match channel.recv_by(DEADLINE).map(|message| message.bytes().len()) {
             Err(Error::NoMemory { .. } | Error::LimitReached(_)) => {}
             other => panic!("{other:?}"),
@@ -394,7 +393,7 @@ fn a_peer_that_claims_all_memory_a_thousand_times_is_survived() {
         let group = (how == "memory group").then(|| in_memory_group(&actor, 64 << 20)).flatten();
         for _ in 0..1000 {
             let (ours, theirs) = pair();
-            let hostile = Channel::over(ours, &Options::new()).unwrap();
+            let hostile = Channel::over(ours).unwrap();
             // No page of this memory is ever written or read.
             hostile.reserve_sealed(strait::MAX_MESSAGE).unwrap().commit(DEADLINE).unwrap();
             victim.send(Outgoing::new(b"one more").handle(theirs)).unwrap();

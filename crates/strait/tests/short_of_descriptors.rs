@@ -127,10 +127,10 @@ impl Receiver {
     fn new(lacks: Lacks, more: usize) -> Self {
         let mut command = common::command("sender", "");
         command.stdin(Stdio::piped());
-        let (mut child, link) = command.spawn_with_channel(&Options::new()).unwrap();
+        let (mut child, link) = command.spawn_with_channel().unwrap();
         let orders = child.stdin.take().unwrap();
         // The ring does not grow, because a larger ring would need a descriptor.
-        let (channel, theirs) = Channel::pair_with(&Options::new().ring(RING).ring_max(RING)).unwrap();
+        let (channel, theirs) = Options::new().ring(RING).ring_max(RING).pair().unwrap();
         let (their_producer, consumer) = DataPipe::pair(PIPE).unwrap();
         let (producer, their_consumer) = DataPipe::pair(PIPE).unwrap();
         let message = Outgoing::new(b"first").handle(theirs).handle(their_producer).handle(their_consumer);

@@ -168,7 +168,7 @@ fn options(wait: Wait) -> Options {
 #[test]
 fn a_signal_ends_waits_on_a_channel_within_a_process() {
     for wait in [Wait::Block, Wait::Adaptive] {
-        let (near, _far) = Channel::pair_with(&options(wait)).unwrap();
+        let (near, _far) = options(wait).pair().unwrap();
         ends("receiving", || failed(near.recv()));
         ends("receiving until a deadline", || failed(near.recv_by(DEADLINE)));
         ends("receiving in place", || failed(near.recv_in_place(Deadline::NEVER)));
@@ -453,7 +453,7 @@ fn ctrl_c_at_a_terminal_ends_a_wait() {
             Ok(())
         });
     }
-    let (child, channel) = command.spawn_with_channel(&Options::new()).unwrap();
+    let (child, channel) = command.spawn_with_channel().unwrap();
     let _actor = Actor(child);
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"ready");
     let begin = std::time::Instant::now();

@@ -376,7 +376,7 @@ fn everything_at_once_arrives_whole_and_leaves_nothing() {
             drop(channel);
             finish(actor);
         } else {
-            let (a, b) = Channel::pair_with(&options(seed)).unwrap();
+            let (a, b) = options(seed).pair().unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| both(&b, !seed, seed, until));
                 both(&a, seed, !seed, until);

@@ -64,7 +64,7 @@ fn cost(spin: &str) -> Option<[u64; 2]> {
     let all = sched_getaffinity(None).unwrap();
     let two = take_cpu(1);
     let mut command = command("waits", "");
-    let (child, channel) = command.env("STRAIT_SPIN", spin).spawn_with_channel(&Options::new()).unwrap();
+    let (child, channel) = command.env("STRAIT_SPIN", spin).spawn_with_channel().unwrap();
     sched_setaffinity(None, &all).unwrap();
     take_cpu(0);
     channel.send(b"from here").unwrap();

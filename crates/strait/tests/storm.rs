@@ -193,7 +193,7 @@ impl Storm {
                 let id = self.ledger.new_id();
                 let class = 1 + self.random.below(3);
                 let options = options(&mut self.random);
-                let ends = travellers(id, class, Channel::pair_with(&options).unwrap());
+                let ends = travellers(id, class, options.pair().unwrap());
                 self.held.extend(ends);
             }
             0 | 1 if self.random.one_in(8) || self.held.len() > 60 => {
@@ -320,9 +320,7 @@ fn start(actors: &mut [(Actor, Channel)], ledger: (&OwnedFd, &SharedLedger), ran
     control.send_by(Outgoing::new(b"ledger").handle(fd), PATIENCE).unwrap();
     for (_, other) in actors {
         let id = ledger.1.new_id();
-        for (end, to) in
-            travellers(id, 0, Channel::pair_with(&options(random)).unwrap()).into_iter().zip([&control, other])
-        {
+        for (end, to) in travellers(id, 0, options(random).pair().unwrap()).into_iter().zip([&control, other]) {
             let bytes = [b"road".as_slice(), &end.book.encode()].concat();
             to.send_by(Outgoing::new(&bytes).handle(end.channel), PATIENCE).unwrap();
         }

@@ -91,7 +91,7 @@ fn with_echo(role: &str, options: &Options, mut play: impl FnMut(&Channel)) {
         finish(actor);
     }
 
-    let (a, b) = Channel::pair_with(options).unwrap();
+    let (a, b) = options.pair().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..if role == "echo" { 1 } else { 4 } {
             scope.spawn(|| echo_until_closed(&b));
@@ -108,7 +108,7 @@ fn with_puppet(options: &Options, mut play: impl FnMut(&Channel, &mut dyn FnMut(
     play(&channel, &mut |order| stdin.write_all(&[order]).unwrap());
     drop((channel, actor));
 
-    let (a, b) = Channel::pair_with(options).unwrap();
+    let (a, b) = options.pair().unwrap();
     let b = &b;
     std::thread::scope(|scope| {
         play(&a, &mut |order| {
@@ -637,7 +637,7 @@ fn times_run() -> u64 {
 fn a_wait_that_spins_on_a_busy_machine_ends_soon_after_its_deadline() {
     let over = AtomicBool::new(false);
     let busy = 2 * std::thread::available_parallelism().map_or(2, usize::from);
-    let (_one, other) = Channel::pair_with(&Options::new().wait(Wait::Spin)).unwrap();
+    let (_one, other) = Options::new().wait(Wait::Spin).pair().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..busy {
             scope.spawn(|| {

@@ -173,7 +173,7 @@ fn on_messages_from_before_and_after_the_other_end_moved() {
 #[test]
 fn on_room() {
     let options = Options::new().ring(256).ring_max(256);
-    let (ours, theirs) = Channel::pair_with(&options).unwrap();
+    let (ours, theirs) = options.pair().unwrap();
     while ours.try_send(b"full").is_ok() {}
     springs_after(&ours, Conditions::new().room(), || while theirs.try_recv().is_ok() {});
 }

@@ -325,7 +325,7 @@ fn what_could_not_be_sent_comes_back() {
     drop(channel);
     finish(actor);
     // The message comes back as a value.
-    let (a, b) = Channel::pair_with(&Options::new().queue_messages(1).max_message(1000)).unwrap();
+    let (a, b) = Options::new().queue_messages(1).max_message(1000).pair().unwrap();
     let failed = a.send_value(Thing::new(b"x", &book).of_size(1001), DEADLINE).unwrap_err();
     assert_eq!(failed.error, Error::MessageTooLarge { len: 1001, limit: 1000 });
     drop(failed);
@@ -345,7 +345,7 @@ fn what_could_not_be_sent_comes_back() {
 #[test]
 fn so_much_may_be_under_way() {
     let book: Arc<Book> = Arc::default();
-    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(1000)).unwrap();
+    let (a, b) = Options::new().queue_bytes(1000).pair().unwrap();
     a.send_value(Thing::new(b"one may always be", &book).of_size(5000), DEADLINE).unwrap();
     let failed = a.send_value(Thing::new(b"another", &book).of_size(1), Deadline::NOW).unwrap_err();
     assert_eq!(failed.error, Error::WouldBlock);

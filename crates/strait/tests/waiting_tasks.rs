@@ -86,7 +86,7 @@ fn assert_full(sent: Result<(), SendError>) {
 #[test]
 fn a_task_without_room_in_the_queue_is_not_woken_by_memory_that_comes_back() {
     let reactor = Reactor::new().unwrap();
-    let (a, b) = Channel::pair_with(&Options::new().queue_messages(2)).unwrap();
+    let (a, b) = Options::new().queue_messages(2).pair().unwrap();
     let a = AsyncChannel::new(a, &reactor).unwrap();
     a.get_ref().try_send(&[7; 100_000]).unwrap();
     let view = b.recv_in_place(DEADLINE).unwrap();
@@ -128,7 +128,7 @@ fn a_task_without_room_for_a_descriptor_is_not_woken_by_progress_from_before_its
     let (_actor, control) = spawn("reader");
     let reactor = Reactor::new().unwrap();
     let (a, b) = Channel::pair().unwrap();
-    let (filling, filled) = Channel::pair_with(&Options::new().queue_handles(usize::MAX)).unwrap();
+    let (filling, filled) = Options::new().queue_handles(usize::MAX).pair().unwrap();
     control.send(Outgoing::new(b"ends").handle(b).handle(filled)).unwrap();
     let read = |count: u8| {
         control.send(&[END, count]).unwrap();

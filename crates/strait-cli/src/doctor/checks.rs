@@ -143,7 +143,7 @@ fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// Returns the two ends of a channel over a socket, as between two processes.
 fn over() -> Result<(Channel, Channel), String> {
     let (one, other) = pair().map_err(refused)?;
-    let open = |socket| Channel::over(socket, &Options::new()).map_err(|error| error.to_string());
+    let open = |socket| Channel::over(socket).map_err(|error| error.to_string());
     Ok((open(one)?, open(other)?))
 }
 

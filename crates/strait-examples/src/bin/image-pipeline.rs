@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use strait::pipe::DataPipe;
 use strait::region::Region;
-use strait::{Channel, CommandExt, Deadline, Handle, Message, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Handle, Message, Outgoing};
 use strait_examples::{PIXEL, pixel, save};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -102,7 +102,7 @@ fn alone(picture: &[u8]) -> Vec<u8> {
 }
 
 fn start(role: &str) -> Result<(Child, Channel)> {
-    Ok(Command::new(std::env::current_exe()?).arg(role).spawn_with_channel(&Options::new())?)
+    Ok(Command::new(std::env::current_exe()?).arg(role).spawn_with_channel()?)
 }
 
 /// Tells the parent that this worker has started, and receives its task. Returns the number of the half to work on, and
@@ -117,7 +117,7 @@ fn task(parent: &Channel) -> Result<(usize, Handle, Handle)> {
 
 /// Runs the process that reads the picture and writes blurred rows.
 fn blur() -> Result<()> {
-    let parent = strait::from_parent(&Options::new())?;
+    let parent = strait::from_parent()?;
     let (band, picture, rows) = task(&parent)?;
     let picture = picture.into_region().ok_or("a picture")?.view(..)?;
     let rows = rows.into_producer().ok_or("a way to write rows")?;
@@ -135,7 +135,7 @@ fn blur() -> Result<()> {
 
 /// Runs the process that reads blurred rows and writes its half of the result.
 fn shrink() -> Result<()> {
-    let parent = strait::from_parent(&Options::new())?;
+    let parent = strait::from_parent()?;
     let (band, rows, result) = task(&parent)?;
     let rows = rows.into_consumer().ok_or("rows to read")?;
     let part = SMALL_ROW * BAND / 2;

@@ -98,7 +98,7 @@ pub(super) mod invited {
         rustix::stdio::dup2_stdin(&file).expect("dup2");
         drop(file);
         // An invitation can be read only once.
-        let invited = || strait::meet::invited(&options(), Deadline::NEVER).map_err(named::nobody_is_closed);
+        let invited = || options().invited(Deadline::NEVER).map_err(named::nobody_is_closed);
         named::visit(actor, &actor.once(invited)?)
     }
 }

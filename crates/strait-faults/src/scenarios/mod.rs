@@ -116,5 +116,5 @@ pub(crate) fn two(sockets: Vec<OwnedFd>) -> [OwnedFd; 2] {
 
 /// Returns the two ends of a new channel within this process.
 fn pair(actor: &Actor) -> Result<(Channel, Channel), Stop> {
-    actor.call(|| Channel::pair_with(&options()))
+    actor.call(|| options().pair())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource as Limited, Rlimit, getrlimit, setrlimit};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Listener, Options, Outgoing};
+use strait::{Channel, Deadline, Listener, Outgoing};
 
 use crate::world::attacker::{Attacker, Means};
 use crate::world::choices::Choices;
@@ -128,7 +128,7 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
     setrlimit(Limited::Nofile, Rlimit { current: Some(plan.descriptors), ..limit }).expect("a lower limit");
     // The kernel makes the table of descriptors as large as it may become now, while this process has one thread.
     let _ = rustix::io::fcntl_dupfd_cloexec(&sockets[0], i32::try_from(plan.descriptors).expect("few") - 1);
-    let honest = Channel::over(sockets.remove(0), &Options::new()).expect("a channel to the bystander");
+    let honest = Channel::over(sockets.remove(0)).expect("a channel to the bystander");
     let listener = Listener::builder().directory(&arguments.folder).options(plan.options()).bind("victim");
     let listener = listener.expect("a listener");
     let setting = Setting { options: plan.options(), within: false, ledger: Some(ledger.clone()) };
@@ -287,7 +287,7 @@ fn burn(ledger: &Ledger) {
 
 /// Plays the bystander, an honest peer, which measures how long the victim takes to answer.
 fn play_bystander(ledger: &Ledger, mut sockets: Vec<OwnedFd>) {
-    let channel = Channel::over(sockets.remove(0), &Options::new()).expect("a channel to the victim");
+    let channel = Channel::over(sockets.remove(0)).expect("a channel to the victim");
     let (mut phase, mut number) = ledger.phase();
     let mut nth = 0;
     loop {

@@ -83,7 +83,7 @@ pub(crate) fn meet() -> (RawPeer, Channel) {
 /// Returns an attacker and its victim, whose link and first channel are open. The victim's channel has these options.
 pub(crate) fn meet_with(options: &Options) -> (RawPeer, Channel) {
     let (ours, theirs) = sockets();
-    let channel = Channel::over(theirs, options).unwrap();
+    let channel = options.over(theirs).unwrap();
     let mut peer = RawPeer::meet(ours).unwrap();
     peer.pump().unwrap();
     peer.send(b"hello").unwrap();
@@ -97,7 +97,7 @@ pub(crate) struct Bystander(Channel, Channel);
 impl Bystander {
     pub(crate) fn new() -> Self {
         let (one, other) = sockets();
-        let end = |socket| Channel::over(socket, &Options::new()).unwrap();
+        let end = |socket| Channel::over(socket).unwrap();
         let this = Self(end(one), end(other));
         this.assert_undisturbed();
         this

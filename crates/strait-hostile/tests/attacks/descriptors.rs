@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::quota::Limits;
-use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Outgoing};
 use strait_hostile::memory::{SIZE_SEALS, file};
 use strait_hostile::record::{BLOCK_PAYLOAD, Block, header, kind};
 use strait_hostile::{Packet, RawPeer, wire};
@@ -271,7 +271,7 @@ attack! {
         });
         let channel = {
             let (_ours, theirs) = sockets();
-            Channel::over(theirs, &Options::new())
+            Channel::over(theirs)
         };
         assert!(channel.is_err() || channel.unwrap().recv_by(Deadline::NEVER).is_err());
     }

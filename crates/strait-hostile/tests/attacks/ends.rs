@@ -567,7 +567,7 @@ attack! {
     a04_a_nameless_peer_that_hangs_up_costs_no_more_processor_time {
         let (ours, theirs) = sockets();
         let mut peer = RawPeer::meet(ours).unwrap();
-        let channel = Channel::over(theirs, &Options::new()).unwrap();
+        let channel = Channel::over(theirs).unwrap();
         peer.pump().unwrap();
         const LANES: u32 = 100_000;
         let arena = row(&peer, 1, LANES, true);

@@ -48,7 +48,7 @@ const WAYS: [Way; 7] = [
         immutable: false,
         give: |fd| {
             let (ours, theirs) = sockets();
-            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let channel = Channel::over(theirs).unwrap();
             let peer = RawPeer::silent(ours, 1, 4).unwrap();
             peer.packet(&handshake::announce(0), &[]).unwrap();
             peer.packet(&handshake::open(1, 128), &[fd.as_fd()]).unwrap();
@@ -181,7 +181,7 @@ attack! {
             for (cells, len) in [(128, lane_size(64)), (1 << 20, 4096), (1 << 24, lane_size(128)), (128, 1), (4, lane_size(4) - 1),
                 (0, 4096), (3, 4096), (1, 4096), (2, 4096), (1 << 25, 4096), (usize::MAX, 4096), (1 << 63, 4096), (1 << 57, 4096)] {
                 let (ours, theirs) = sockets();
-                let channel = Channel::over(theirs, &Options::new()).unwrap();
+                let channel = Channel::over(theirs).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
                 peer.packet(&handshake::open(1, cells as u64), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
                 bad_peer(channel.try_recv());
@@ -476,7 +476,7 @@ attack! {
         on_a_victim(|mut peer, channel| {
             let (a, b) = Channel::pair().unwrap();
             let (one, other) = sockets();
-            let (c, d) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+            let (c, d) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
             let secrets: Vec<u8> = CANARY.iter().cycle().take(200_000).copied().collect();
             for (from, to) in [(&a, &b), (&c, &d)] {
                 for len in [16, 1000, 10_000, 200_000] {

@@ -236,7 +236,7 @@ attack! {
                     for handles in [0, 1, 255] {
                         for beyond in [0, 1 << 48, 1 << 49, 1 << 63] {
                             let (ours, theirs) = sockets();
-                            let channel = Channel::over(theirs, &Options::new()).unwrap();
+                            let channel = Channel::over(theirs).unwrap();
                             let mut peer = RawPeer::meet_as(ours, 1, CELLS).unwrap();
                             for _ in 0..place {
                                 peer.send(b"before").unwrap();
@@ -597,7 +597,7 @@ attack! {
         while begin.elapsed() < Duration::from_secs(2) {
             victims += 1;
             let (ours, theirs) = sockets();
-            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let channel = Channel::over(theirs).unwrap();
             let mut peer = if numbers.below(4) == 0 { RawPeer::silent(ours, 1, 4).unwrap() } else { RawPeer::meet(ours).unwrap() };
             let set = WaitSet::new().unwrap();
             let _ = set.add(&channel, 0, Interest::Both, Mode::Level);
@@ -652,14 +652,14 @@ attack! {
             let layouts = [layout(overlapping, 128), layout(outside, 128), layout(unaligned, 128), layout(handshake::OFFSETS, 64), u64::MAX >> 8, 1, 1 << 55];
             for layout in layouts {
                 let (ours, theirs) = sockets();
-                let channel = Channel::over(theirs, &Options::new()).unwrap();
+                let channel = Channel::over(theirs).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
                 peer.packet(&handshake::announce_with(0, handshake::VERSIONS, layout), &[]).unwrap();
                 assert_eq!(bad_peer(channel.try_recv()), "an impossible memory layout");
             }
             for versions in [[1, 1], [200, 255], [3, 9]] {
                 let (ours, theirs) = sockets();
-                let channel = Channel::over(theirs, &Options::new()).unwrap();
+                let channel = Channel::over(theirs).unwrap();
                 let mut peer = RawPeer::silent(ours, 1, 4).unwrap();
                 peer.packet(&handshake::announce_with(0, versions, 0), &[]).unwrap();
                 let error = channel.try_recv().unwrap_err();
@@ -669,7 +669,7 @@ attack! {
             }
             for versions in [[0, 0], [0, 1], [3, 2], [256, 0]] {
                 let (ours, theirs) = sockets();
-                let channel = Channel::over(theirs, &Options::new()).unwrap();
+                let channel = Channel::over(theirs).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
                 peer.packet(&handshake::announce_with(0, versions, 0), &[]).unwrap();
                 bad_peer(channel.try_recv());
@@ -682,7 +682,7 @@ attack! {
             peer.packet(&handshake::open(5, 4), &[ring.fd()]).unwrap();
             assert_eq!(verdict(&mut peer, &channel), Some("a second open packet"));
             let (ours, theirs) = sockets();
-            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let channel = Channel::over(theirs).unwrap();
             let peer = RawPeer::silent(ours, 1, 4).unwrap();
             peer.packet(&handshake::announce(1), &[]).unwrap();
             let open = handshake::open(1, 4);

@@ -1,7 +1,7 @@
 //! A kernel that refuses system calls: the victim reports that, or does without the call.
 
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Outgoing};
 use strait_hostile::RawPeer;
 
 use crate::common::*;
@@ -55,7 +55,7 @@ attack! {
                 for later in [false, true] {
                     let (ours, theirs) = sockets();
                     let mut theirs = Some(theirs);
-                    let mut early = later.then(|| Channel::over(theirs.take().unwrap(), &Options::new()).unwrap());
+                    let mut early = later.then(|| Channel::over(theirs.take().unwrap()).unwrap());
                     let mut peer = RawPeer::meet(ours).unwrap();
                     peer.send(b"first").unwrap();
                     if let Some(channel) = &early {
@@ -68,7 +68,7 @@ attack! {
                         let mut errors = Vec::new();
                         let channel = match early.take() {
                             Some(channel) => channel,
-                            None => match Channel::over(theirs.take().unwrap(), &Options::new()) {
+                            None => match Channel::over(theirs.take().unwrap()) {
                                 Ok(channel) => channel,
                                 Err(error) => return vec![error],
                             },

@@ -198,7 +198,7 @@ attack! {
                     if !later && !tampering.of(copy.as_fd()) {
                         continue;
                     }
-                    let channel = Channel::over(theirs, &Options::new());
+                    let channel = Channel::over(theirs);
                     let found = match (channel, RawPeer::meet(ours)) {
                         (Ok(channel), Ok(mut peer)) => {
                             if later {
@@ -231,7 +231,7 @@ attack! {
                 let what = format!("{tampering:?}");
                 let (ours, theirs) = sockets();
                 let copy = theirs.try_clone().unwrap();
-                let channel = Channel::over(theirs, &Options::new()).unwrap();
+                let channel = Channel::over(theirs).unwrap();
                 let mut peer = RawPeer::meet(ours).unwrap();
                 peer.pump().unwrap();
                 peer.send(b"hello").unwrap();
@@ -295,14 +295,14 @@ attack! {
             for beside in [&[][..], &[spare.as_fd()], &[spare.as_fd(); 253]] {
                 let (theirs, ours) = sockets();
                 wire::send(&theirs, b"", beside).unwrap();
-                let channel = Channel::over(ours, &Options::new()).unwrap();
+                let channel = Channel::over(ours).unwrap();
                 without_spinning("receiving", || bad_peer(channel.recv_by(SOON)));
                 let (peer, channel) = meet();
                 peer.bytes(&[], beside).unwrap();
                 without_spinning("receiving", || bad_peer(channel.recv_by(SOON)));
             }
             let (theirs, ours) = sockets();
-            let channel = Channel::over(ours, &Options::new()).unwrap();
+            let channel = Channel::over(ours).unwrap();
             let set = WaitSet::new().unwrap();
             set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
             wire::send(&theirs, b"", &[]).unwrap();
@@ -355,7 +355,7 @@ attack! {
             for option in [libc::SO_PASSCRED, SO_PASSPIDFD, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS] {
                 let (ours, theirs) = sockets();
                 let copy = theirs.try_clone().unwrap();
-                let channel = Channel::over(theirs, &Options::new().accept_descriptors(false)).unwrap();
+                let channel = Options::new().accept_descriptors(false).over(theirs).unwrap();
                 let mut peer = RawPeer::meet(ours).unwrap();
                 peer.pump().unwrap();
                 peer.send_sealed(&[1; 100]).unwrap();

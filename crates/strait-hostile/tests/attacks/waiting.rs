@@ -105,7 +105,7 @@ attack! {
         on_a_victim(|_, _| {
             let (ours, theirs) = sockets();
             let same = theirs.try_clone().unwrap();
-            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let channel = Channel::over(theirs).unwrap();
             let mut peer = RawPeer::meet(ours).unwrap();
             let set = WaitSet::new().unwrap();
             set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
@@ -212,7 +212,7 @@ attack! {
     a20_packets_without_end_keep_no_call {
         on_a_victim(|_, _| {
             let (ours, theirs) = sockets();
-            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let channel = Channel::over(theirs).unwrap();
             let peer = RawPeer::silent(ours, 1, 4).unwrap();
             let file = file_with(b"x");
             let packet = Packet::handles(7, 7, 200).to_bytes();

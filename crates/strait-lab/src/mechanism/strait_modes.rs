@@ -204,7 +204,7 @@ impl Manner for Second {
     fn over(channel: &mut Channel, side: Side, work: &Work) -> Result<Self> {
         let second = match side {
             Side::First => {
-                let (here, there) = Channel::pair_with(&options(work)).doing("Channel::pair")?;
+                let (here, there) = options(work).pair().doing("Channel::pair")?;
                 channel.send(Outgoing::new(b"").handle(Handle::from(there))).doing("sending an end")?;
                 here
             }

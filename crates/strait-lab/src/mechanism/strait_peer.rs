@@ -59,7 +59,7 @@ impl End for Strait {
 
     fn join(work: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [socket] = exactly(descriptors)?;
-        Channel::over(socket, &options(work)).map(Self).doing("making the channel")
+        options(work).over(socket).map(Self).doing("making the channel")
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use strait::{Channel, CommandExt};
+use strait::Channel;
 
 use super::call;
 use crate::abi::*;
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn strait_zx_channel_from_socket(fd: i32, out: *mut zx_han
             .ok()
             .filter(|kind| *kind == rustix::net::SocketType::SEQPACKET)
             .ok_or(Status::INVALID_ARGS)?;
-        out.set(0, adopt(Channel::over(fd.take(), channel::options())?)?);
+        out.set(0, adopt(channel::options().over(fd.take())?)?);
         Ok(())
     })
 }
@@ -97,12 +97,11 @@ pub unsafe extern "C" fn strait_zx_spawn(
             words.push(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
         }
         let (program, arguments) = words.split_first().ok_or(Status::INVALID_ARGS)?;
-        let (child, channel) = Command::new(program).args(arguments).spawn_with_channel(channel::options()).map_err(
-            |error| match error {
+        let (child, channel) =
+            channel::options().spawn(Command::new(program).args(arguments)).map_err(|error| match error {
                 strait::Error::System { call: "spawn", .. } => Status::NOT_FOUND,
                 other => other.into(),
-            },
-        )?;
+            })?;
         out.set(0, adopt(channel)?);
         pid.set_if_wanted(child.id() as i32);
         Ok(())
@@ -119,7 +118,7 @@ pub unsafe extern "C" fn strait_zx_channel_from_parent(out: *mut zx_handle_t) ->
         // SAFETY: as the caller promises.
         let out = unsafe { Out::new(out, 1) };
         out.check()?;
-        out.set(0, adopt(strait::from_parent(channel::options())?)?);
+        out.set(0, adopt(channel::options().from_parent()?)?);
         Ok(())
     })
 }

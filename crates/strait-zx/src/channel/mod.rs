@@ -136,7 +136,7 @@ fn find_here(koid: zx_koid_t) -> Option<zx_handle_t> {
 
 /// Makes a channel with both ends in this process.
 pub(crate) fn create() -> Result<(zx_handle_t, zx_handle_t)> {
-    let (a, b) = Channel::pair_with(options())?;
+    let (a, b) = options().pair()?;
     let (koid_a, koid_b) = (koid::next(), koid::next());
     let first = adopt(Chan::new(a, koid_a, koid_b, 0), ZX_DEFAULT_CHANNEL_RIGHTS)?;
     match adopt(Chan::new(b, koid_b, koid_a, 0), ZX_DEFAULT_CHANNEL_RIGHTS) {

@@ -12,7 +12,6 @@ use std::process::Child;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use strait::CommandExt;
 use strait_zx::abi::*;
 pub(crate) use strait_zx::boundary::*;
 pub(crate) use strait_zx::codes::*;
@@ -330,7 +329,7 @@ impl Side {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, "side");
         command.stdout(std::process::Stdio::null());
-        let (child, channel) = command.spawn_with_channel(&strait_zx::channel_options()).unwrap();
+        let (child, channel) = strait_zx::channel_options().spawn(&mut command).unwrap();
         Self::There { control: strait_zx::handle_from_channel(channel).unwrap(), child }
     }
 

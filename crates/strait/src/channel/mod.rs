@@ -173,35 +173,55 @@ impl Counts {
     }
 }
 
+impl Options {
+    /// Creates a channel with both ends in this process; both ends get these options. Uses no descriptor and no shared
+    /// memory.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], [`Error::Forked`].
+    pub fn pair(&self) -> Result<(Channel, Channel), Error> {
+        fork::arm()?;
+        let own = Link::own();
+        let (arena, name) = Link::make_lane(&own, &own, self.ring_cells.unwrap_or(SMALL))?;
+        let options = self.shared();
+        let end = |side| {
+            let lane = Lane::in_arena(&arena, name, side, own.clone(), None).expect("it was made just now");
+            lane.complete_transfer();
+            Channel { end: Arc::new(End::new(Arc::new(lane), &options)) }
+        };
+        Ok((end(0), end(1)))
+    }
+
+    /// Creates a channel with these options over a connected `SOCK_SEQPACKET` Unix socket, as [`Channel::over`] does.
+    ///
+    /// # Errors
+    /// As [`Channel::over`].
+    pub fn over(&self, socket: OwnedFd) -> Result<Channel, Error> {
+        fork::arm()?;
+        if !socket::is_seqpacket(&socket)? {
+            return Err(Error::NotASocket);
+        }
+        socket::close_on_exec(&socket)?;
+        let link = Link::over(socket, self.peer_memory, Box::<LaneDirectory>::default())?;
+        match link.send_handshake(ANONYMOUS) {
+            // The peer may have sent something before it closed the socket.
+            Ok(()) | Err(Error::PeerClosed) => Channel::first(link, self),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl Channel {
     /// Creates a channel with both ends in this process and default options. Uses no descriptor and no shared memory.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::Forked`].
     pub fn pair() -> Result<(Self, Self), Error> {
-        Self::pair_with(&Options::new())
+        Options::new().pair()
     }
 
-    /// Creates a channel with both ends in this process; both ends get these options. Uses no descriptor and no
-    /// shared memory.
-    ///
-    /// # Errors
-    /// [`Error::NoMemory`], [`Error::Forked`].
-    pub fn pair_with(options: &Options) -> Result<(Self, Self), Error> {
-        fork::arm()?;
-        let own = Link::own();
-        let (arena, name) = Link::make_lane(&own, &own, options.ring_cells.unwrap_or(SMALL))?;
-        let options = options.shared();
-        let end = |side| {
-            let lane = Lane::in_arena(&arena, name, side, own.clone(), None).expect("it was made just now");
-            lane.complete_transfer();
-            Self { end: Arc::new(End::new(Arc::new(lane), &options)) }
-        };
-        Ok((end(0), end(1)))
-    }
-
-    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket. The process that holds the other end of the
-    /// socket calls this function too.
+    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process that holds the
+    /// other end of the socket calls this function, or [`Options::over`], too.
     ///
     /// The socket is the link from now on: nothing else may be sent or received on it, and `exec` closes it. Returns
     /// at once; messages sent before the peer has opened its side wait for the peer.
@@ -210,18 +230,8 @@ impl Channel {
     /// [`Error::NotASocket`]; [`Error::System`] naming the call that the kernel refuses; [`Error::NoDescriptors`],
     /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if the peer has closed the socket without having
     /// opened its side.
-    pub fn over(socket: OwnedFd, options: &Options) -> Result<Self, Error> {
-        fork::arm()?;
-        if !socket::is_seqpacket(&socket)? {
-            return Err(Error::NotASocket);
-        }
-        socket::close_on_exec(&socket)?;
-        let link = Link::over(socket, options.peer_memory, Box::<LaneDirectory>::default())?;
-        match link.send_handshake(ANONYMOUS) {
-            // The peer may have sent something before it closed the socket.
-            Ok(()) | Err(Error::PeerClosed) => Self::first(link, options),
-            Err(error) => Err(error),
-        }
+    pub fn over(socket: OwnedFd) -> Result<Self, Error> {
+        Options::new().over(socket)
     }
 
     /// Creates the channel to a listener over `socket`, which is connected to that listener. Sends the connect

@@ -172,7 +172,7 @@ impl Drop for Invitation {
     }
 }
 
-/// Connects to the listener that invited this process. Reads one line of standard input, the invitation, and no byte
+/// Connects to the listener that invited this process; the channel has default options. Reads one line of standard input, the invitation, and no byte
 /// more. Blocks until the listener accepts, or until the deadline.
 ///
 /// The line can be read only once, so a call that fails has used up the invitation, whatever the reason. Then start
@@ -181,14 +181,24 @@ impl Drop for Invitation {
 /// # Errors
 /// [`Error::NoInvitation`] if the line is not an invitation; [`Error::Refused`] if the listener no longer accepts the
 /// invitation; otherwise as [`Connector::connect`].
-pub fn invited(options: &Options, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
-    let deadline = deadline.into();
-    let stdin = std::io::stdin();
-    let mut line = Vec::with_capacity(LONGEST);
-    let read = socket::read_line(stdin.as_fd(), &mut line, LONGEST, deadline);
-    let connector = read.map(|()| parse(&line));
-    os::wipe(&mut line);
-    connector?.ok_or(Error::NoInvitation)?.options(*options).connect(deadline)
+pub fn invited(deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    Options::new().invited(deadline)
+}
+
+impl Options {
+    /// Connects to the listener that invited this process, as [`invited`] does; the channel has these options.
+    ///
+    /// # Errors
+    /// As [`invited`].
+    pub fn invited(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+        let deadline = deadline.into();
+        let stdin = std::io::stdin();
+        let mut line = Vec::with_capacity(LONGEST);
+        let read = socket::read_line(stdin.as_fd(), &mut line, LONGEST, deadline);
+        let connector = read.map(|()| parse(&line));
+        os::wipe(&mut line);
+        connector?.ok_or(Error::NoInvitation)?.options(*self).connect(deadline)
+    }
 }
 
 fn parse(line: &[u8]) -> Option<Connector> {

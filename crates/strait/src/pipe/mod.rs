@@ -44,7 +44,6 @@ pub use watch::PipeEnd;
 
 use std::time::Duration;
 
-use crate::channel::Channel;
 use crate::channel::options::Options;
 use crate::channel::pipe_end::PipeCore;
 use crate::error::Error;
@@ -184,7 +183,7 @@ impl PipeOptions {
         let element = u64::from(self.element);
         let capacity = (self.capacity.max(1) as u64).checked_next_multiple_of(element).ok_or(too_large)?;
         let shape = Shape::new(self.element, capacity).ok_or(too_large)?;
-        let (one, other) = Channel::pair_with(&Options::new().wait(self.wait).spin(self.spin))?;
+        let (one, other) = Options::new().wait(self.wait).spin(self.spin).pair()?;
         let memory = PipeMemory::new(self.name.as_deref().unwrap_or("strait-pipe"), capacity)?;
         let again = memory.again()?;
         if self.prefault {

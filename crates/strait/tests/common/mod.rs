@@ -10,7 +10,7 @@ pub(crate) mod travel;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use strait::{Channel, CommandExt, Options};
+use strait::{Channel, Options};
 
 /// The time after which a wait of a test fails; long enough for a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ pub(crate) fn command(role: &str, argument: &str) -> Command {
 
 /// Starts a process that plays `role`, and returns the process and a channel to it.
 pub(crate) fn spawn_with(role: &str, argument: &str, options: &Options) -> (Actor, Channel) {
-    let (child, channel) = command(role, argument).spawn_with_channel(options).unwrap();
+    let (child, channel) = options.spawn(&mut command(role, argument)).unwrap();
     (Actor(child), channel)
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn echo(channel: &Channel) {
 
 /// Returns the channel to the process that started this one.
 pub(crate) fn parent() -> Channel {
-    strait::from_parent(&Options::new()).unwrap()
+    strait::from_parent().unwrap()
 }
 
 /// Returns `len` bytes that depend on their position and on `seed`, so that a misplaced byte is noticed.
@@ -289,19 +289,19 @@ pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -
     }
     command.stdin(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
-    (Actor(child), Channel::over(ours, options).unwrap())
+    (Actor(child), options.over(ours).unwrap())
 }
 
 /// Returns the channel to the parent: the one of Strait's own if there is one, otherwise the one of
 /// [`spawn_over_socket`].
 pub(crate) fn parent_over_any(options: &Options) -> Channel {
     use std::os::fd::FromRawFd;
-    match strait::from_parent(options) {
+    match options.from_parent() {
         Err(strait::Error::NoParent) => {
             // SAFETY: a parent that starts a role without a channel of Strait's own leaves this descriptor to it, and
             // nothing else in this process uses the descriptor.
             let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(SOCKET) };
-            Channel::over(socket, options).unwrap()
+            options.over(socket).unwrap()
         }
         taken => taken.unwrap(),
     }

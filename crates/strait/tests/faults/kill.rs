@@ -27,11 +27,11 @@ pub(crate) fn descriptors_of(actor: &Actor) -> usize {
 fn what_was_sent_by_a_peer_that_has_ended_before_we_came_is_received() {
     let (one, other) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let one = Channel::over(one, &Options::new()).unwrap();
+    let one = Channel::over(one).unwrap();
     one.send(b"small").unwrap();
     one.send(Outgoing::new(&pattern(3, 100_000)).handles(files(2))).unwrap();
     drop(one);
-    let other = Channel::over(other, &Options::new()).unwrap();
+    let other = Channel::over(other).unwrap();
     assert_eq!(recv(&other).bytes(), b"small");
     let mut large = recv(&other);
     assert_eq!(large.bytes(), pattern(3, 100_000));

@@ -144,7 +144,7 @@ pub(crate) fn closed_descriptor(_: &str) {
 
 #[test]
 fn only_a_connected_seqpacket_socket_is_taken() {
-    let over = |fd: OwnedFd| Channel::over(fd, &Options::new()).map(drop);
+    let over = |fd: OwnedFd| Channel::over(fd).map(drop);
     let pair = |kind| rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
     for kind in [SocketType::STREAM, SocketType::DGRAM] {
         let (one, other) = pair(kind);
@@ -160,7 +160,7 @@ fn only_a_connected_seqpacket_socket_is_taken() {
     assert_eq!(over(reader.into()), Err(Error::NotASocket));
     assert_eq!(over(writer.into()), Err(Error::NotASocket));
     let (one, other) = pair(SocketType::SEQPACKET);
-    let (one, other) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
     one.send(b"this kind").unwrap();
     assert_eq!(recv(&other).bytes(), b"this kind");
 }
@@ -176,7 +176,7 @@ pub(crate) fn closed_socket(_: &str) {
     let (one, other) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     drop(other);
-    assert_eq!(Channel::over(one, &Options::new()).map(drop), Err(Error::PeerClosed));
+    assert_eq!(Channel::over(one).map(drop), Err(Error::PeerClosed));
 }
 
 #[test]
@@ -235,7 +235,7 @@ pub(crate) fn memfd_refused_from_the_start(argument: &str) {
         let start = descriptors();
         let (one, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let error = Channel::over(one, &Options::new()).map(drop).unwrap_err();
+        let error = Channel::over(one).map(drop).unwrap_err();
         assert_eq!(error, Error::System { call: "memfd_create", code: errno });
         assert!(error.to_string().starts_with("memfd_create: "), "{error}");
         drop(other);

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::{Actor, DEADLINE, Watched, content_of, file_with, parent_over_any, pattern, refuse, wait_until};
-use strait::{Channel, CommandExt, Error, Handle, Message, Options, Outgoing, SendError, Wait};
+use strait::{Channel, Error, Handle, Message, Options, Outgoing, SendError, Wait};
 
 pub(crate) const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
@@ -153,7 +153,7 @@ pub(crate) fn stream(argument: &str) {
 
 /// Starts a process whose standard input is a pipe; the role acts when that input ends.
 pub(crate) fn spawn_with_stdin(role: &str, options: &Options) -> (Actor, Channel) {
-    let (child, channel) = crate::common::command(role, "").stdin(Stdio::piped()).spawn_with_channel(options).unwrap();
+    let (child, channel) = options.spawn(crate::common::command(role, "").stdin(Stdio::piped())).unwrap();
     (Actor(child), channel)
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn refused(argument: &str) {
     let errno = argument.parse().unwrap();
     end_after(move || {
         refuse(libc::SYS_memfd_create, errno);
-        let error = strait::from_parent(&Options::new()).map(drop).unwrap_err();
+        let error = strait::from_parent().map(drop).unwrap_err();
         assert_eq!(error, Error::System { call: "memfd_create", code: errno });
     });
 }

@@ -86,7 +86,7 @@ fn sent_until_full(handles: impl Fn() -> Vec<Handle>) -> Vec<(usize, Vec<(u32, u
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         // The kernel raises the 1 to its minimum, which holds about six packets.
         sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
-        let channel = Channel::over(ours, &Options::new().queue_handles(4096)).unwrap();
+        let channel = Options::new().queue_handles(4096).over(ours).unwrap();
         packets(&theirs);
         let file = || Outgoing::new(b"").handle(file_with(b"before"));
         let before = (0..before).take_while(|_| channel.try_send(file()).is_ok()).count();
@@ -297,7 +297,7 @@ pub(crate) fn sees_the_end(_: &str) {
 fn an_end_that_was_closed_for_want_of_descriptors_is_closed_once_there_are_some() {
     use std::io::Write;
     let mut command = crate::common::command("closes without descriptors", "");
-    let (child, to_closing) = command.stdin(Stdio::piped()).spawn_with_channel(&Options::new()).unwrap();
+    let (child, to_closing) = command.stdin(Stdio::piped()).spawn_with_channel().unwrap();
     let mut closing = Actor(child);
     let mut input = closing.0.stdin.take().unwrap();
     let (seeing, to_seeing) = spawn("sees the end");
@@ -624,5 +624,5 @@ pub(crate) fn small_files(_: &str) {
     set(Some(1000));
     let (one, _other) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    assert!(Channel::over(one, &Options::new()).is_err_and(too_large));
+    assert!(Channel::over(one).is_err_and(too_large));
 }

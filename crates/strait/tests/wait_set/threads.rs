@@ -191,7 +191,7 @@ fn what_comes_just_then_is_not_lost() {
     let enough = Duration::from_secs(10);
     let options = Options::new().queue_messages(1);
     for interest in [Interest::Readable, Interest::Writable] {
-        let (theirs, ours) = Channel::pair_with(&options).unwrap();
+        let (theirs, ours) = options.pair().unwrap();
         let set = WaitSet::new().unwrap();
         set.add(&ours, 1, interest, Mode::Level).unwrap();
         let (round, begin) = (AtomicUsize::new(0), Instant::now());

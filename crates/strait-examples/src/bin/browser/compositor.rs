@@ -2,7 +2,7 @@
 
 use strait::region::Region;
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Message, Outgoing};
 use strait_examples::PIXEL;
 
 use crate::{Result, TAB, TABS, TILE, TILES};
@@ -15,7 +15,7 @@ pub(crate) const SHOW: u8 = 2;
 const BROWSER: u64 = u64::MAX;
 
 pub(crate) fn main() -> Result<()> {
-    let browser = strait::from_parent(&Options::new())?;
+    let browser = strait::from_parent()?;
     let all = WaitSet::new()?;
     all.add(&browser, BROWSER, Interest::Readable, Mode::Level)?;
     let mut window = vec![0; usize::from(TABS) * TAB * TAB * PIXEL];

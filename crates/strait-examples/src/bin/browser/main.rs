@@ -26,7 +26,7 @@ mod sandbox;
 use std::process::{Child, Command};
 
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, CommandExt, Deadline, Error, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Error, Outgoing};
 use strait_examples::{PIXEL, save};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -141,5 +141,5 @@ impl Browser {
 
 /// Starts this program as another process with the given role, and returns the process and a channel to it.
 fn start(role: &str) -> Result<(Child, Channel)> {
-    Ok(Command::new(std::env::current_exe()?).arg(role).spawn_with_channel(&Options::new())?)
+    Ok(Command::new(std::env::current_exe()?).arg(role).spawn_with_channel()?)
 }

@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use strait::region::Region;
-use strait::{Channel, Handle, Options, Outgoing};
+use strait::{Channel, Handle, Outgoing};
 use strait_examples::pixel;
 
 use crate::{FINISHED, PAINTED, Result, TILE, TILES, sandbox};
 
 pub(crate) fn main() -> Result<()> {
-    let browser = strait::from_parent(&Options::new())?;
+    let browser = strait::from_parent()?;
     let mut message = browser.recv()?;
     let page = message.bytes()[0];
     let compositor = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no compositor")?;

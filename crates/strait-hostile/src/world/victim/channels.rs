@@ -292,7 +292,7 @@ impl Driver<'_> {
     fn handle(&mut self) -> Option<Handle> {
         Some(match self.choices.below(8) {
             0 => {
-                let (one, other) = self.note("pair", Channel::pair_with(&self.options()))?;
+                let (one, other) = self.note("pair", self.options().pair())?;
                 self.keep(|pool| &mut pool.channels, Arc::new(other));
                 Handle::Channel(one)
             }
@@ -402,7 +402,7 @@ impl Driver<'_> {
 
     /// Adds both ends of a new channel to the pool.
     pub(super) fn new_pair(&mut self) {
-        if let Some((one, other)) = self.note("pair", Channel::pair_with(&self.options())) {
+        if let Some((one, other)) = self.note("pair", self.options().pair()) {
             self.keep(|pool| &mut pool.channels, Arc::new(one));
             self.keep(|pool| &mut pool.channels, Arc::new(other));
         }

@@ -104,7 +104,7 @@ fn relay() -> Result<(Channel, Channel), Error> {
     );
     let (one, other) = pair.map_err(|_| Error::NoDescriptors)?;
     let options = Options::new();
-    let relay = (Channel::over(one, &options)?, Channel::over(other, &options)?);
+    let relay = (options.over(one)?, options.over(other)?);
     relay.0.try_send(b"x").map_err(Error::from)?;
     relay.1.recv_by(Duration::from_secs(5))?;
     Ok(relay)
@@ -129,7 +129,7 @@ impl Victim {
 
     /// Makes a channel over a socket whose other end the attacker has. A `pinned` channel is never sent away.
     pub fn meet(&self, socket: std::os::fd::OwnedFd, pinned: bool) -> Result<(), Error> {
-        let channel = Arc::new(Channel::over(socket, &self.setting.options)?);
+        let channel = Arc::new(self.setting.options.over(socket)?);
         let mut pool = self.pool();
         if pinned {
             pool.pinned.push(channel.clone());

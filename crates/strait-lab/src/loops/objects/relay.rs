@@ -29,7 +29,7 @@ pub(super) fn source(
     size: usize,
     count: u64,
 ) -> Result<Report> {
-    let (ours, theirs) = Channel::pair_with(options).doing("making a channel")?;
+    let (ours, theirs) = options.pair().doing("making a channel")?;
     relay.send(Outgoing::new(b"").handle(ours)).doing("send")?;
     sink.send(Outgoing::new(b"").handle(theirs)).doing("send")?;
     let mut message = vec![7; size];
@@ -120,7 +120,7 @@ impl Value for Picture {
 /// Runs the only process of the task `Values`: sends `count` values (or, with `as_bytes`, messages) from one end to
 /// the other, after a tenth of them as warm-up.
 pub(super) fn values(options: &Options, as_bytes: bool, size: usize, count: u64) -> Result<Report> {
-    let (one, other) = Channel::pair_with(options).doing("making a channel")?;
+    let (one, other) = options.pair().doing("making a channel")?;
     let mut picture = Picture(vec![7; size]);
     let mut message = Message::new();
     let all = |count: u64| -> Result<()> {

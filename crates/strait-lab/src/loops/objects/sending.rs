@@ -106,5 +106,5 @@ pub(super) fn greet(first: &Channel, count: u64) -> Result<Share> {
 }
 
 pub(super) fn new_channel(options: &Options) -> Result<(Channel, Channel)> {
-    Channel::pair_with(options).doing("making a channel")
+    options.pair().doing("making a channel")
 }

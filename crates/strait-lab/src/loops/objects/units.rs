@@ -84,8 +84,8 @@ impl Link {
         let (one, other) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).doing("socketpair")?;
         Ok(Self {
-            one: Channel::over(one, &options()).doing("Channel::over")?,
-            other: Channel::over(other, &options()).doing("Channel::over")?,
+            one: options().over(one).doing("Channel::over")?,
+            other: options().over(other).doing("Channel::over")?,
         })
     }
 
@@ -101,8 +101,7 @@ impl Link {
     }
 
     fn open_batch(&self, batch: usize, ends: &mut Vec<[Channel; 2]>) -> Result<()> {
-        let pairs: std::result::Result<Vec<_>, strait::Error> =
-            (0..batch).map(|_| Channel::pair_with(&options())).collect();
+        let pairs: std::result::Result<Vec<_>, strait::Error> = (0..batch).map(|_| options().pair()).collect();
         let (kept, sent): (Vec<_>, Vec<_>) = pairs.doing("making channels")?.into_iter().unzip();
         self.one.send(Outgoing::new(b"ends").handles(sent.into_iter().map(Handle::from))).doing("sending ends")?;
         let mut message = self.other.recv().doing("receiving ends")?;
