@@ -8,9 +8,8 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Actor, DEADLINE, alone, parent, spawn};
-use strait::quota::BadPeer;
-use strait::quota::Reported;
-use strait::{Channel, Error, Message, Outgoing};
+use strait::quota::{BadPeer, Reported};
+use strait::{Channel, Error, Message, Outgoing, Peer};
 
 #[test]
 fn child() {
@@ -147,19 +146,27 @@ fn however_a_message_was_received() {
 fn every_way(_: &str) {
     let told = listen();
     let mut buffer = [0; 64];
-    let ways: [fn(&Channel, &mut [u8]) -> Reported; 3] = [
-        |channel, buffer| channel.recv_into(buffer, DEADLINE).unwrap().report_bad("by way 0"),
-        |channel, _| channel.recv_in_place(DEADLINE).unwrap().report_bad("by way 1"),
+    let ways: [fn(&Channel, &mut [u8]) -> (Option<Peer>, Reported); 3] = [
+        |channel, buffer| {
+            let received = channel.recv_into(buffer, DEADLINE).unwrap();
+            (received.sender(), received.report_bad("by way 0"))
+        },
+        |channel, _| {
+            let view = channel.recv_in_place(DEADLINE).unwrap();
+            (view.sender(), view.report_bad("by way 1"))
+        },
         |channel, _| {
             let mut slots = [Message::new(), Message::new()];
             let count = channel.recv_many(&mut slots, DEADLINE).unwrap();
-            slots[count - 1].report_bad("by way 2")
+            (slots[count - 1].sender(), slots[count - 1].report_bad("by way 2"))
         },
     ];
     for (n, way) in ways.into_iter().enumerate() {
         let (bad, first) = spawn("sender");
         let _second = recv_end(&first);
-        assert_eq!(way(&first, &mut buffer), Reported::Closed, "way {n} of receiving");
+        let (sender, reported) = way(&first, &mut buffer);
+        assert_eq!(reported, Reported::Closed, "way {n} of receiving");
+        assert_eq!(sender.and_then(|sender| sender.pid), Some(bad.pid()), "way {n} of receiving");
         common::finish(bad);
         assert_eq!(told.lock().unwrap().len(), n + 1);
     }
@@ -176,11 +183,13 @@ fn within(_: &str) {
     let (theirs, ours) = Channel::pair().unwrap();
     theirs.send(b"nonsense").unwrap();
     let message = ours.recv().unwrap();
+    assert_eq!(message.sender().and_then(|sender| sender.pid), Some(std::process::id()));
     assert_eq!(message.report_bad("nonsense"), Reported::Within);
     assert_eq!(told.lock().unwrap()[0].reason, "nonsense");
     // The channel stays open.
     theirs.send(b"hello").unwrap();
     assert_eq!(ours.recv().unwrap().bytes(), b"hello");
+    assert_eq!(Message::new().sender(), None);
     assert_eq!(Message::new().report_bad("nothing"), Reported::Gone);
 }
 
@@ -206,6 +215,7 @@ fn brought(_: &str) {
     let end = recv_end(&hub);
     let unread = end.recv_by(DEADLINE).unwrap();
     assert_eq!(unread.bytes(), b"unread");
+    assert_eq!(unread.sender(), None, "either of two processes may have made the message");
     assert_eq!(unread.report_bad("unread"), Reported::Brought);
     {
         let told = told.lock().unwrap();
@@ -214,6 +224,7 @@ fn brought(_: &str) {
     }
     let fresh = end.recv_by(DEADLINE).unwrap();
     assert_eq!(fresh.bytes(), b"fresh");
+    assert_eq!(fresh.sender().and_then(|sender| sender.pid), Some(actor.pid()));
     assert_eq!(fresh.report_bad("fresh"), Reported::Closed);
     assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("fresh"));
     common::finish(actor);

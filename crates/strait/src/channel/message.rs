@@ -13,6 +13,7 @@ use crate::deferred;
 use crate::error::Error;
 use crate::lane::in_transit::LaneUser;
 use crate::lane::mailbox::Parcel;
+use crate::peer::Peer;
 use crate::quota::Payer;
 use crate::quota::Reported;
 use crate::shm::Mapping;
@@ -553,6 +554,19 @@ impl Message {
         self.arrived.take()
     }
 
+    /// Returns the identity of the process that sent this message, as the kernel reports it. Within one process, returns
+    /// the identity of this process.
+    ///
+    /// Returns `None` if no single process is known to have sent the message: the message was not received; it was
+    /// queued at an end when that end was sent to this process, so either of two processes may have made it; or no
+    /// channel over the link to the sender exists any more.
+    ///
+    /// # Cost
+    /// A lock, and a system call that asks whether the sender is alive. Nothing for messages that are not asked.
+    pub fn sender(&self) -> Option<Peer> {
+        self.origin.sender()
+    }
+
     /// Reports that the sender of this message broke the rules. Closes the link to the sender's process, and with it
     /// every channel over that link; all their calls then fail with [`Error::BadPeer`] and this reason. The sender
     /// sees *peer closed*. Calls the [`on_bad_peer`](crate::quota::on_bad_peer) callback before this call returns.
@@ -612,6 +626,12 @@ impl Received {
     /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
+    }
+
+    /// Returns the identity of the process that sent this message, as
+    /// [`Message::sender`](crate::Message::sender) does.
+    pub fn sender(&self) -> Option<Peer> {
+        self.origin.sender()
     }
 
     /// Reports that the sender of this message broke the rules, and closes the link to it. Does for this message what

@@ -522,7 +522,8 @@ impl End {
     }
 
     fn peer(&self) -> Result<Option<Peer>, Error> {
-        peer_of(&self.link_to_peer()?)
+        let link = self.link_to_peer()?;
+        peer_of(&link)
     }
 
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
@@ -545,7 +546,7 @@ impl End {
 
 /// Returns the identity of the process at the other end of `link`; `None` if its handshake has not arrived. For the
 /// link of this process to itself, returns the identity of this process.
-fn peer_of(link: &InUse) -> Result<Option<Peer>, Error> {
+fn peer_of(link: &Link) -> Result<Option<Peer>, Error> {
     if link.is_local() {
         return Ok(Some(Peer {
             pid: Some(std::process::id()),

@@ -8,9 +8,11 @@
 
 use std::sync::Arc;
 
+use super::peer_of;
 use crate::deferred;
 use crate::error::Error;
 use crate::link::Link;
+use crate::peer::Peer;
 use crate::quota::{Ledger, Reported};
 
 /// The origin of a message: the number of the link over which this process received the message, with or without the
@@ -33,6 +35,17 @@ impl Origin {
     /// Returns the origin of a message that was in the backlog of an end that this process received over `link`.
     pub(crate) fn in_backlog_over(link: &Link) -> Self {
         Self(link.number() | IN_BACKLOG)
+    }
+
+    /// Returns the identity of the process that sent a message with this origin, as
+    /// [`Message::sender`](crate::Message::sender) says.
+    pub(crate) fn sender(self) -> Option<Peer> {
+        if self == Self::NOWHERE || self.0 & IN_BACKLOG != 0 {
+            return None;
+        }
+        let own = Link::own();
+        let link = if self.0 == own.number() { Arc::clone(&own) } else { Link::numbered(self.0)? };
+        peer_of(&link).ok()?
     }
 
     /// Reports the sender of a message with this origin as a bad peer, for the reason `why`, as

@@ -11,6 +11,7 @@ use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::kept::{self, Borrowed, Keep};
+use crate::peer::Peer;
 use crate::quota::Reported;
 use crate::ring::Record;
 use crate::shm::Mapping;
@@ -185,6 +186,12 @@ impl<'a, K> InPlace<'a, K> {
     /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
+    }
+
+    /// Returns the identity of the process that sent this message, as
+    /// [`Message::sender`](crate::Message::sender) does.
+    pub fn sender(&self) -> Option<Peer> {
+        self.origin.sender()
     }
 
     /// Reports that the sender of this message broke the rules, and closes the link to it. Does for this message what
