@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions};
-use strait::wait::{Mode, WaitSet};
+use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
+use strait::wait::{Interest, Mode, Source, WaitSet};
 use strait::{Deadline, Error, Handle};
 
 use crate::program::Instruction;
@@ -45,12 +45,12 @@ impl Side {
     }
 
     fn join(&self, set: &WaitSet, how: u8, key: u64) -> Result<(), Error> {
-        fn join(set: &WaitSet, end: &impl PipeEnd, how: u8, key: u64) -> Result<(), Error> {
+        fn join(set: &WaitSet, end: &impl Source, how: u8, key: u64) -> Result<(), Error> {
             match how % 4 {
-                0 => set.add_pipe(end, key, Mode::Level),
-                1 => set.add_pipe(end, key, Mode::OneShot),
-                2 => set.rearm_pipe(end),
-                _ => set.remove_pipe(end),
+                0 => set.add(end, key, Interest::Both, Mode::Level),
+                1 => set.add(end, key, Interest::Both, Mode::OneShot),
+                2 => set.rearm(end),
+                _ => set.remove(end),
             }
         }
         match self {

@@ -173,7 +173,7 @@ pub unsafe extern "C" fn strait_wait_set_add_producer(
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
         let mode = self::mode(mode)?;
-        end.with(|end| set.set.add_pipe(end, key, mode))
+        end.with(|end| set.set.add(end, key, Interest::Both, mode))
     })
 }
 
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn strait_wait_set_rearm_producer(
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
-        end.with(|end| set.set.rearm_pipe(end))
+        end.with(|end| set.set.rearm(end))
     })
 }
 
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn strait_wait_set_remove_producer(
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
-        end.with(|end| set.set.remove_pipe(end))
+        end.with(|end| set.set.remove(end))
     })
 }
 
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn strait_wait_set_add_consumer(
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         let mode = self::mode(mode)?;
-        end.with(|end| set.set.add_pipe(end, key, mode))
+        end.with(|end| set.set.add(end, key, Interest::Both, mode))
     })
 }
 
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn strait_wait_set_rearm_consumer(
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
-        end.with(|end| set.set.rearm_pipe(end))
+        end.with(|end| set.set.rearm(end))
     })
 }
 
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn strait_wait_set_remove_consumer(
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
-        end.with(|end| set.set.remove_pipe(end))
+        end.with(|end| set.set.remove(end))
     })
 }
 

@@ -28,7 +28,7 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
         set.get_ref().add(end, key, Interest::Readable, mode).unwrap();
     }
     let (mut producer, consumer) = DataPipe::pair(1000).unwrap();
-    set.get_ref().add_pipe(&consumer, PIPE, Mode::Level).unwrap();
+    set.get_ref().add(&consumer, PIPE, Interest::Both, Mode::Level).unwrap();
     let (mut socket, mut other) = tokio::net::UnixStream::pair().unwrap();
     let senders = std::thread::spawn(move || {
         for n in 0..MESSAGES {
@@ -57,7 +57,7 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
                     match consumer.read_some(&mut out, Deadline::NOW).unwrap() {
                         0 => {
                             ended += 1;
-                            set.get_ref().remove_pipe(&consumer).unwrap();
+                            set.get_ref().remove(&consumer).unwrap();
                         }
                         read => bytes += read as u64,
                     }

@@ -21,4 +21,4 @@
 pub use crate::channel::Conditions;
 pub use crate::dispatcher::{Dispatched, Dispatcher, Pump};
 pub use crate::trap::{NotArmed, Reason, Sprung, TrapId, Traps};
-pub use crate::wait_set::{Event, Interest, Mode, WaitSet};
+pub use crate::wait_set::{Event, Interest, Mode, Source, WaitSet};

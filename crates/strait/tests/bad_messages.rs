@@ -146,7 +146,8 @@ fn however_a_message_was_received() {
 fn every_way(_: &str) {
     let told = listen();
     let mut buffer = [0; 64];
-    let ways: [fn(&Channel, &mut [u8]) -> (Option<Peer>, Reported); 3] = [
+    type Way = fn(&Channel, &mut [u8]) -> (Option<Peer>, Reported);
+    let ways: [Way; 3] = [
         |channel, buffer| {
             let received = channel.recv_into(buffer, DEADLINE).unwrap();
             (received.sender(), received.report_bad("by way 0"))

@@ -9,6 +9,7 @@ use std::time::Duration;
 use common::{DEADLINE, Role, finish, parent, pattern, spawn, spawn_with, wait_until};
 use strait::call::{CallEnd, CallError, CallOptions};
 use strait::region::Region;
+use strait::wait::{Event, Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Options, Outgoing};
 
 const ROLES: &[(&str, Role)] = &[
@@ -385,4 +386,30 @@ fn threads_that_wait_for_requests_and_replies_share_one_end() {
         }
     });
     assert_eq!(served.into_inner(), 3000);
+}
+
+/// Shows that a wait set holds call ends, also behind an `Arc`, and reports requests and replies.
+#[test]
+fn a_wait_set_reports_what_arrives_at_call_ends() {
+    let (a, b) = Channel::pair().unwrap();
+    let (client, server) = (CallEnd::over(a), std::sync::Arc::new(CallEnd::over(b)));
+    let set = WaitSet::new().unwrap();
+    set.add(&client, 1, Interest::Readable, Mode::Level).unwrap();
+    set.add(&server, 2, Interest::Readable, Mode::OneShot).unwrap();
+    let ready = || {
+        let mut events = Vec::new();
+        set.wait(&mut events, DEADLINE).unwrap();
+        events.iter().map(Event::key).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let mut pending = client.begin_call(b"question", DEADLINE).unwrap();
+        assert_eq!(ready(), [2]);
+        server.next_request(Deadline::NOW).unwrap().reply(b"answer", Deadline::NOW).unwrap();
+        assert_eq!(ready(), [1]);
+        assert_eq!(pending.poll(Deadline::NOW).unwrap().bytes(), b"answer");
+        set.rearm(&server).unwrap();
+    }
+    set.remove(&client).unwrap();
+    set.remove(&server).unwrap();
+    assert!(set.is_empty());
 }

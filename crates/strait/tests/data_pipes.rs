@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{DEADLINE, Role, finish, parent, pattern, spawn, spawn_with, wait_until};
 use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
-use strait::wait::{Mode, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Handle, Options, Outgoing, Wait};
 
 const ROLES: &[(&str, Role)] = &[
@@ -357,9 +357,9 @@ fn a_set_waits_for_both_ends_beside_channels() {
     give(&echo, drain);
     let producer = take(&echo).into_producer().unwrap();
     let drain = take(&echo).into_consumer().unwrap();
-    set.add_pipe(&consumer, 2, Mode::Level).unwrap();
-    set.add_pipe(&full, 3, Mode::Level).unwrap();
-    assert_eq!(set.add_pipe(&full, 3, Mode::Level).unwrap_err(), Error::InSet);
+    set.add(&consumer, 2, Interest::Both, Mode::Level).unwrap();
+    set.add(&full, 3, Interest::Both, Mode::Level).unwrap();
+    assert_eq!(set.add(&full, 3, Interest::Both, Mode::Level).unwrap_err(), Error::InSet);
     let mut events = Vec::new();
     let keys = |events: &[strait::wait::Event]| events.iter().map(|event| event.key()).collect::<Vec<_>>();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
@@ -404,7 +404,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [2]);
     assert_eq!(consumer.read_some(&mut [0; 5], Deadline::NOW).unwrap(), 0);
-    set.remove_pipe(&consumer).unwrap();
+    set.remove(&consumer).unwrap();
     drop(drain);
     set.wait(&mut events, DEADLINE).unwrap();
     assert_eq!(keys(&events), [3]);
@@ -423,19 +423,19 @@ fn the_descriptor_of_a_set_with_pipes_comes_to_rest() {
     let set = WaitSet::new().unwrap();
     let readable = || poll(&mut [PollFd::new(&set, PollFlags::IN)], Some(&Default::default())).unwrap() > 0;
     let (producer, consumer) = DataPipe::pair(10).unwrap();
-    set.add_pipe(&consumer, 1, Mode::Level).unwrap();
-    set.add_pipe(&producer, 2, Mode::Level).unwrap();
+    set.add(&consumer, 1, Interest::Both, Mode::Level).unwrap();
+    set.add(&producer, 2, Interest::Both, Mode::Level).unwrap();
     let mut events = Vec::new();
     for _ in 0..10 {
         producer.write_whole(&[0; 10], Deadline::NOW).unwrap();
         assert!(readable());
         set.wait(&mut events, Deadline::NOW).unwrap();
         assert_eq!(events.iter().map(|event| event.key()).collect::<Vec<_>>(), [1]);
-        set.remove_pipe(&producer).unwrap();
+        set.remove(&producer).unwrap();
         consumer.read_whole(&mut [0; 10], Deadline::NOW).unwrap();
         while set.wait(&mut events, Deadline::NOW).unwrap() > 0 {}
         assert!(!readable());
-        set.add_pipe(&producer, 2, Mode::Level).unwrap();
+        set.add(&producer, 2, Interest::Both, Mode::Level).unwrap();
     }
 }
 
@@ -444,16 +444,16 @@ fn the_descriptor_of_a_set_with_pipes_comes_to_rest() {
 fn one_shot_registrations_of_pipes_tell_once() {
     let set = WaitSet::new().unwrap();
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
-    set.add_pipe(&consumer, 1, Mode::OneShot).unwrap();
+    set.add(&consumer, 1, Interest::Both, Mode::OneShot).unwrap();
     producer.write_whole(b"one", Deadline::NOW).unwrap();
     let mut events = Vec::new();
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
     producer.write_whole(b"two", Deadline::NOW).unwrap();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
-    set.rearm_pipe(&consumer).unwrap();
+    set.rearm(&consumer).unwrap();
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
     consumer.read_some(&mut [0; 10], Deadline::NOW).unwrap();
-    set.rearm_pipe(&consumer).unwrap();
+    set.rearm(&consumer).unwrap();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     producer.write_whole(b"three", Deadline::NOW).unwrap();
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);

@@ -41,7 +41,7 @@ const WITHOUT_NAME: &[&str] = &[
     "Keep",
     "Level",
     "Mode",
-    "PipeEnd",
+    "Source",
     "Reason",
     "Refusal",
     "Reported",

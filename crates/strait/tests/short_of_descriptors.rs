@@ -378,9 +378,9 @@ fn a_task_that_reads_a_pipe_is_woken_though_its_writer_has_no_descriptors() {
 fn ends_of_pipes_are_told_of_though_the_other_side_has_no_descriptors() {
     let mut receiver = Receiver::new(Lacks::Descriptors, 0);
     let (readable, writable) = (WaitSet::new().unwrap(), WaitSet::new().unwrap());
-    readable.add_pipe(&receiver.consumer, 7, Mode::Level).unwrap();
+    readable.add(&receiver.consumer, 7, Interest::Both, Mode::Level).unwrap();
     while receiver.producer.write_some(&[7; PIPE], Deadline::NOW).is_ok_and(|len| len > 0) {}
-    writable.add_pipe(&receiver.producer, 8, Mode::Level).unwrap();
+    writable.add(&receiver.producer, 8, Interest::Both, Mode::Level).unwrap();
     for _ in 0..TIMES {
         wakes(&mut receiver.orders, "write", || assert_eq!(told(&readable), [7]));
         assert_eq!(receiver.consumer.read_some(&mut [0; 4], SOON).unwrap(), 4);

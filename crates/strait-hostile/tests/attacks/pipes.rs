@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::fs::SealFlags;
 use strait::pipe::{DataConsumer, DataProducer};
-use strait::wait::{Mode, WaitSet};
+use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Handle};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::peer::Arena;
@@ -260,7 +260,7 @@ attack! {
         on_a_victim(|mut peer, channel| {
             let (consumer, _memory, arena) = consumer(&mut peer, &channel, HONEST);
             let set = WaitSet::new().unwrap();
-            set.add_pipe(&consumer, 1, Mode::Level).unwrap();
+            set.add(&consumer, 1, Interest::Both, Mode::Level).unwrap();
             let mut writer = strait_hostile::layout::Writer::new(arena.lane(0).ring(1));
             for _ in 0..4 {
                 writer.put(strait_hostile::record::header(strait_hostile::record::kind::MESSAGE, 0, 0), b"");

@@ -39,8 +39,7 @@ mod watch;
 pub use crate::channel::pipe_end::{DataConsumer, DataProducer};
 pub use consumer::Unread;
 pub use producer::Room;
-pub(crate) use watch::Gate;
-pub use watch::PipeEnd;
+pub(crate) use watch::{Gate, PipeEnd};
 
 use std::time::Duration;
 

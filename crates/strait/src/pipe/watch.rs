@@ -23,38 +23,24 @@ pub(crate) trait Gate: Debug + Send + Sync {
     fn look(&self) -> Option<Ready>;
 }
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::DataProducer {}
-    impl Sealed for super::DataConsumer {}
-}
-
-/// An end of a data pipe that a [wait set](crate::wait::WaitSet) can hold: [`DataProducer`] or [`DataConsumer`].
-pub trait PipeEnd: sealed::Sealed {
-    #[doc(hidden)]
-    fn parts(&self) -> Parts<'_>;
-}
-
-/// The parts of a data-pipe end that a wait set needs: its channel, on which doorbells (empty messages that wake this
-/// side) arrive, and the gate that says whether the end is ready.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Parts<'a> {
-    pub(crate) channel: &'a Channel,
-    pub(crate) gate: Weak<dyn Gate>,
+/// An end of a data pipe, as a wait set needs it.
+pub(crate) trait PipeEnd {
+    /// Returns the end's channel, on which doorbells (empty messages that wake this side) arrive, and the gate that says
+    /// whether the end is ready.
+    fn watched(&self) -> (&Channel, Weak<dyn Gate>);
 }
 
 impl PipeEnd for DataProducer {
-    fn parts(&self) -> Parts<'_> {
+    fn watched(&self) -> (&Channel, Weak<dyn Gate>) {
         let gate: Weak<ProducerShared> = Arc::downgrade(&self.shared);
-        Parts { channel: self.channel(), gate }
+        (self.channel(), gate)
     }
 }
 
 impl PipeEnd for DataConsumer {
-    fn parts(&self) -> Parts<'_> {
+    fn watched(&self) -> (&Channel, Weak<dyn Gate>) {
         let gate: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
-        Parts { channel: self.channel(), gate }
+        (self.channel(), gate)
     }
 }
 

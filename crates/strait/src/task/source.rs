@@ -1,41 +1,24 @@
 //! The objects in a reactor for which tasks wait, with the wakers of these tasks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::{OnEvent, Reactor};
 use crate::blocked_on::{BlockedOn, BlockedSends};
-use crate::channel::Channel;
 use crate::deferred;
 use crate::error::Error;
-use crate::pipe::{Gate, PipeEnd};
 use crate::sync::unpoisoned;
-use crate::wait_set::{Event, Interest};
+use crate::wait_set::source::Parts;
+use crate::wait_set::{self, Event, Interest};
 
 /// The greatest number of attempts to send or receive on one channel or data-pipe end in a row, by all tasks and
 /// without a wait. After that many, a task lets other tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
-/// An object that a reactor's wait set can hold: a channel or a data-pipe end.
-pub(super) trait Object: Send + Sync + 'static {
-    /// Returns the channel that is the member of the wait set and, for a data-pipe end, the gate that the wait set asks
-    /// before it looks at the channel.
-    fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>);
-}
-
-impl Object for Channel {
-    fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>) {
-        (self, None)
-    }
-}
-
-impl<T: PipeEnd + Send + Sync + 'static> Object for T {
-    fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>) {
-        let parts = PipeEnd::parts(self);
-        (parts.channel, Some(parts.gate))
-    }
-}
+/// An object that a reactor's wait set can hold.
+pub(super) trait Object: wait_set::Source + Send + Sync + 'static {}
+impl<T: wait_set::Source + Send + Sync + 'static> Object for T {}
 
 /// A channel or a data-pipe end in a reactor, with the tasks that wait for it.
 pub(super) struct Source<T: Object> {
@@ -105,7 +88,7 @@ impl<T: Object> Source<T> {
             match Arc::try_unwrap(source) {
                 Ok(mut source) => {
                     let object = source.object.take().expect("taken out once");
-                    let _ = source.reactor.set().remove(object.parts().0);
+                    let _ = source.reactor.set().remove(&object);
                     return object;
                 }
                 Err(shared) => source = shared,
@@ -169,7 +152,7 @@ impl<T: Object> Source<T> {
     }
 
     fn arm_for(&self, interest: Interest, blocked: BlockedSends) -> Result<(), Error> {
-        let (channel, gate) = self.object().parts();
+        let Parts { channel, gate } = self.object().parts();
         // For a data pipe the wait set waits for doorbells, whether the task reads or writes.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
         // Callbacks of the program run later, without a lock.

@@ -28,6 +28,7 @@
 mod event;
 mod member;
 mod shared;
+pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 
@@ -43,11 +44,13 @@ use crate::deferred;
 use crate::error::Error;
 use crate::link::ListenerSet;
 use crate::os::fork;
-use crate::pipe::{Gate, PipeEnd};
+use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::Member;
 pub(crate) use shared::SharedSet;
+use source::Parts;
+pub use source::Source;
 
 /// The most events that [`WaitSet::wait`] returns if the caller's vector has no capacity.
 const EVENTS: usize = 64;
@@ -142,39 +145,21 @@ impl WaitSet {
         Ok(Self { shared: Arc::new(SharedSet::new()?) })
     }
 
-    /// Adds a channel to the wait set; the channel's events carry `key`. If the channel is ready now, the next wait
-    /// returns an event. Does not block.
+    /// Adds `source`, such as a channel, to the wait set; its events carry `key`. If the source is ready now, the next
+    /// wait returns an event. Does not block.
     ///
-    /// Several channels may have the same key. The first channel whose other end is in a given process costs some
+    /// Several sources may have the same key. The first channel whose other end is in a given process costs some
     /// system calls and a shared page; further channels to that process cost no system call.
     ///
     /// # Errors
-    /// [`Error::InSet`] if the channel is in a wait set already; [`Error::WouldBlock`] if the socket to the peer's
+    /// [`Error::InSet`] if the source is in a wait set already; [`Error::WouldBlock`] if the socket to the peer's
     /// process is full now; [`Error::NoDescriptors`] or [`Error::NoMemory`] for the shared memory; [`Error::System`];
     /// [`Error::Forked`].
-    pub fn add(&self, channel: &Channel, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
-        self.add_member(channel, None, key, interest, mode)
-    }
-
-    /// Adds an end of a data pipe to the wait set: a consumer yields an event when it is readable, a producer when it
-    /// is writable. In all else like [`WaitSet::add`].
-    ///
-    /// # Errors
-    /// Those of [`WaitSet::add`].
-    pub fn add_pipe(&self, end: &impl PipeEnd, key: u64, mode: Mode) -> Result<(), Error> {
-        let parts = end.parts();
-        self.add_member(parts.channel, Some(parts.gate), key, Interest::Readable, mode)
-    }
-
-    fn add_member(
-        &self,
-        channel: &Channel,
-        gate: Option<Weak<dyn Gate>>,
-        key: u64,
-        interest: Interest,
-        mode: Mode,
-    ) -> Result<(), Error> {
+    pub fn add(&self, source: &impl Source, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.shared.born.check()?;
+        let Parts { channel, gate } = source.parts();
+        // Doorbells arrive on the channel of a data-pipe end, whether the end reads or writes.
+        let interest = if gate.is_some() { Interest::Readable } else { interest };
         let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, mode);
         channel.end.join_set(member.clone())?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
@@ -241,31 +226,15 @@ impl WaitSet {
         }
     }
 
-    /// Rearms the one-shot registration of a data-pipe end for one more event, like [`WaitSet::rearm`].
+    /// Rearms the [one-shot](Mode::OneShot) registration of `source` for one more event. If the source is ready now, the
+    /// next wait returns that event. Does not block. Has no visible effect on a [level](Mode::Level) registration.
     ///
     /// # Errors
-    /// Those of [`WaitSet::rearm`].
-    pub fn rearm_pipe(&self, end: &impl PipeEnd) -> Result<(), Error> {
-        self.rearm(end.parts().channel)
-    }
-
-    /// Removes a data-pipe end from the wait set, like [`WaitSet::remove`].
-    ///
-    /// # Errors
-    /// Those of [`WaitSet::remove`].
-    pub fn remove_pipe(&self, end: &impl PipeEnd) -> Result<(), Error> {
-        self.remove(end.parts().channel)
-    }
-
-    /// Rearms a [one-shot](Mode::OneShot) registration for one more event. If its channel is ready now, the next wait
-    /// returns that event. Does not block. Has no visible effect on a [level](Mode::Level) registration.
-    ///
-    /// # Errors
-    /// [`Error::NotInSet`] if the channel is not in this set; otherwise those of [`WaitSet::add`]. After an error the
+    /// [`Error::NotInSet`] if the source is not in this set; otherwise those of [`WaitSet::add`]. After an error the
     /// registration is as it was before the call.
-    pub fn rearm(&self, channel: &Channel) -> Result<(), Error> {
+    pub fn rearm(&self, source: &impl Source) -> Result<(), Error> {
         self.shared.born.check()?;
-        let member = Member::of(&channel.end, &self.shared).ok_or(Error::NotInSet)?;
+        let member = Member::of(&source.parts().channel.end, &self.shared).ok_or(Error::NotInSet)?;
         let was_armed = member.rearm();
         let looked = match self.look_at(&member) {
             // If the member is no longer armed, a waiting thread has just reported it.
@@ -275,13 +244,14 @@ impl WaitSet {
         deferred::run_if_failed(looked)
     }
 
-    /// Removes a channel from the wait set. Waits that begin after this call report nothing for the channel; a wait
-    /// that is in progress in another thread still may.
+    /// Removes `source` from the wait set. Waits that begin after this call report nothing for the source; a wait that is
+    /// in progress in another thread still may.
     ///
     /// # Errors
-    /// [`Error::NotInSet`] if the channel is not in this set; [`Error::Forked`].
-    pub fn remove(&self, channel: &Channel) -> Result<(), Error> {
+    /// [`Error::NotInSet`] if the source is not in this set; [`Error::Forked`].
+    pub fn remove(&self, source: &impl Source) -> Result<(), Error> {
         self.shared.born.check()?;
+        let channel = source.parts().channel;
         let member = Member::of(&channel.end, &self.shared).ok_or(Error::NotInSet)?;
         channel.end.leave_set(&*member);
         Ok(())

@@ -36,15 +36,13 @@ impl Driver<'_> {
             }
             (2, Some(channel), _, _) => self.call("WaitSet::remove", Duration::ZERO, || set.remove(&channel)),
             (3, Some(channel), _, _) => self.call("WaitSet::rearm", Duration::ZERO, || set.rearm(&channel)),
-            (4, _, Some(consumer), _) => self.call("WaitSet::add_pipe", Duration::ZERO, || {
-                set.add_pipe(&*consumer, 2, mode).and_then(|()| set.rearm_pipe(&*consumer))
+            (4, _, Some(consumer), _) => self.call("WaitSet::add a pipe", Duration::ZERO, || {
+                set.add(&*consumer, 2, Interest::Both, mode).and_then(|()| set.rearm(&*consumer))
             }),
             (5, _, _, Some(producer)) => {
-                self.call("WaitSet::add_pipe", Duration::ZERO, || set.add_pipe(&*producer, 3, mode))
+                self.call("WaitSet::add a pipe", Duration::ZERO, || set.add(&*producer, 3, Interest::Both, mode))
             }
-            (6, _, Some(consumer), _) => {
-                self.call("WaitSet::remove_pipe", Duration::ZERO, || set.remove_pipe(&*consumer))
-            }
+            (6, _, Some(consumer), _) => self.call("WaitSet::remove a pipe", Duration::ZERO, || set.remove(&*consumer)),
             _ => {
                 let (deadline, allowed) = self.deadline();
                 self.wait_on(&set, deadline, allowed)
