@@ -77,7 +77,7 @@ public:
         or_throw(Base::send_many(messages, sent, deadline));
     }
     Message recv(Deadline deadline = Deadline::never()) const { return or_throw(Base::recv(deadline)); }
-    void recv_message(Message &message, Deadline deadline = Deadline::never()) const { or_throw(Base::recv_to(message, deadline)); }
+    void recv_message(Message &message, Deadline deadline = Deadline::never()) const { or_throw(Base::recv_message(message, deadline)); }
     std::size_t recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(), Message *handles = nullptr) const {
         return or_throw(Base::recv_into(buffer, deadline, handles));
     }
