@@ -48,7 +48,7 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The lowest of the tokens that name this arena's rings in packets of this process to itself. This process chooses
+    /// The lowest of the tokens that name this arena's rings in the mailbox of this process. This process chooses
     /// the number, because a peer that chose it could make it equal to the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,
@@ -187,7 +187,7 @@ impl LaneSlot {
         Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
-    /// Returns the token by which packets of this process to itself name the ring that the end at this location reads.
+    /// Returns the token by which the mailbox of this process names the ring that the end at this location reads.
     pub(crate) fn token_in(&self) -> u128 {
         self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
@@ -378,7 +378,7 @@ impl Arena {
     }
 
     /// Returns the lane slot and the side of the end that reads the ring with this token. `token` must be a token for
-    /// packets of this process to itself.
+    /// the mailbox of this process.
     fn reader_of(token: u128) -> (u32, usize) {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
@@ -418,14 +418,14 @@ impl Arena {
     }
 
     /// Returns the token by which packets name the ring that the end on `side` of the lane with this slot and use count
-    /// writes. If `local`, this is the token for packets of this process to itself. Otherwise it is the token for
+    /// writes. If `local`, this is the token for the mailbox of this process. Otherwise it is the token for
     /// packets between processes; a process that does not know the arena cannot guess it.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, local: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
     }
 
-    /// Returns the range of all tokens by which packets of this process to itself can name a ring of this arena.
+    /// Returns the range of all tokens by which the mailbox of this process can name a ring of this arena.
     pub(crate) fn local_tokens(&self) -> RangeInclusive<u128> {
         self.local_token..=self.local_token | LANES_OF_ONE
     }
@@ -485,17 +485,17 @@ fn next_number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the lowest of the tokens that name the rings of an arena in packets of this process to itself. The token is
+/// Returns the lowest of the tokens that name the rings of an arena in the mailbox of this process. The token is
 /// `number`, a number that this process has drawn for the arena, shifted left by [`LANE_BITS`].
 fn local_token(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
 
-/// The number of low bits of a local token (for packets of this process to itself) that name a lane and a side within
+/// The number of low bits of a local token (for the mailbox of this process) that name a lane and a side within
 /// the arena. Some of these bits are spare.
 const LANE_BITS: u32 = 72;
 
-/// The mask of the low bits of a local token (for packets of this process to itself): they name a lane and a side
+/// The mask of the low bits of a local token (for the mailbox of this process): they name a lane and a side
 /// within the arena.
 const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 

@@ -68,6 +68,15 @@ pub(crate) fn discard(tokens: RangeInclusive<u128>) {
     }
 }
 
+/// Removes and returns the parcel of the message with the number `message` in the ring with this token. Returns `None` if
+/// there is none, or if it has fewer than `count` handles.
+pub(crate) fn take(token: u128, message: u64, count: usize) -> Option<Box<dyn Parcel>> {
+    let left = mailbox().take(token, message, count);
+    // The retention mark is dropped here, without the lock: it may be the last to hold a link, whose arenas then discard
+    // what lies in the mailbox for them.
+    left.map(|left| left.parcel)
+}
+
 /// Returns the range of the keys under which the mailbox stores the parcels for the ring with this token.
 fn all_of(token: u128) -> RangeInclusive<(u128, u64)> {
     (token, 0)..=(token, u64::MAX)
@@ -105,13 +114,13 @@ impl Mailbox {
         }
     }
 
-    /// Removes and returns the parcel of the message with the number `message` in the ring with this token. Returns
-    /// `None` if there is none, or if it has fewer than `count` handles.
-    pub(crate) fn take(&mut self, token: u128, message: u64, count: usize) -> Option<Box<dyn Parcel>> {
+    /// Removes and returns what [`take`] returns the parcel of. The caller must drop it without a lock.
+    #[must_use]
+    fn take(&mut self, token: u128, message: u64, count: usize) -> Option<Left> {
         if self.parcels.get(&(token, message))?.parcel.len() < count {
             return None;
         }
-        self.parcels.remove(&(token, message)).map(|left| left.parcel)
+        self.parcels.remove(&(token, message))
     }
 
     /// Leaves the memory of a message, or of a larger ring, for the receiver.
@@ -204,7 +213,7 @@ mod tests {
         assert!(mailbox.take(1, 7, 0).is_none() && mailbox.take_memory(MemoryKey::Block(1, 0)).is_none());
         // The sender takes back what it has not committed; a receiver gets no parcel with fewer handles than it expects.
         assert!(mailbox.take(1, 8, 3).is_none());
-        assert_eq!(mailbox.take(1, 8, 0).map(|parcel| parcel.len()), Some(2));
+        assert_eq!(mailbox.take(1, 8, 0).map(|left| left.parcel.len()), Some(2));
         mailbox.committed(2, 7);
         assert!(mailbox.take(2, 7, 2).is_some() && mailbox.is_empty());
     }

@@ -752,7 +752,7 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     }
 }
 
-/// Discards the attachments that this process has sent to itself for the end on `side` of a lane: that in the lane slot
+/// Discards what lies in the mailbox of this process for the end on `side` of a lane: that in the lane slot
 /// `slot` of `arena` with the use count `usage`. The end will not receive them. Does nothing for a private arena.
 fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
     if !arena.is_private() && !mailbox().is_empty() {

@@ -77,7 +77,7 @@ fn is_anything_to_forget() -> bool {
 
 /// Takes the announcements over all links that nothing in use reaches, and the announcements `late` of a dropped link.
 /// Moves them to a link to the same process that something in use reaches, if there is one, and otherwise forgets them.
-/// The caller must hold no lock of a link.
+/// The caller must hold no lock of a link, nor that of the mailbox.
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = uses::hold();

@@ -75,7 +75,7 @@ pub(crate) struct OpenPacket {
     pub(crate) ring: Arc<Mapping>,
 }
 
-/// The key by which an inbox finds a piece of memory: the purpose of the memory, the token of the ring to which the
+/// The key by which an inbox, or the mailbox of this process, finds a piece of memory: the purpose of the memory, the token of the ring to which the
 /// memory belongs, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {

@@ -11,7 +11,7 @@ use crate::channel::message::{Message, MessageExtras, ReceivedExtras, Sealed};
 use crate::channel::pool::{self, BlockRecord};
 use crate::channel::unclaimed::UnclaimedHandles;
 use crate::error::Error;
-use crate::lane::mailbox::mailbox;
+use crate::lane::mailbox;
 use crate::lane::{Lane, waiter};
 use crate::link::MemoryKey;
 use crate::ring::{MAX_MESSAGE, Memory, Record, RecordKind};
@@ -218,7 +218,7 @@ impl End {
     /// Takes the handles of a message within this process, or its value, from the mailbox, and returns them. `sent` is
     /// the number of handles in the record of the message, whose number is `message`.
     fn take_parcel(&self, rx: &mut Rx, token: u128, message: u64, sent: usize) -> Result<ReceivedExtras, Error> {
-        let parcel = mailbox().take(token, message, sent);
+        let parcel = mailbox::take(token, message, sent);
         let parcel = parcel.filter(|parcel| parcel.len() == sent).ok_or_else(|| rx.end_with(NEVER_SENT))?;
         Ok(ReceivedExtras::of_local(MessageExtras::of_parcel(parcel)))
     }

@@ -34,7 +34,7 @@ impl End {
             }
             return None;
         };
-        let parcel = mailbox().take(token, message, 0);
+        let parcel = mailbox::take(token, message, 0);
         Some((ended, parcel.map(MessageExtras::of_parcel)))
     }
 }

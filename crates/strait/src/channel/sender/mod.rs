@@ -115,8 +115,10 @@ impl Tx {
         *self = Self::new(lane, options);
         self.short_stays = short_stays;
         self.set_behind(behind);
+        // The error was reported when it ended the sending direction; the process to which this lane leads may be another.
         if let Some(error) = ended {
-            self.end_with(error);
+            self.over = true;
+            self.cold().ended = Some(error);
         }
     }
 

@@ -26,11 +26,13 @@ const LATER: Duration = Duration::from_secs(1);
 /// How much longer the thread rests after a round than the round took.
 const REST: u32 = 19;
 
-/// The longest rest. Within this time the thread learns that a peer is dead.
+/// The longest rest. Within this time the thread learns that a peer is dead, if at most [`MOST_ASKED`] entries are
+/// unfinished.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
 /// The most entries of the list for which a round asks the kernel whether the peer is dead: these questions take less
-/// than a millisecond. The entry of a round goes to the end of the list, so that others are asked for in later rounds.
+/// than a millisecond. With more entries, the thread learns of the death of the last peers only after as many rounds: the
+/// entry of each round goes to the end of the list.
 const MOST_ASKED: usize = 128;
 
 /// Size in bytes of the stack of the thread that closes ends later (the deferred close).

@@ -47,7 +47,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
-use crate::lane::mailbox::mailbox;
+use crate::lane::mailbox;
 use crate::lane::{Lane, Name};
 use crate::link::packet::PayloadMemory;
 use crate::link::{Attachments, InUse, Link};
@@ -752,7 +752,7 @@ impl End {
         token: u128,
         message: u64,
     ) -> Result<VecDeque<BacklogMessage>, Error> {
-        let parcel = mailbox().take(token, message, 1);
+        let parcel = mailbox::take(token, message, 1);
         let handle = parcel.and_then(|parcel| MessageExtras::of_parcel(parcel).take_handles().pop());
         let holder = handle.and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("a prepended backlog that does not exist"))
