@@ -40,8 +40,11 @@
 //!
 //! * **Only sleeps end.** A signal whose handler has run before the thread sleeps does not end the sleep that follows.
 //!   See below how a program misses no signal. [`Wait::Spin`](crate::Wait::Spin) does not sleep, so no signal ends it.
-//! * **Only handlers count.** An ignored signal interrupts no sleep, nor does a signal that stops and continues the
-//!   process, as long as no handler runs.
+//! * **Only handlers count.** An ignored signal interrupts no sleep. The exception is a signal that stops and continues
+//!   the process: although no handler runs, the kernel then interrupts a sleep in a wait set, in `accept` or in
+//!   `connect`.
+//! * **`std::io` retries.** [`Error::Signalled`] is [`ErrorKind::Interrupted`](std::io::ErrorKind::Interrupted), after
+//!   which `read_exact`, `write_all` and `io::copy` try again. Use the calls of the data pipe itself under a guard.
 //! * **`SA_RESTART` makes no difference.** Strait sleeps in ways that the kernel does not restart.
 //! * **Only this thread.** The kernel runs the handler in any thread that does not block the signal. To direct a
 //!   signal to the thread with the guard, block the signal in all other threads.
@@ -165,6 +168,14 @@ pub(crate) fn check() -> Result<(), Error> {
     if CAME.replace(false) { Err(Error::Signalled) } else { Ok(()) }
 }
 
+/// Drops `error`, with which a step within a wait has failed, because the wait goes on or ends otherwise. If the error
+/// stands for a signal, the signal ends the next wait instead.
+pub(crate) fn postpone(error: Error) {
+    if error == Error::Signalled {
+        interrupted();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,7 +188,10 @@ mod tests {
         drop(Guard::new());
         assert!(interrupted() && has_come());
         assert_eq!((check(), check()), (Err(Error::Signalled), Ok(())));
-        assert!(interrupted());
+        postpone(Error::TimedOut);
+        assert!(!has_come());
+        postpone(Error::Signalled);
+        assert!(has_come());
         drop(outer);
         assert!(!has_come() && !interrupted());
     }

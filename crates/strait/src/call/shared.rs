@@ -308,6 +308,9 @@ impl CallShared {
                 // A limit is reached for the peer, or this process lacks a resource: a later attempt can succeed.
                 Err(error) if error.passes() && !deadline.has_passed() => {
                     sleep(deadline.within(RETRY));
+                    if let Err(error) = check_signals() {
+                        break Err(error);
+                    }
                 }
                 received => break received,
             }

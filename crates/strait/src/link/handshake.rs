@@ -73,9 +73,11 @@ impl Link {
             Ok(())
         } else if self.is_down() {
             Err(self.reason())
+        } else if deadline.is_now() {
+            Err(Error::WouldBlock)
         } else {
             signals::check()?;
-            Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut })
+            Err(Error::TimedOut)
         }
     }
 

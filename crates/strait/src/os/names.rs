@@ -325,6 +325,8 @@ impl Found {
                 // The file exists, so it is `/proc` that is missing.
                 Err(Errno::NOENT) => Err(failed("connect through /proc", Errno::NOENT)),
                 Err(Errno::AGAIN) if deadline.is_now() => Err(Error::WouldBlock),
+                // Under a guard against signals a sleep without a deadline has a limit too.
+                Err(Errno::AGAIN) if !deadline.has_passed() => continue,
                 Err(Errno::AGAIN) => Err(Error::TimedOut),
                 Err(errno) => Err(failed("connect", errno)),
             };

@@ -9,6 +9,7 @@ use crate::lane::waiter;
 use crate::os::{self, fault};
 use crate::ring::stream::{Reading, Words, Writing, publish_cpu};
 use crate::shm::PipeMemory;
+use crate::signals;
 
 /// The greatest number of doorbells (empty messages on the pipe's channel that wake this side) that one call receives
 /// while it looks for bytes or room.
@@ -181,7 +182,11 @@ impl PipeCore {
                 Err(Error::PeerClosed) => return Ok(Waited::Gone),
                 Err(error) => {
                     sleeper.expect(noticed);
-                    return if ready()? { Ok(Waited::Ready) } else { Err(error) };
+                    if !ready()? {
+                        return Err(error);
+                    }
+                    signals::postpone(error);
+                    return Ok(Waited::Ready);
                 }
             }
             if ready()? {

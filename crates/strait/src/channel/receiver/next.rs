@@ -14,6 +14,7 @@ use crate::lane::{Lane, Name};
 use crate::link::MemoryKey;
 use crate::ring::{Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
+use crate::signals;
 use crate::wake::lock::Guard;
 use crate::wake::{Direction, Wait};
 
@@ -434,7 +435,10 @@ impl End {
         match waited {
             // If the source of a transfer died, the lane knows what became of the transfer. Otherwise this direction
             // has ended; the caller notes that when it looks for the remaining messages.
-            Err(_) if waiter.link.is_down() => Ok(()),
+            Err(error) if waiter.link.is_down() => {
+                signals::postpone(error);
+                Ok(())
+            }
             // The message may wait behind a packet that this process could not take; that is then the reason why no
             // message is there.
             Err(Error::WouldBlock) if waiter.link.is_stuck() => {

@@ -11,6 +11,7 @@ use crate::link::packet::PayloadMemory;
 use crate::link::{Amount, Attachments};
 use crate::ring::{Header, RecordKind};
 use crate::shm::Shareable;
+use crate::signals;
 use crate::wake::lock::Guard;
 
 impl End {
@@ -77,7 +78,7 @@ impl End {
             tx.unpin();
             match sent {
                 Ok(()) => return Ok(()),
-                Err(_) if tx.has_moved() => {}
+                Err(error) if tx.has_moved() => signals::postpone(error),
                 Err(error) => {
                     tx.discard();
                     return Err(error);

@@ -17,6 +17,7 @@ use crate::os::socket::SCM_MAX_FD;
 use crate::quota::MAX_HANDLES;
 use crate::ring::{Ended, RecordKind};
 use crate::shm::Shareable;
+use crate::signals;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
@@ -164,6 +165,9 @@ impl End {
             // The note is of the consumer's progress by now. Otherwise earlier progress, which does not help this
             // attempt, would count as an event.
             tx.refresh()?;
+            if tx.lane.link().may_send(count, || tx.has_reserve()) {
+                return Ok(());
+            }
             blocked_on::note(BlockedOn::Descriptors(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(false), count));
             return Err(Error::WouldBlock);
         }
@@ -212,7 +216,7 @@ impl End {
             let source = lane.current_link().clone();
             match self.waiter(lane, &lane.out()).until(deadline, || !lane.is_pending(), || {}) {
                 // If the source died, the lane knows what became of the transfer.
-                Err(_) if source.is_down() => {}
+                Err(error) if source.is_down() => signals::postpone(error),
                 waited => waited?,
             }
         }

@@ -16,6 +16,7 @@ use crate::lane::waiter::Waiter;
 use crate::link::packet::SHARES_BLOCKS;
 use crate::ring::{self, CELL, Header, Memory, NoRoom, RecordKind, Slot};
 use crate::shm::RingMemory;
+use crate::signals;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
@@ -101,7 +102,10 @@ impl End {
         let pinned = tx.is_pinned();
         // If the other end has moved, the ring of the next lane may have room; that is no error.
         let unless_moved = |tx: &mut Tx, done: Result<(), Error>| match done {
-            Err(_) if !pinned && tx.has_moved() => Ok(()),
+            Err(error) if !pinned && tx.has_moved() => {
+                signals::postpone(error);
+                Ok(())
+            }
             done => done,
         };
         if let Err(error) = self.send_ring(tx, generation.into(), &memory, deadline) {
@@ -151,11 +155,12 @@ impl End {
         tx.unmark_blocking_until(deadline);
         self.after_blocking();
         if let Some(ended) = tx.producer.ended() {
+            waited.unwrap_or_else(signals::postpone);
             return self.after_end(tx, ended, deadline);
         }
         match waited {
             // If the source died, the lane knows what became of the transfer.
-            Err(_) if source_died && !lane.is_down() => {}
+            Err(error) if source_died && !lane.is_down() => signals::postpone(error),
             waited => waited?,
         }
         tx.refresh()

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::link::packet::PayloadMemory;
 use crate::link::{Amount, Attachments};
 use crate::ring::{Ended, Header, RecordKind, Slot};
+use crate::signals;
 use crate::wake::lock::Guard;
 
 impl Channel {
@@ -179,7 +180,7 @@ impl End {
             tx.unpin();
             match sent {
                 Ok(()) => return Ok(()),
-                Err(_) if tx.has_moved() => {}
+                Err(error) if tx.has_moved() => signals::postpone(error),
                 Err(error) => {
                     tx.discard();
                     return Err(error);

@@ -26,6 +26,7 @@ use crate::link::{Amount, Attachments};
 use crate::os::memory;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
 use crate::shm::Shareable;
+use crate::signals;
 use crate::wake::lock::Guard;
 
 /// Number of bytes of the longest handle table that is stored in the ring. A longer table travels in sealed memory.
@@ -78,7 +79,8 @@ impl End {
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
             tx.unpin();
             match sent {
-                Err(_) if tx.has_moved() => {
+                Err(error) if tx.has_moved() => {
+                    signals::postpone(error);
                     // The other end has moved again in the course of this attempt. A hostile peer could repeat that
                     // without end.
                     moves += 1;

@@ -19,6 +19,7 @@ use crate::os::memory;
 use crate::quota::MAX_HANDLES;
 use crate::ring::{Header, RecordKind, Slot};
 use crate::shm::{Mapping, Shareable};
+use crate::signals;
 use crate::wake::lock::Guard;
 
 /// Room for a message, to be filled where the peer will read it. Dropping it without [`commit`](Self::commit) gives
@@ -352,7 +353,8 @@ impl<K> Reservation<'_, K> {
         self.tx.unpin();
         match committed {
             Ok(()) => Ok(()),
-            Err(_) if self.tx.has_moved() => {
+            Err(error) if self.tx.has_moved() => {
+                signals::postpone(error);
                 let bytes = match storage {
                     ReservedStorage::Ring(_) => std::mem::take(&mut self.saved),
                     ReservedStorage::Block(_) => self.copy_out(&storage, len),

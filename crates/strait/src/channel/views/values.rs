@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::lane::mailbox::mailbox;
 use crate::link::Amount;
 use crate::ring::{Header, Record, RecordKind};
+use crate::signals;
 use crate::wake::lock::Guard;
 
 impl Channel {
@@ -72,7 +73,7 @@ impl End {
             tx.unpin();
             match sent {
                 Ok(()) => return Ok(true),
-                Err(_) if tx.has_moved() => {}
+                Err(error) if tx.has_moved() => signals::postpone(error),
                 Err(error) => {
                     tx.discard();
                     return Err(error);

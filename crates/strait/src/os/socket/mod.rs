@@ -419,9 +419,9 @@ pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, dea
         let ready = wait(fd, Interest::Readable, deadline)?;
         if !ready.readable && !ready.hung_up {
             // Once a byte was read, the line can only be read to its end.
-            if line.is_empty() {
+            if line.is_empty() && !deadline.is_now() {
                 signals::check()?;
-            } else if !deadline.has_passed() {
+            } else if !line.is_empty() && !deadline.has_passed() {
                 continue;
             }
             return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
