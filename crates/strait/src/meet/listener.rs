@@ -185,12 +185,14 @@ struct Bound {
 /// has something to do, though not always something to return.
 ///
 /// ```
-/// use strait::{Listener, connect};
+/// use std::time::Duration;
+/// use strait::{Error, Listener, connect};
 ///
+/// const LIMIT: Duration = Duration::from_secs(10);
 /// let name = format!("example-{}", std::process::id());
 /// let listener = Listener::bind(&name)?;
-/// let client = std::thread::spawn(move || connect(&name, Duration::from_secs(10))?.send(b"hello").map_err(strait::Error::from));
-/// let channel = listener.accept(Duration::from_secs(10))?;
+/// let client = std::thread::spawn(move || connect(&name, LIMIT)?.send(b"hello").map_err(Error::from));
+/// let channel = listener.accept(LIMIT)?;
 /// assert_eq!(channel.recv()?.bytes(), b"hello");
 /// client.join().expect("a client")?;
 /// # Ok::<(), strait::Error>(())
