@@ -23,7 +23,7 @@ pub(crate) fn is_peer_gone_for_certain(ledger: &Ledger, end: u32) -> bool {
     is_peer_gone_or(ledger, end, false)
 }
 
-/// Returns whether an end is gone; `unknown` if that depends on a fuse during which the process was killed.
+/// Returns whether an end is gone; `unknown` if that depends on a fuse or a send during which the process was killed.
 fn is_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
     match ledger.end(end).place() {
         Place::Nowhere | Place::Closed | Place::Lost => true,
@@ -45,7 +45,7 @@ fn is_dropped(ledger: &Ledger, stream: u32, number: u64, unknown: bool) -> bool 
     // A sender that was killed during the call may or may not have sent the message.
     let is_sent = carrier.accepted.load(SeqCst) > number;
     let sender_is_dead = matches!(carrier.place(), Place::Held { life, .. } if ledger.lives[life].is_doomed());
-    !is_sent && sender_is_dead || is_peer_gone_or(ledger, stream, unknown)
+    (unknown && !is_sent && sender_is_dead) || is_peer_gone_or(ledger, stream, unknown)
 }
 
 /// Returns whether an end may be lost, because it is in a message whose handles may have been lost when the message
