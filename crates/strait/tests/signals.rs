@@ -291,6 +291,19 @@ fn a_signal_ends_waits_of_calls_and_leaves_a_pending_call_in_flight() {
     assert_eq!(pending.into_inner().unwrap().poll(DEADLINE).unwrap().bytes(), b"answer");
 }
 
+/// Shows that a signal ends a wait for a request that cannot be taken for lack of memory, although it is there.
+#[test]
+fn a_signal_ends_a_wait_for_a_request_that_cannot_be_taken() {
+    let kind = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
+    let (x, y) = rustix::net::socketpair(kind.0, kind.1, rustix::net::SocketFlags::CLOEXEC, None).unwrap();
+    let client = CallEnd::over(Channel::over(x).unwrap());
+    let server = CallEnd::over(Options::new().peer_memory(8 << 20).over(y).unwrap());
+    let _pending = client.begin_call(&vec![7; 16 << 20], DEADLINE).unwrap();
+    let error = server.next_request(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error, Error::LimitReached(_)), "{error:?}");
+    ends("waiting for a request that cannot be taken", || failed(server.next_request(Deadline::NEVER)));
+}
+
 #[test]
 fn a_signal_ends_waits_on_a_data_pipe() {
     let (producer, consumer) = DataPipe::pair(4096).unwrap();
