@@ -63,8 +63,8 @@ async fn look(reactor: &Reactor, spin: Duration) -> bool {
     }
 }
 
-/// A reactor on which [`strait::task::Reactor::turn`] is called when the task ends, also between two steps: after that the
-/// descriptor becomes readable again, for the next driver of the reactor.
+/// A reactor on which [`strait::task::Reactor::turn`] is called when the task ends, also between two steps: after that
+/// the descriptor becomes readable again, for the next driver of the reactor.
 struct Driven(Reactor);
 
 impl Drop for Driven {

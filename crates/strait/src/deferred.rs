@@ -1,10 +1,10 @@
 //! Work that waits until the library holds no lock.
 //!
 //! The program's own code must not run while the library holds a lock, of which the program cannot know. Such code is
-//! the destructor of a [value](crate::view::Value) that is dropped inside the library, and the callback for [peers that broke
-//! the protocol](crate::on_bad_peer). So such work goes into a queue, and a call of the program runs it just before the
-//! call returns. Sending and receiving look at the queue only if they fail; a wait on a wait set and the closing of a
-//! channel always do.
+//! the destructor of a [value](crate::view::Value) that is dropped inside the library, and the callback for [peers that
+//! broke the protocol](crate::on_bad_peer). So such work goes into a queue, and a call of the program runs it just
+//! before the call returns. Sending and receiving look at the queue only if they fail; a wait on a wait set and the
+//! closing of a channel always do.
 //!
 //! | work | runs in |
 //! |---|---|

@@ -447,8 +447,9 @@ impl Dispatcher {
     ///
     /// # Errors
     /// Only if no handler was called: [`Error::Forked`]; without a pump also the errors of [`WaitSet::wait`], and those
-    /// of [`Channel::recv_message`] after which nothing is lost and the call can be repeated. A channel from which nothing
-    /// can be received for now does not delay the other channels; each call of `dispatch` tries that channel again.
+    /// of [`Channel::recv_message`] after which nothing is lost and the call can be repeated. A channel from which
+    /// nothing can be received for now does not delay the other channels; each call of `dispatch` tries that channel
+    /// again.
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.shared.stopped.end.born.check()?;
         let deadline = deadline.into();

@@ -94,8 +94,8 @@ pub enum Error {
         call: &'static str,
     },
     /// This process holds as much of the resource for the peer's process, for the peer's user, or over this link, as it
-    /// may ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: drop
-    /// messages and ends that came from the peer, or raise the limit, and call again.
+    /// may ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost:
+    /// drop messages and ends that came from the peer, or raise the limit, and call again.
     LimitReached(Resource),
     /// The peer broke the protocol, and the channel has ended. The field names the violation. Links to other processes
     /// are not affected.
@@ -161,8 +161,8 @@ pub enum Resource {
     /// `QueuedMessages` counts the messages that this process took out of shared memory when an end moved, and that the
     /// program has not received yet.
     QueuedMessages,
-    /// `Regions` counts the bytes of [regions](crate::region::Region) that the peer sent. The full size of a region counts from
-    /// when the region is received until the region and all its mappings are dropped.
+    /// `Regions` counts the bytes of [regions](crate::region::Region) that the peer sent. The full size of a region
+    /// counts from when the region is received until the region and all its mappings are dropped.
     Regions,
 }
 

@@ -18,11 +18,11 @@
 //! # Ok::<(), strait::Error>(())
 //! ```
 //!
-//! A [`Reservation`](crate::view::Reservation) and the other views borrow the end that they belong to, so that the compiler
-//! keeps the end from being closed or sent meanwhile. Where a borrow cannot be held, in a struct or in a binding to
-//! another language, a function whose name ends with `_owned` makes the view from an `Arc` of the end. The two forms
-//! are one type: the second parameter says what keeps the end, nothing (`()`) for a borrow, or the `Arc`. They have
-//! the same methods.
+//! A [`Reservation`](crate::view::Reservation) and the other views borrow the end that they belong to, so that the
+//! compiler keeps the end from being closed or sent meanwhile. Where a borrow cannot be held, in a struct or in a
+//! binding to another language, a function whose name ends with `_owned` makes the view from an `Arc` of the end. The
+//! two forms are one type: the second parameter says what keeps the end, nothing (`()`) for a borrow, or the `Arc`.
+//! They have the same methods.
 //!
 //! While an owned view exists, its end stays open, even if the program drops all other references to it. To send the
 //! end in a message the program takes it out of the `Arc` ([`Arc::into_inner`]), which is not possible before the view

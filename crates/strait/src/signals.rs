@@ -54,8 +54,8 @@
 //!   fails with `OutcomeUnknown(Signalled)` and is cancelled.
 //!   [`CallEnd::begin_call`](crate::call::CallEnd::begin_call) and
 //!   [`PendingCall::poll`](crate::call::PendingCall::poll) leave the call in flight.
-//! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait after that, the
-//!   invitation is used up, as after every failure.
+//! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait after that,
+//!   the invitation is used up, as after every failure.
 //!
 //! # To miss no signal
 //! A signal may come after the program has looked at its own flag and before the thread sleeps. A program that must

@@ -31,9 +31,9 @@ const SOON: Duration = Duration::from_secs(20);
 const GIVEN_BACK: Duration = Duration::from_secs(1);
 
 /// The value of [`GIVEN_BACK`] if attackers send descriptors whose last close waits for the kernel or for a time to
-/// linger: a thread of the victim closes them one after the other. Also its value if the kernel may not say which process
-/// the attacker is: the victim cannot find out that the process is dead, and closes what it has sent with a twentieth of a
-/// processor. (A row of a million lanes takes 10 to 20 seconds then.)
+/// linger: a thread of the victim closes them one after the other. Also its value if the kernel may not say which
+/// process the attacker is: the victim cannot find out that the process is dead, and closes what it has sent with a
+/// twentieth of a processor. (A row of a million lanes takes 10 to 20 seconds then.)
 const GIVEN_BACK_SLOWLY: Duration = Duration::from_secs(60);
 
 /// The share of a processor that a waiting victim may use under attack in addition to its share beside an attacker

@@ -474,8 +474,8 @@ attack! {
     }
 }
 
-/// Announces an arena whose lanes are a row: each only says that the end on side 0 goes on in the next one. If `frozen`,
-/// the end's sending direction finds the next lane; otherwise its receiving direction does.
+/// Announces an arena whose lanes are a row: each only says that the end on side 0 goes on in the next one. If
+/// `frozen`, the end's sending direction finds the next lane; otherwise its receiving direction does.
 fn row(peer: &RawPeer, number: u64, lanes: u32, frozen: bool) -> Arena {
     let arena = peer.announce(number, lanes, 4, 0).unwrap();
     for slot in 0..lanes - 1 {

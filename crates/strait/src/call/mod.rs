@@ -421,8 +421,8 @@ impl Request {
         self.replier.is_cancelled()
     }
 
-    /// Sends `answer` as the reply to this request; waits for room until `deadline`. After an error the caller learns that
-    /// there will be no reply; [`Replier::reply`] can be called again instead.
+    /// Sends `answer` as the reply to this request; waits for room until `deadline`. After an error the caller learns
+    /// that there will be no reply; [`Replier::reply`] can be called again instead.
     ///
     /// # Errors
     /// As [`Channel::send_by`].

@@ -375,8 +375,8 @@ impl Drop for ReceivedExtras {
 
 /// A received message: its bytes, which no other process can change, and its handles.
 ///
-/// Dropping a message closes the handles that were not taken. [`Channel::recv_message`](crate::Channel::recv_message) reuses a
-/// message with its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
+/// Dropping a message closes the handles that were not taken. [`Channel::recv_message`](crate::Channel::recv_message)
+/// reuses a message with its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
 ///
 /// The bytes are in memory of this process. If the sender has [sealed](crate::Channel::reserve_sealed) a large
 /// message, its bytes stay in the sealed memory, since they cannot change there; the message then keeps one
@@ -554,8 +554,8 @@ impl Message {
         self.arrived.take()
     }
 
-    /// Returns the identity of the process that sent this message, as the kernel reports it. Within one process, returns
-    /// the identity of this process.
+    /// Returns the identity of the process that sent this message, as the kernel reports it. Within one process,
+    /// returns the identity of this process.
     ///
     /// Returns `None` if no single process is known to have sent the message: the message was not received; it was
     /// queued at an end when that end was sent to this process, so either of two processes may have made it; or no

@@ -220,8 +220,8 @@ impl Channel {
         Options::new().pair()
     }
 
-    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process that holds the
-    /// other end of the socket calls this function, or [`Options::over`], too.
+    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process that holds
+    /// the other end of the socket calls this function, or [`Options::over`], too.
     ///
     /// The socket is the link from now on: nothing else may be sent or received on it, and `exec` closes it. Returns
     /// at once; messages sent before the peer has opened its side wait for the peer.
@@ -342,8 +342,8 @@ impl Channel {
     }
 
     /// Returns how much this process holds for the peer process and for its user, and how often a limit of
-    /// [`Limits`](crate::quota::Limits) was reached. `None` before the peer has opened its side, and for a channel within
-    /// one process.
+    /// [`Limits`](crate::quota::Limits) was reached. `None` before the peer has opened its side, and for a channel
+    /// within one process.
     ///
     /// # Errors
     /// The errors of [`Channel::peer`].

@@ -3,12 +3,13 @@
 //! A value is not in the ring; the ring has only a message without bytes and with one handle. The value lies where
 //! the handles of a message within this process lie: in the [mailbox](crate::lane::mailbox) of this process. There it
 //! is filed under the token of the direction and the number of the message. That token belongs to this process alone,
-//! and nothing from another process is filed there. So no other process can name a value, whatever it writes. A process that made the memory of the ring can only let a value be received in its turn, or
-//! not at all.
+//! and nothing from another process is filed there. So no other process can name a value, whatever it writes. A process
+//! that made the memory of the ring can only let a value be received in its turn, or not at all.
 //!
 //! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library
 //! holds a lock that the user does not know of. So the library defers the destructor of each value that it drops. The
-//! destructor runs where the [bad-peer callback](crate::quota::on_bad_peer) runs: just before a call of the user's returns.
+//! destructor runs where the [bad-peer callback](crate::quota::on_bad_peer) runs: just before a call of the user's
+//! returns.
 
 use std::any::{Any, TypeId};
 use std::fmt;

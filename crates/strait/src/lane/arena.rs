@@ -108,7 +108,8 @@ impl Freed {
     }
 }
 
-/// The ends, of lanes in one arena of a peer, that this process held and holds no more. Such an end cannot arrive again.
+/// The ends, of lanes in one arena of a peer, that this process held and holds no more. Such an end cannot arrive
+/// again.
 ///
 /// A table with an entry for each end of each lane, made when the first end leaves. (A map that grows would make some
 /// call copy a million entries, if the peer chooses to have that many.) An entry is 0 if no end has left there, and

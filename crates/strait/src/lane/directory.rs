@@ -195,8 +195,8 @@ impl Announcements {
     }
 }
 
-/// What the lanes keep with a link: the arenas that the peer has announced, and the makers (the arenas that this process
-/// created) from which this process takes lanes for that peer.
+/// What the lanes keep with a link: the arenas that the peer has announced, and the makers (the arenas that this
+/// process created) from which this process takes lanes for that peer.
 #[derive(Default)]
 pub(crate) struct LaneDirectory {
     announcements: Mutex<Announcements>,

@@ -68,12 +68,12 @@ pub(crate) fn discard(tokens: RangeInclusive<u128>) {
     }
 }
 
-/// Removes and returns the parcel of the message with the number `message` in the ring with this token. Returns `None` if
-/// there is none, or if it has fewer than `count` handles.
+/// Removes and returns the parcel of the message with the number `message` in the ring with this token. Returns `None`
+/// if there is none, or if it has fewer than `count` handles.
 pub(crate) fn take(token: u128, message: u64, count: usize) -> Option<Box<dyn Parcel>> {
     let left = mailbox().take(token, message, count);
-    // The retention mark is dropped here, without the lock: it may be the last to hold a link, whose arenas then discard
-    // what lies in the mailbox for them.
+    // The retention mark is dropped here, without the lock: it may be the last to hold a link, whose arenas then
+    // discard what lies in the mailbox for them.
     left.map(|left| left.parcel)
 }
 
@@ -211,7 +211,8 @@ mod tests {
         assert_eq!(mailbox.tokens(0..=9), [1, 2]);
         assert_eq!(mailbox.retract(1..=1).len(), 1);
         assert!(mailbox.take(1, 7, 0).is_none() && mailbox.take_memory(MemoryKey::Block(1, 0)).is_none());
-        // The sender takes back what it has not committed; a receiver gets no parcel with fewer handles than it expects.
+        // The sender takes back what it has not committed; a receiver gets no parcel with fewer handles than it
+        // expects.
         assert!(mailbox.take(1, 8, 3).is_none());
         assert_eq!(mailbox.take(1, 8, 0).map(|left| left.parcel.len()), Some(2));
         mailbox.committed(2, 7);

@@ -542,8 +542,8 @@ impl Lane {
     }
 
     /// Stores the lane `fresh` as the next lane of the other end, if the other end is in this process. This process has
-    /// created `fresh` to move this end; `link` is the link to the destination of the move. `close` closes the other end in
-    /// the next lane, if that end never arrives in this process.
+    /// created `fresh` to move this end; `link` is the link to the destination of the move. `close` closes the other
+    /// end in the next lane, if that end never arrives in this process.
     pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse, close: fn(Lane)) {
         if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
             (&self.location, &fresh.location)

@@ -1,5 +1,5 @@
-//! The handshake of a link: who the peer is, which version and layout it speaks, and whether a listener has accepted this
-//! process.
+//! The handshake of a link: who the peer is, which version and layout it speaks, and whether a listener has accepted
+//! this process.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

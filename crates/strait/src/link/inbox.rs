@@ -75,8 +75,8 @@ pub(crate) struct OpenPacket {
     pub(crate) ring: Arc<Mapping>,
 }
 
-/// The key by which an inbox, or the mailbox of this process, finds a piece of memory: the purpose of the memory, the token of the ring to which the
-/// memory belongs, and a number.
+/// The key by which an inbox, or the mailbox of this process, finds a piece of memory: the purpose of the memory, the
+/// token of the ring to which the memory belongs, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
     /// The memory with the cells of a larger ring, by the token of the ring and the ring's generation.
@@ -343,8 +343,8 @@ mod tests {
         Packet::Message { token: 1, message: 7, payload: PayloadMemory::None, has_table: false, handles }
     }
 
-    /// Shows that handles are counted as long as the inbox holds them, whatever removes them from it. A count that stays
-    /// too high would take an honest peer for a bad one in the end.
+    /// Shows that handles are counted as long as the inbox holds them, whatever removes them from it. A count that
+    /// stays too high would take an honest peer for a bad one in the end.
     #[test]
     fn handles_count_as_long_as_they_are_there() {
         let mut inbox = Inbox::new(Ledger::new(None));

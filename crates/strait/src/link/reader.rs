@@ -227,12 +227,12 @@ impl Link {
         Ok(true)
     }
 
-    /// Processes a received packet with its attachments, and removes it from the socket. After a temporary error nothing
-    /// has changed, and the packet stays in the socket.
+    /// Processes a received packet with its attachments, and removes it from the socket. After a temporary error
+    /// nothing has changed, and the packet stays in the socket.
     ///
-    /// No thread closes a descriptor of the packet before the packet is removed. Otherwise the removal would be the last
-    /// close, which can take as long as the sender likes. So this thread holds back what it closes meanwhile, and the
-    /// other threads find the handles in the inbox only afterwards.
+    /// No thread closes a descriptor of the packet before the packet is removed. Otherwise the removal would be the
+    /// last close, which can take as long as the sender likes. So this thread holds back what it closes meanwhile, and
+    /// the other threads find the handles in the inbox only afterwards.
     fn put_and_take(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         let _held_back = (!attachments.is_empty()).then(closing::hold_back);
         if packet.handles() > 0 {

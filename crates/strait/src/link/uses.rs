@@ -5,8 +5,8 @@
 //! needed ([`Directory`]).
 //!
 //! Things kept for an end in transit to this process are no use of their links, although they are counted as one. These
-//! are the link on which that end goes on, and ends that lie in messages to it. Each link knows how many such uses there
-//! may be ([`InTransit`]).
+//! are the link on which that end goes on, and ends that lie in messages to it. Each link knows how many such uses
+//! there may be ([`InTransit`]).
 
 use std::any::Any;
 use std::ops::Deref;

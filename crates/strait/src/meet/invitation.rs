@@ -172,8 +172,8 @@ impl Drop for Invitation {
     }
 }
 
-/// Connects to the listener that invited this process; the channel has default options. Reads one line of standard input, the invitation, and no byte
-/// more. Blocks until the listener accepts, or until the deadline.
+/// Connects to the listener that invited this process; the channel has default options. Reads one line of standard
+/// input, the invitation, and no byte more. Blocks until the listener accepts, or until the deadline.
 ///
 /// The line can be read only once, so a call that fails has used up the invitation, whatever the reason. Then start
 /// this process again with a new invitation.

@@ -44,8 +44,9 @@ impl DataConsumer {
     /// the number of bytes read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything that it wrote was read;
-    /// [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`]; [`Error::Forked`].
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything
+    /// that it wrote was read; [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`];
+    /// [`Error::Forked`].
     pub fn read_some(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))
     }
@@ -112,8 +113,8 @@ impl DataConsumer {
     }
 
     /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
-    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is
-    /// a `splice_to` that waits for its descriptor.
+    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor
+    /// is a `splice_to` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -382,8 +383,8 @@ impl<K> Drop for Unread<'_, K> {
 }
 
 impl Read for &DataConsumer {
-    /// Reads as [`DataConsumer::read_some`] does, without a time limit. If the producer's process died, the error kind is
-    /// [`io::ErrorKind::BrokenPipe`].
+    /// Reads as [`DataConsumer::read_some`] does, without a time limit. If the producer's process died, the error kind
+    /// is [`io::ErrorKind::BrokenPipe`].
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         Ok(self.read_some(out, Deadline::NEVER)?)
     }

@@ -45,8 +45,8 @@ impl DataProducer {
     /// `deadline`. Returns the number of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed; [`Error::NotElements`] if `bytes` is less
-    /// than an element; [`Error::BadPeer`]; [`Error::Forked`].
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed;
+    /// [`Error::NotElements`] if `bytes` is less than an element; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn write_some(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }

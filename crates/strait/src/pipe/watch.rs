@@ -25,8 +25,8 @@ pub(crate) trait Gate: Debug + Send + Sync {
 
 /// An end of a data pipe, as a wait set needs it.
 pub(crate) trait PipeEnd {
-    /// Returns the end's channel, on which doorbells (empty messages that wake this side) arrive, and the gate that says
-    /// whether the end is ready.
+    /// Returns the end's channel, on which doorbells (empty messages that wake this side) arrive, and the gate that
+    /// says whether the end is ready.
     fn watched(&self) -> (&Channel, Weak<dyn Gate>);
 }
 

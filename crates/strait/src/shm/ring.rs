@@ -48,8 +48,8 @@ impl Layout {
     }
 
     /// Returns the smallest and the largest size in bytes, both included, that memory with `lanes` lanes may have, with
-    /// `cells` cells for each ring. Returns `None` if no ring in an arena can have `cells` cells, if `lanes` is 0, or if the size
-    /// overflows.
+    /// `cells` cells for each ring. Returns `None` if no ring in an arena can have `cells` cells, if `lanes` is 0, or
+    /// if the size overflows.
     pub(crate) fn sizes_of_lanes(self, lanes: u32, cells: u64) -> Option<Sizes> {
         let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells) && *cells <= MAX_CELLS)?;
         let len = self.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;

@@ -37,7 +37,8 @@ pub enum Mode {
     OneShot,
 }
 
-/// An event that [`WaitSet::wait`](crate::wait::WaitSet::wait) returns: one channel or data-pipe end of the set is ready.
+/// An event that [`WaitSet::wait`](crate::wait::WaitSet::wait) returns: one channel or data-pipe end of the set is
+/// ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     key: u64,
@@ -49,7 +50,8 @@ impl Event {
         Self { key, ready }
     }
 
-    /// Returns the key of the channel of this event: the `key` that was given to [`WaitSet::add`](crate::wait::WaitSet::add).
+    /// Returns the key of the channel of this event: the `key` that was given to
+    /// [`WaitSet::add`](crate::wait::WaitSet::add).
     pub fn key(&self) -> u64 {
         self.key
     }

@@ -226,8 +226,8 @@ impl WaitSet {
         }
     }
 
-    /// Rearms the [one-shot](Mode::OneShot) registration of `source` for one more event. If the source is ready now, the
-    /// next wait returns that event. Does not block. Has no visible effect on a [level](Mode::Level) registration.
+    /// Rearms the [one-shot](Mode::OneShot) registration of `source` for one more event. If the source is ready now,
+    /// the next wait returns that event. Does not block. Has no visible effect on a [level](Mode::Level) registration.
     ///
     /// # Errors
     /// [`Error::NotInSet`] if the source is not in this set; otherwise those of [`WaitSet::add`]. After an error the
@@ -244,8 +244,8 @@ impl WaitSet {
         deferred::run_if_failed(looked)
     }
 
-    /// Removes `source` from the wait set. Waits that begin after this call report nothing for the source; a wait that is
-    /// in progress in another thread still may.
+    /// Removes `source` from the wait set. Waits that begin after this call report nothing for the source; a wait that
+    /// is in progress in another thread still may.
     ///
     /// # Errors
     /// [`Error::NotInSet`] if the source is not in this set; [`Error::Forked`].

@@ -26,8 +26,8 @@ pub trait Source: sealed::Sealed {
     fn parts(&self) -> Parts<'_>;
 }
 
-/// What a wait set needs of a source: the channel that is the member of the wait set and, for an end of a data pipe, the
-/// gate that the wait set asks before it looks at the channel.
+/// What a wait set needs of a source: the channel that is the member of the wait set and, for an end of a data pipe,
+/// the gate that the wait set asks before it looks at the channel.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Parts<'a> {

@@ -14,8 +14,8 @@
 //!
 //! * The browser makes a channel between a renderer and the compositor, and sends one end to each of them. From then on
 //!   the two talk directly, and the browser is not involved.
-//! * A tile is a sealed [`Region`](strait::region::Region). The compositor trusts no renderer, but can read the tile in the
-//!   memory in which the renderer painted it.
+//! * A tile is a sealed [`Region`](strait::region::Region). The compositor trusts no renderer, but can read the tile in
+//!   the memory in which the renderer painted it.
 //! * The browser waits for all renderers at once, and replaces a renderer that dies. Here the browser kills one in the
 //!   middle of its page. The tiles that it had painted stay, and neither the other tab nor the compositor is delayed.
 

@@ -496,7 +496,8 @@ fn a_ring_takes_records_of_three_eighths_and_none_that_is_longer() {
     }
 }
 
-/// Shows that a consumer gives credit as soon as it owes a quarter of the ring or its quota of messages, and not sooner.
+/// Shows that a consumer gives credit as soon as it owes a quarter of the ring or its quota of messages, and not
+/// sooner.
 #[test]
 fn credit_is_given_for_a_quarter_of_a_ring_or_for_a_quota_of_messages() {
     const CELLS: usize = 64;

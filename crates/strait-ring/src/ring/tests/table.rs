@@ -37,12 +37,13 @@ impl Barrier for Fence {
 
 thread_local! {
     /// Whether the last access of the running thread of a model to a word was a sequentially consistent store or
-    /// exchange; `None` before the first access. The threads of a model take turns on one thread, and only at an access.
+    /// exchange; `None` before the first access. The threads of a model take turns on one thread, and only at an
+    /// access.
     static LAST_IS_ORDERED_WRITE: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Notes the last access to a word of a model: `is_ordered_write` says whether it was a sequentially consistent store or
-/// exchange.
+/// Notes the last access to a word of a model: `is_ordered_write` says whether it was a sequentially consistent store
+/// or exchange.
 pub fn note_access(is_ordered_write: bool) {
     LAST_IS_ORDERED_WRITE.set(Some(is_ordered_write));
 }

@@ -20,8 +20,8 @@ const STEPS: usize = 64;
 pub struct Status {
     /// Number of messages that can be received now.
     pub messages: u64,
-    /// Number of bytes in the messages that can be received now. A [value](crate::view::Value) from within the process counts
-    /// 0 bytes, whatever its [size](crate::view::Value::size).
+    /// Number of bytes in the messages that can be received now. A [value](crate::view::Value) from within the process
+    /// counts 0 bytes, whatever its [size](crate::view::Value::size).
     pub bytes: u64,
     /// Whether a small message with one descriptor can be sent now without blocking, as far as the ring and the limits
     /// of this end's [`Options`](crate::Options) allow. Also `true` if a send would fail at once.

@@ -167,8 +167,8 @@ impl Channel {
     /// slots is reused, as in [`Channel::recv_message`].
     ///
     /// # Errors
-    /// The errors of [`Channel::recv_message`], for the first message. An error at a later message is returned by the next
-    /// call.
+    /// The errors of [`Channel::recv_message`], for the first message. An error at a later message is returned by the
+    /// next call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.end.received_or(self.end.recv_batch(slots, deadline.into()))
     }

@@ -115,7 +115,8 @@ impl Tx {
         *self = Self::new(lane, options);
         self.short_stays = short_stays;
         self.set_behind(behind);
-        // The error was reported when it ended the sending direction; the process to which this lane leads may be another.
+        // The error was reported when it ended the sending direction; the process to which this lane leads may be
+        // another.
         if let Some(error) = ended {
             self.over = true;
             self.cold().ended = Some(error);

@@ -152,8 +152,8 @@ impl End {
 
     /// Waits until the consumer has taken a message or freed cells, because too many descriptors are in flight over the
     /// link to send `count` more. Also returns without an error when the next pause of `backoff` is over, so that the
-    /// caller checks again. With [`Deadline::NOW`] fails at once with [`Error::WouldBlock`]; at any other deadline
-    /// fails with [`Error::TimedOut`].
+    /// caller checks again. With [`Deadline::NOW`] looks once more and then fails with [`Error::WouldBlock`]; at any
+    /// other deadline fails with [`Error::TimedOut`].
     pub(in crate::channel) fn wait_for_descriptors(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -165,6 +165,7 @@ impl End {
             // The note is of the consumer's progress by now. Otherwise earlier progress, which does not help this
             // attempt, would count as an event.
             tx.refresh()?;
+            // Descriptors that came free before the progress was read would not be news to the waiter.
             if tx.lane.link().may_send(count, || tx.has_reserve()) {
                 return Ok(());
             }

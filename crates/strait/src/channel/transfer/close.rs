@@ -49,8 +49,8 @@ impl Work {
         self.in_all == 0 || self.at_once == 0
     }
 
-    /// Returns why an end is left open by an attempt that may do no more work. Returns `None` if no later attempt may do
-    /// any either.
+    /// Returns why an end is left open by an attempt that may do no more work. Returns `None` if no later attempt may
+    /// do any either.
     fn unfinished(&self) -> Option<Open> {
         (self.in_all > 0).then_some(Open::Unfinished)
     }
@@ -183,8 +183,8 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
-    /// Returns whether the peer of the direction that is closed next is known to be dead: of the sending direction until
-    /// it has ended, then of the receiving direction. `false` if another thread uses this end.
+    /// Returns whether the peer of the direction that is closed next is known to be dead: of the sending direction
+    /// until it has ended, then of the receiving direction. `false` if another thread uses this end.
     fn has_lost_its_peer(&self) -> bool {
         let (Some(tx), Some(rx)) = (self.tx.try_lock(), self.rx.try_lock()) else { return false };
         let lane = if tx.over { &rx.lane } else { &tx.lane };

@@ -4,8 +4,8 @@
 //!
 //! The program may never call into the library again, so a thread makes the attempts while there are such ends. The
 //! thread is seldom started, and it ends. A peer that sends ends which are expensive to close costs this process
-//! a twentieth of a processor while it lives: the thread [rests](REST) after each round. A peer of which the kernel does
-//! not say which process it is counts as alive. Ends whose peers are dead come first, without a rest.
+//! a twentieth of a processor while it lives: the thread [rests](REST) after each round. A peer of which the kernel
+//! does not say which process it is counts as alive. Ends whose peers are dead come first, without a rest.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
@@ -31,8 +31,8 @@ const REST: u32 = 19;
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
 /// The most entries of the list for which a round asks the kernel whether the peer is dead: these questions take less
-/// than a millisecond. With more entries, the thread learns of the death of the last peers only after as many rounds: the
-/// entry of each round goes to the end of the list.
+/// than a millisecond. With more entries, the thread learns of the death of the last peers only after as many rounds:
+/// the entry of each round goes to the end of the list.
 const MOST_ASKED: usize = 128;
 
 /// Size in bytes of the stack of the thread that closes ends later (the deferred close).

@@ -2,8 +2,8 @@
 //!
 //! [`moving`] takes an end out of its lane, with the messages that it has not received. [`ends`] sends it, and
 //! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`in_transit`] tells the lanes what
-//! ends that have not arrived yet refer to. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if that
-//! failed.
+//! ends that have not arrived yet refer to. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if
+//! that failed.
 
 mod close;
 mod deferred_close;

@@ -1,5 +1,5 @@
-//! A wait set whose driver polls: the driver of a [reactor](crate::task::Reactor). After an event the driver polls for a
-//! while before it lets its runtime sleep.
+//! A wait set whose driver polls: the driver of a [reactor](crate::task::Reactor). After an event the driver polls for
+//! a while before it lets its runtime sleep.
 //!
 //! As long as the driver is **polling**, no thread has to wake it. Peers notify and send no packet, and a member that a
 //! thread of this process queues does not make the descriptor readable. So an event while the driver polls costs no
