@@ -142,7 +142,8 @@ enum strait_status
     STRAIT_OUTCOME_UNKNOWN = 41,
     // The other end dropped the request of `strait_call` without a reply.
     STRAIT_NOT_ANSWERED = 42,
-    // A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called again.
+    // A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called
+    // again.
     STRAIT_SIGNALLED = 43,
 };
 #ifndef __cplusplus
