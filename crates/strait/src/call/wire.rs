@@ -53,6 +53,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_kinds_of_calls() {
+        let kinds = [
+            ("request", CallKind::Request),
+            ("reply", CallKind::Reply),
+            ("no reply", CallKind::NoReply),
+            ("cancel", CallKind::Cancel),
+        ];
+        assert_page_has("calls", &kinds.map(|(name, kind)| (name, [kind as u64])));
+        assert_page_has("constants", &[("trailer", [TRAILER as u64])]);
+    }
+
     #[test]
     fn what_is_put_behind_is_cut_off() {
         for kind in [CallKind::Request, CallKind::Reply, CallKind::NoReply, CallKind::Cancel] {

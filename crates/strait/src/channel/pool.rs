@@ -519,6 +519,19 @@ pub(crate) fn give_back(block: &Mapping, record: &BlockRecord) {
 mod tests {
     use super::*;
 
+    include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_numbers_of_blocks() {
+        let numbers = [
+            ("block payload", PAYLOAD),
+            ("block record", BlockRecord::SIZE),
+            ("single blocks", MAX_SINGLE),
+            ("blocks", MAX_BLOCKS),
+        ];
+        assert_page_has("constants", &numbers.map(|(name, number)| (name, [number as u64])));
+    }
+
     fn make(size: usize) -> Result<Shareable, Error> {
         Ok(Shareable { mapping: Mapping::private(size)?, fd: None })
     }

@@ -328,6 +328,46 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_numbers_of_the_packets() {
+        let (token, versions, payload) = (0, VERSIONS, PayloadMemory::None);
+        let packets = [
+            ("open", Packet::Open { token, version: 2, features: 0, cells: 4 }),
+            ("ring", Packet::Ring { token, generation: 1 }),
+            ("message", Packet::Message { token, message: 0, payload, has_table: false, handles: 1 }),
+            ("ahead", Packet::Ahead { token, count: 1 }),
+            ("wake", Packet::Wake),
+            ("handshake", Packet::Handshake { name: 0, versions, features: 0, layout: 0 }),
+            ("introduce", Packet::Introduce { number: 0 }),
+            ("arena", Packet::Arena { token, number: 0, lanes: 1, cells: 4, with: 0 }),
+            ("retract", Packet::Retract { token }),
+            ("ready bitmap", Packet::ReadyBitmap),
+            ("refuse", Packet::Refuse { reason: 0, versions }),
+            ("connect request", Packet::Connect { token }),
+            ("accept", Packet::Accept),
+        ];
+        assert_page_has("packets", &packets.map(|(name, packet)| (name, [packet.kind().into()])));
+        assert_page_has("features", &[("reads layout", [READS_LAYOUT]), ("shares blocks", [SHARES_BLOCKS])]);
+        assert_eq!(FEATURES, READS_LAYOUT | SHARES_BLOCKS);
+        let refusals = [
+            ("unknown", Refusal::Unknown),
+            ("version", Refusal::version(VERSIONS)),
+            ("token", Refusal::Token),
+            ("policy", Refusal::Policy),
+            ("busy", Refusal::Busy),
+        ];
+        let reason = |refusal: Refusal| match refusal.packet() {
+            Packet::Refuse { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        };
+        assert_page_has("refusals", &refusals.map(|(name, refusal)| (name, [reason(refusal)])));
+        assert_eq!(VERSIONS.lowest, VERSIONS.highest, "the page describes one version");
+        let constants = [("version", [VERSIONS.lowest.into()]), ("packet", [PACKET as u64]), ("magic", [MAGIC >> 32])];
+        assert_page_has("constants", &constants);
+    }
+
     /// Shows which attachments of a packet are memory: those that are no handles of a message. So a process that
     /// refuses the handles of messages still receives memory.
     #[test]

@@ -120,6 +120,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_words_of_a_control_block() {
+        let word = |name, word: Word| {
+            let offset = (Layout::FIRST.said() >> word.shift & 31) * 4;
+            (name, [offset, word.bytes.into(), u64::from(word.shift) / 5])
+        };
+        assert_page_has(
+            "control",
+            &[
+                word("waiting", WAITING),
+                word("cpu", CPU),
+                word("quota", QUOTA),
+                word("transfer", TRANSFER),
+                word("done", DONE),
+                word("moving", MOVING),
+                word("credit", CREDIT),
+                word("taken", TAKEN),
+                word("sleeping", SLEEPING),
+                word("forward", FORWARD),
+            ],
+        );
+    }
+
     #[test]
     fn the_first_layout_is_what_was_recorded() {
         // This word is sent between processes: it must never change.

@@ -199,3 +199,26 @@ impl AsFd for PipeMemory {
         self.fd.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_words_of_a_data_pipe() {
+        let rows = [
+            ("written", [WRITTEN, 8]),
+            ("finished", [FINISHED, 4]),
+            ("producer cpu", [PRODUCER_CPU, 4]),
+            ("taken", [TAKEN, 8]),
+            ("done", [DONE, 4]),
+            ("consumer cpu", [CONSUMER_CPU, 4]),
+            ("sleeping", [SLEEPING, 4]),
+            ("waiting", [WAITING, 4]),
+            ("buffer", [BUFFER, 0]),
+        ];
+        assert_page_has("pipe", &rows.map(|(name, numbers)| (name, numbers.map(|number| number as u64))));
+    }
+}

@@ -61,6 +61,25 @@ mod tests {
     use super::*;
     use crate::ring::ready_bitmap::{Collector, MEMBERS, MemberId, notify};
 
+    include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_words_of_a_notification_area() {
+        // The three levels of the bitmap, in words of 8 bytes: each has a bit for each word of the level below.
+        let [leaves, middle, top] = [MEMBERS / 64, MEMBERS / 64 / 64, MEMBERS / 64 / 64 / 64].map(|words| words * 8);
+        assert_eq!(WORDS * 8, top + middle + leaves);
+        let rows = [
+            ("sleeping", [SLEEPING, 4]),
+            ("posted", [POSTED, 4]),
+            ("known", [KNOWN, 4]),
+            ("top", [WORDS_AT, top]),
+            ("middle", [WORDS_AT + top, middle]),
+            ("leaves", [WORDS_AT + top + middle, leaves]),
+            ("size", [BYTES, 0]),
+        ];
+        assert_page_has("area", &rows.map(|(name, numbers)| (name, numbers.map(|number| number as u64))));
+    }
+
     #[test]
     fn only_memory_of_the_right_size_is_a_bitmap() {
         for len in [4096, BYTES - 4096, BYTES + 4096] {

@@ -401,3 +401,45 @@ impl Memory for RingMemory {
 fn is_count(cells: usize) -> bool {
     cells >= crate::ring::MIN_CELLS && cells.is_power_of_two()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ring::transfer_word::TransferState;
+    use crate::ring::{CELL, HEADER, MAX_CELLS, MAX_MESSAGE, MIN_CELLS, RecordKind};
+
+    include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_numbers_of_rings() {
+        let kinds = [
+            ("message", RecordKind::Message),
+            ("block", RecordKind::Block),
+            ("sealed", RecordKind::Sealed),
+            ("pad", RecordKind::Pad),
+            ("next", RecordKind::Next),
+            ("closed", RecordKind::Closed),
+            ("moved", RecordKind::Moved),
+            ("frozen", RecordKind::Frozen),
+            ("packed", RecordKind::Pack),
+            ("table", RecordKind::Table),
+            ("prepended", RecordKind::Prepended),
+        ];
+        assert_page_has("records", &kinds.map(|(name, kind)| (name, [kind as u64])));
+        let states = [
+            ("pending", TransferState::Pending),
+            ("handed over", TransferState::HandedOver),
+            ("claimed", TransferState::Claimed),
+            ("abandoned", TransferState::Abandoned),
+            ("cancelled", TransferState::Cancelled),
+        ];
+        assert_page_has("transfer", &states.map(|(name, state)| (name, [state as u64])));
+        let numbers = [
+            ("cell", CELL),
+            ("header", HEADER),
+            ("fewest cells", MIN_CELLS),
+            ("most cells", MAX_CELLS),
+            ("longest message", MAX_MESSAGE),
+        ];
+        assert_page_has("constants", &numbers.map(|(name, number)| (name, [number as u64])));
+    }
+}

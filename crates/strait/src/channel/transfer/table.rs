@@ -780,6 +780,30 @@ mod tests {
         assert!(Parsed::read(&[bytes.as_slice(), &[0]].concat(), 3).is_err());
     }
 
+    include!("../../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_kinds_of_handles() {
+        let shape = crate::ring::stream::Shape::new(4, 64).unwrap();
+        let pipe = |writes| HandleKind::Pipe(PipeState { writes, shape, position: 0 });
+        let kinds = [
+            ("descriptor", HandleKind::Descriptor),
+            ("end", HandleKind::End),
+            ("region", HandleKind::Region(1)),
+            ("producer", pipe(true)),
+            ("consumer", pipe(false)),
+        ];
+        let written = |kind: HandleKind| {
+            let mut table = Vec::new();
+            let none = VecDeque::new();
+            let mut remaining = Remaining { descriptors: none.iter(), ends: [].iter() };
+            put_kinds(&[kind], &mut table, &mut remaining, &mut Vec::new());
+            // The kind follows the number of handles.
+            table[4].into()
+        };
+        assert_page_has("handles", &kinds.map(|(name, kind)| (name, [written(kind)])));
+    }
+
     #[test]
     fn handles_that_are_lost_are_counted_however_many_a_peer_says_were_lost_before() {
         let mut bytes = table(&[1], &[(0, 0, vec![(0, b"message".to_vec(), vec![0, 0])])]);
