@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use strait::call::{CallEnd, CallOptions};
 use strait::pipe::DataPipe;
 use strait::{Channel, CommandExt, Deadline, Error, Message, Options, Outgoing};
@@ -230,12 +231,18 @@ async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room(
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
     let one = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let with_file = || Outgoing::new(b"short").handle(one.try_clone().unwrap());
+    // The other process waits for a message, and would empty the socket meanwhile. It is stopped, so the socket stays full.
+    let pid = Pid::from_raw(child.id() as i32).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().expect("a state of the child");
+    assert!(stopped.1.stopped());
     for other in &others {
         while other.try_send(with_file()).is_ok() {}
     }
     // A task gives up waiting for memory, of which the peer gives none back.
     assert!(timeout(Duration::from_millis(1), a.send(&long)).await.is_err());
     let sends = start_sending(&a, with_file()).await;
+    kill_process(pid, Signal::CONT).unwrap();
     channel.send(b"take the others").unwrap();
     drop(others);
     soon(sends).await.unwrap();
