@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 
 use strait::Error;
-use strait::region::{Access, Region, RegionCopy, RegionMap, RegionView};
+use strait::region::{Access, Region, RegionCopy, RegionMap, RegionView, RegionWriter};
 
 use crate::args;
 use crate::status::{Failure, call, call_or, strait_status};
@@ -247,6 +247,8 @@ enum Mapped {
     Sealed(RegionView),
     /// A private, writable copy of sealed memory.
     Copy(RegionCopy),
+    /// Memory that becomes a sealed region; `None` while it is being sealed.
+    Writer(Option<RegionWriter>),
 }
 
 /// Maps `len` bytes of a region from `offset` on; `how` is one of `STRAIT_MAP_*`.
@@ -277,8 +279,55 @@ pub unsafe extern "C" fn strait_region_map(
     })
 }
 
+/// Makes `len` zero bytes of memory that no other process has, to be filled and then sealed with `strait_mapping_seal`.
+/// A child of `fork` does not have the memory.
+///
+/// `mapping` receives the memory, which the caller owns, or `NULL` on failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_region_writer(len: usize, mapping: *mut *mut strait_mapping) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointer to be valid.
+        let out = unsafe { args::out(mapping, ptr::null_mut(), "mapping is NULL") }?;
+        let mapped = Mapped::Writer(Some(RegionWriter::new(len)?));
+        *out = Box::into_raw(Box::new(strait_mapping { mapped }));
+        Ok(())
+    })
+}
+
+/// Seals the memory of `strait_region_writer` without a copy. `region` receives a region that no process can ever
+/// change. The mapping stays at its address, as private memory that the caller may go on reading and writing.
+///
+/// No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be
+/// sealed later. The function fails with `STRAIT_INVALID_ARGUMENT` for any other mapping, and for one that was sealed
+/// before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_mapping_seal(
+    mapping: *mut strait_mapping,
+    region: *mut *mut strait_region,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (out, mapping) = unsafe { (args::out(region, ptr::null_mut(), "region is NULL")?, mapping.as_mut()) };
+        let mapping = mapping.ok_or(Failure::Invalid("mapping is NULL"))?;
+        let Mapped::Writer(writer) = &mut mapping.mapped else {
+            return Err(Failure::Invalid("mapping is not of strait_region_writer, or is sealed"));
+        };
+        match writer.take().expect("only this function takes the writer").seal() {
+            Ok((region, copy)) => {
+                mapping.mapped = Mapped::Copy(copy);
+                *out = strait_region::give(region);
+                Ok(())
+            }
+            Err((error, back)) => {
+                *writer = Some(back);
+                Err(error.into())
+            }
+        }
+    })
+}
+
 /// Returns the address of the mapped bytes, valid until the mapping is freed. Write to them only if the mapping was
-/// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`). Returns `NULL` for `NULL`.
+/// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`, `strait_region_writer`). Returns `NULL` for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_mapping_data(mapping: *mut strait_mapping) -> *mut c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
@@ -286,7 +335,8 @@ pub unsafe extern "C" fn strait_mapping_data(mapping: *mut strait_mapping) -> *m
         Some(Mapped::Shared(map)) => map.as_ptr().cast(),
         Some(Mapped::Sealed(view)) => view.as_ptr().cast_mut().cast(),
         Some(Mapped::Copy(copy)) => copy.as_mut_ptr().cast(),
-        None => ptr::null_mut(),
+        Some(Mapped::Writer(Some(writer))) => writer.as_mut_ptr().cast(),
+        Some(Mapped::Writer(None)) | None => ptr::null_mut(),
     }
 }
 
@@ -298,7 +348,8 @@ pub unsafe extern "C" fn strait_mapping_len(mapping: *const strait_mapping) -> u
         Some(Mapped::Shared(map)) => map.len(),
         Some(Mapped::Sealed(view)) => view.len(),
         Some(Mapped::Copy(copy)) => copy.len(),
-        None => 0,
+        Some(Mapped::Writer(Some(writer))) => writer.len(),
+        Some(Mapped::Writer(None)) | None => 0,
     }
 }
 
@@ -306,7 +357,7 @@ pub unsafe extern "C" fn strait_mapping_len(mapping: *const strait_mapping) -> u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_mapping_free(mapping: *mut strait_mapping) {
     if !mapping.is_null() {
-        // SAFETY: the object came from `strait_region_map`, and the caller gives it up.
+        // SAFETY: the object came from `strait_region_map` or `strait_region_writer`, and the caller gives it up.
         call_or((), || drop(unsafe { Box::from_raw(mapping) }));
     }
 }

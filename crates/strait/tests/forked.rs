@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::meet::Connector;
 use strait::pipe::DataPipe;
 use strait::quota::{Limits, Resource};
-use strait::region::Region;
+use strait::region::{Region, RegionWriter};
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Deadline, Error, Listener, Message, Outgoing};
 
@@ -33,6 +33,7 @@ fn child() {
         ("is forked at any time", is_forked_at_any_time),
         ("keeps limits", keeps_limits),
         ("leaves nothing to programs", leaves_nothing_to_programs),
+        ("seals what its child does not have", seals_what_its_child_does_not_have),
     ]);
 }
 
@@ -488,4 +489,35 @@ fn a_process_can_be_forked_whatever_its_threads_do() {
 #[test]
 fn limits_hold_in_children_and_callbacks_do_not() {
     alone("keeps limits", "");
+}
+
+/// Seals memory in place while a child lives that was forked before. The child has neither the memory nor a use of it.
+fn seals_what_its_child_does_not_have(_: &str) {
+    let mut writer = RegionWriter::new(8192).unwrap();
+    writer.fill(7);
+    let (stay, left) = std::io::pipe().unwrap();
+    let mut inherited = RegionWriter::new(8192).unwrap();
+    let left_in_child = left.as_raw_fd();
+    let child = Child::fork(move || {
+        // SAFETY: the child never uses its copy of `left` otherwise.
+        unsafe { libc::close(left_in_child) };
+        assert!(catch_unwind(AssertUnwindSafe(|| inherited.fill(8))).is_err());
+        let (error, inherited) = inherited.seal().unwrap_err();
+        assert_eq!(error, Error::Forked);
+        drop(inherited);
+        // The child lives until its parent has sealed the memory.
+        std::io::copy(&mut { stay }, &mut std::io::sink()).unwrap();
+    });
+    let (region, mut copy) = writer.seal().map_err(|(error, _)| error).unwrap();
+    copy[0] = 9;
+    assert_eq!(region.view(..2).unwrap()[..], [7, 7]);
+    // A child has the private copy, once the memory is sealed.
+    Child::fork(|| assert_eq!(copy[..2], [9, 7])).finish();
+    drop(left);
+    child.finish();
+}
+
+#[test]
+fn memory_to_be_sealed_in_place_is_not_its_childrens() {
+    alone("seals what its child does not have", "");
 }

@@ -9,7 +9,7 @@ use common::{DEADLINE, Role, finish, parent, pattern, spawn, wait_until};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use strait::quota::{Limits, Resource, set_limits};
-use strait::region::{Access, Region, RegionOptions};
+use strait::region::{Access, Region, RegionCopy, RegionOptions, RegionWriter};
 use strait::{Channel, Error, Handle, Outgoing};
 
 const ROLES: &[(&str, Role)] = &[
@@ -18,6 +18,7 @@ const ROLES: &[(&str, Role)] = &[
     ("writer that stops", |_| writer_that_stops()),
     ("limited", |_| limited()),
     ("short of file size", |_| short_of_file_size()),
+    ("sealer in place", |_| sealer_in_place()),
     ("echo", |_| common::echo(&parent())),
 ];
 
@@ -437,4 +438,85 @@ fn only_its_owner_can_open_a_region_anew() {
     for region in regions {
         assert_eq!(rustix::fs::fstat(&region).unwrap().st_mode & 0o777, 0o600);
     }
+}
+
+/// Seals `writer`. Fails if that takes a copy to another address.
+fn seal_writer(mut writer: RegionWriter) -> (Region, RegionCopy) {
+    let address = writer.as_mut_ptr();
+    let (region, copy) = writer.seal().map_err(|(error, _)| error).unwrap();
+    assert_eq!(copy.as_ptr(), address);
+    (region, copy)
+}
+
+/// Sends a region that was sealed in place, writes to its own copy, and sends a sealed message that it keeps.
+fn sealer_in_place() {
+    let channel = parent();
+    let bytes = pattern(3, 3_000_001);
+    let mut writer = RegionOptions::new().name("in-place").writer(bytes.len()).unwrap();
+    writer.copy_from_slice(&bytes);
+    let (region, mut copy) = seal_writer(writer);
+    send(&channel, &region);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), common::checksum(&bytes).to_le_bytes());
+    copy[0] ^= 1;
+    copy[3_000_000] ^= 1;
+    assert_eq!(region.access().unwrap(), Access::Sealed);
+    send(&channel, &region);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), common::checksum(&bytes).to_le_bytes());
+    drop(region);
+    assert_eq!((copy[0], copy[1], copy[3_000_000]), (bytes[0] ^ 1, bytes[1], bytes[3_000_000] ^ 1));
+
+    let mut room = channel.reserve_sealed(bytes.len()).unwrap();
+    room.bytes().copy_from_slice(&bytes);
+    let address = room.bytes().as_mut_ptr();
+    let mut kept = room.commit_and_keep(DEADLINE).unwrap();
+    kept[5] ^= 1;
+    assert_eq!((kept.as_ptr(), kept.len()), (address.cast_const(), bytes.len()));
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), common::checksum(&bytes).to_le_bytes());
+    assert_eq!((kept[4], kept[5]), (bytes[4], bytes[5] ^ 1));
+    assert!(channel.reserve_sealed(0).unwrap().commit_and_keep(DEADLINE).unwrap().is_empty());
+    assert!(channel.recv_by(DEADLINE).unwrap().bytes() == common::checksum(b"").to_le_bytes());
+}
+
+/// Shows that the receiver gets the sealed bytes, whatever the sender writes to its own memory afterwards.
+#[test]
+fn memory_that_its_owner_filled_is_sealed_without_a_copy() {
+    let (actor, channel) = spawn("sealer in place");
+    let bytes = pattern(3, 3_000_001);
+    let region = receive(&channel);
+    let view = region.view(..).unwrap();
+    assert_eq!(*view, *bytes);
+    channel.send(&common::checksum(&view).to_le_bytes()).unwrap();
+    let again = receive(&channel);
+    assert_eq!(*again.view(..).unwrap(), *bytes);
+    assert_eq!(*view, *bytes);
+    channel.send(&common::checksum(&view).to_le_bytes()).unwrap();
+    for expected in [&*bytes, b""] {
+        let message = channel.recv_in_place(DEADLINE).unwrap();
+        channel.send(&common::checksum(message.sealed().unwrap()).to_le_bytes()).unwrap();
+        assert_eq!(message.sealed(), Some(expected));
+    }
+    finish(actor);
+}
+
+#[test]
+fn sealing_in_place_needs_no_memory_and_leaves_no_mapping() {
+    let maps = |name: &str| {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.contains(name)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut writer = RegionOptions::new().name("strait-no-copy").writer(32 << 20).unwrap();
+    writer.fill(7);
+    let before = private_kilobytes();
+    let (region, mut copy) = seal_writer(writer);
+    assert!(copy.iter().all(|byte| *byte == 7));
+    copy[0] = 8;
+    // A copy would have cost 32,768 kilobytes. The limit leaves room for other tests.
+    assert!(private_kilobytes() < before + 16_384, "{before}");
+    let mapped = maps("strait-no-copy");
+    assert!(mapped.len() == 1 && mapped[0].contains(" rw-p "), "{mapped:?}");
+    assert_eq!(region.view(..1).unwrap()[..], [7]);
+    drop((copy, region));
+    assert_eq!(maps("strait-no-copy"), [""; 0]);
+    let (empty, copy) = seal_writer(RegionWriter::new(0).unwrap());
+    assert!(copy.is_empty() && empty.is_sealed().unwrap());
 }

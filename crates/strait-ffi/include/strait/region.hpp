@@ -38,6 +38,24 @@ using CopyMapping = PlainMapping<std::byte>;
 
 enum class Access : strait_access { writable = STRAIT_WRITABLE_REGION, read_only = STRAIT_READ_ONLY_REGION, sealed = STRAIT_SEALED_REGION };
 
+class Region;
+
+// Memory that becomes a sealed region without a copy. `seal` returns the region; the bytes stay at their address, as
+// private memory of this process.
+class WriterMapping {
+public:
+    explicit WriterMapping(strait_mapping *mapping) noexcept : mapping_(mapping) {}
+
+    std::span<std::byte> bytes() const noexcept {
+        return {static_cast<std::byte *>(strait_mapping_data(mapping_.get())), strait_mapping_len(mapping_.get())};
+    }
+    // Fails with STRAIT_INVALID_ARGUMENT the second time.
+    inline result<Region> seal();
+
+private:
+    detail::Owned<strait_mapping, strait_mapping_free> mapping_;
+};
+
 // Shared memory of a fixed size. Mappings stay when the region is destroyed or sent.
 class Region {
 public:
@@ -52,6 +70,14 @@ public:
     // Makes a sealed region with a copy of these bytes, which no process can ever change.
     static result<Region> sealed(Bytes bytes) {
         return make([&](auto **out) { return strait_region_sealed(bytes.data(), bytes.size(), out); });
+    }
+    // Makes memory of `size` zero bytes that no other process has, to be filled and then sealed without a copy.
+    static result<WriterMapping> writer(std::size_t size) {
+        strait_mapping *mapping = nullptr;
+        if (const auto status = strait_region_writer(size, &mapping); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return WriterMapping(mapping);
     }
     // Makes a region from a memfd. If this succeeds, the region owns the descriptor.
     static result<Region> from_fd(Fd &&fd) {
@@ -123,6 +149,14 @@ private:
 
     detail::Owned<strait_region, strait_region_free> region_;
 };
+
+inline result<Region> WriterMapping::seal() {
+    strait_region *region = nullptr;
+    if (const auto status = strait_mapping_seal(mapping_.get(), &region); status != STRAIT_OK) {
+        return Error::last(status);
+    }
+    return Region(region);
+}
 
 } // namespace strait
 

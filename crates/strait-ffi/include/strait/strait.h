@@ -912,8 +912,24 @@ strait_status strait_region_map(const struct strait_region *region,
                                 size_t len,
                                 struct strait_mapping **mapping);
 
+// Makes `len` zero bytes of memory that no other process has, to be filled and then sealed with `strait_mapping_seal`.
+// A child of `fork` does not have the memory.
+//
+// `mapping` receives the memory, which the caller owns, or `NULL` on failure.
+strait_status strait_region_writer(size_t len,
+                                   struct strait_mapping **mapping);
+
+// Seals the memory of `strait_region_writer` without a copy. `region` receives a region that no process can ever
+// change. The mapping stays at its address, as private memory that the caller may go on reading and writing.
+//
+// No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be
+// sealed later. The function fails with `STRAIT_INVALID_ARGUMENT` for any other mapping, and for one that was sealed
+// before.
+strait_status strait_mapping_seal(struct strait_mapping *mapping,
+                                  struct strait_region **region);
+
 // Returns the address of the mapped bytes, valid until the mapping is freed. Write to them only if the mapping was
-// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`). Returns `NULL` for `NULL`.
+// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`, `strait_region_writer`). Returns `NULL` for `NULL`.
 void *strait_mapping_data(struct strait_mapping *mapping);
 
 // Returns the number of mapped bytes; 0 for `NULL`.

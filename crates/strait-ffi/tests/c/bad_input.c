@@ -443,6 +443,7 @@ static void rows(void) {
 
 static void regions(void) {
     strait_region *region, *reader, *sealed;
+    void *address;
     strait_mapping *mapping;
     strait_access access;
     strait_handle handle;
@@ -511,6 +512,28 @@ static void regions(void) {
     handle = strait_handle_from_region(sealed);
     strait_handle_close(&handle);
     strait_region_free(region);
+
+    /* Memory that is sealed in place. */
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_writer(1, NULL));
+    IS(STRAIT_SYSTEM, strait_region_writer(SIZE_MAX, &mapping));
+    CHECK(mapping == NULL);
+    IS(STRAIT_INVALID_ARGUMENT, strait_mapping_seal(NULL, &region));
+    OK(strait_region_writer(7, &mapping));
+    CHECK(strait_mapping_len(mapping) == 7);
+    memcpy(strait_mapping_data(mapping), "filled", 7);
+    address = strait_mapping_data(mapping);
+    IS(STRAIT_INVALID_ARGUMENT, strait_mapping_seal(mapping, NULL));
+    OK(strait_mapping_seal(mapping, &region));
+    CHECK(strait_mapping_data(mapping) == address && strait_mapping_len(mapping) == 7);
+    *(char *)address = 'F';
+    CHECK(strcmp(address, "Filled") == 0);
+    OK(strait_region_read(region, 0, buffer, 4));
+    CHECK(memcmp(buffer, "fill", 4) == 0);
+    IS(STRAIT_INVALID_ARGUMENT, strait_mapping_seal(mapping, &sealed));
+    CHECK(sealed == NULL);
+    strait_mapping_free(mapping);
+    strait_region_free(region);
+
     OK(strait_region_sealed("sealed", 6, &region));
     IS(STRAIT_READ_ONLY, strait_region_write(region, 0, "x", 1));
     strait_region_free(region);

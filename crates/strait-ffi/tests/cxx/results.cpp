@@ -164,6 +164,13 @@ void regions() {
     CHECK(strait::Region::from_fd(same.to_fd().value())->size() == 8 && strait::Region::from_fd(null()).error() == STRAIT_NOT_A_REGION);
     CHECK(strait::Region::sealed("text")->view()->bytes().size() == 4 && strait::Region().seal().error() == STRAIT_INVALID_ARGUMENT);
     CHECK(strait::Region::create(1)->admit_no_writer());
+    auto writer = strait::Region::writer(6).value();
+    std::memcpy(writer.bytes().data(), "filled", 6);
+    const auto *address = writer.bytes().data();
+    auto filled = writer.seal().value();
+    writer.bytes()[0] = std::byte{'F'};
+    CHECK(writer.bytes().data() == address && std::memcmp(filled.view()->bytes().data(), "filled", 6) == 0);
+    CHECK(writer.seal().error() == STRAIT_INVALID_ARGUMENT && *filled.access() == strait::Access::sealed);
 }
 
 void pipes() {

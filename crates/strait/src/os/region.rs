@@ -145,6 +145,9 @@ pub(crate) fn read_at(fd: impl AsFd, out: &mut [u8], offset: u64) -> Result<(), 
 pub(crate) enum How {
     /// `Write`: the mapping is for reading and writing, and is shared with other processes.
     Write,
+    /// `Own`: the mapping is for reading and writing memory that no other process has. A forked child does not inherit
+    /// the mapping.
+    Own,
     /// `Read`: the mapping is for reading, and other processes may write to the memory at the same time.
     Read,
     /// `Immutable`: the mapping is for reading memory that is sealed against writes. The mapping is private: kernels
@@ -155,23 +158,59 @@ pub(crate) enum How {
     Copy,
 }
 
+impl How {
+    /// Returns the arguments of `mmap` for a mapping of this kind.
+    fn flags(self) -> (ProtFlags, MapFlags) {
+        let read_write = ProtFlags::READ | ProtFlags::WRITE;
+        match self {
+            Self::Write | Self::Own => (read_write, MapFlags::SHARED),
+            Self::Read => (ProtFlags::READ, MapFlags::SHARED),
+            Self::Immutable => (ProtFlags::READ, MapFlags::PRIVATE),
+            // The kernel reserves no memory for pages that may never be written to.
+            Self::Copy => (read_write, MapFlags::PRIVATE | MapFlags::NORESERVE),
+        }
+    }
+}
+
 /// Maps `len` bytes of the file `fd`, whose size is sealed, from byte `offset` on, in the way `how`. Returns the
-/// address of the first. A forked child inherits the mapping.
+/// address of the first. A forked child inherits the mapping, except with [`How::Own`].
 pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, how: How) -> Result<NonNull<u8>, Error> {
-    let read_write = ProtFlags::READ | ProtFlags::WRITE;
-    let (protection, flags) = match how {
-        How::Write => (read_write, MapFlags::SHARED),
-        How::Read => (ProtFlags::READ, MapFlags::SHARED),
-        How::Immutable => (ProtFlags::READ, MapFlags::PRIVATE),
-        // The kernel reserves no memory for pages that may never be written to.
-        How::Copy => (read_write, MapFlags::PRIVATE | MapFlags::NORESERVE),
-    };
+    let (protection, flags) = how.flags();
     let map = || {
         // SAFETY: a null hint makes the kernel choose fresh address space, so no existing mapping is touched.
         unsafe { mm::mmap(ptr::null_mut(), len, protection, flags, fd, offset) }
     };
     let mapped = call("mmap", map).named("mmap")?;
-    NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
+    let base = NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))?;
+    if how == How::Own
+        && let Err(error) = keep_from_children(base, len)
+    {
+        // SAFETY: the range was mapped just now and nothing points into it yet.
+        unsafe { unmap(base, len) };
+        return Err(error);
+    }
+    Ok(base)
+}
+
+fn keep_from_children(base: NonNull<u8>, len: usize) -> Result<(), Error> {
+    // SAFETY: the advice changes nothing in this process.
+    let dont_fork = || unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) };
+    call("madvise(MADV_DONTFORK)", dont_fork).named("madvise(MADV_DONTFORK)")
+}
+
+/// Replaces a mapping made by [`map`] with a mapping of the first `len` bytes of the file `fd`, at the same address, in
+/// the way `how`. After an error the kernel may have removed the mapping that was there.
+///
+/// # Safety
+/// `base` and `len` are those of a mapping that [`map`] returned, and no reference points into it.
+pub(crate) unsafe fn map_over(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>, how: How) -> Result<(), Error> {
+    let (protection, flags) = how.flags();
+    let map = || {
+        // SAFETY: the caller's promise: only a mapping of the caller's own is replaced.
+        unsafe { mm::mmap(base.as_ptr().cast(), len, protection, flags | MapFlags::FIXED, fd, 0) }
+    };
+    call("mmap(MAP_FIXED)", map).named("mmap(MAP_FIXED)")?;
+    if how == How::Own { keep_from_children(base, len) } else { Ok(()) }
 }
 
 /// Removes a mapping made by [`map`].

@@ -129,6 +129,13 @@ impl fmt::Debug for RegionView {
 /// first writes to it.
 pub struct RegionCopy(pub(super) Mapped);
 
+impl RegionCopy {
+    /// Returns the mapping `mapping`, which this process made as a private copy of memory of its own.
+    pub(crate) fn over(mapping: RegionMapping) -> Self {
+        Self(Mapped::new(mapping, None))
+    }
+}
+
 impl Deref for RegionCopy {
     type Target = [u8];
 

@@ -24,11 +24,14 @@
 //
 // A [`Region`] is a memfd whose size is sealed. The kernel enforces what its holders may do with it, by seals and by
 // the mode in which a descriptor was opened. So this module asks the kernel: it checks a region that came from a peer
-// anew, and the peer's own words about the region only have to agree. [`map`] contains the mappings of a region.
+// anew, and the peer's own words about the region only have to agree. [`map`] contains the mappings of a region,
+// and [`writer`] the memory that becomes a sealed region.
 
 mod map;
+mod writer;
 
 pub use map::{RegionCopy, RegionMap, RegionView};
+pub use writer::RegionWriter;
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -145,6 +148,14 @@ impl RegionOptions {
         region::own_alone(&fd)?;
         region::fix_size(&fd)?;
         Ok(Region { memory: Arc::new(Memory { fd, len, huge_pages: self.huge_pages, charge: None }) })
+    }
+
+    /// Creates memory of `len` bytes, all of them 0, to be filled in place and then sealed without a copy.
+    ///
+    /// # Errors
+    /// The errors of [`create`](Self::create).
+    pub fn writer(&self, len: usize) -> Result<RegionWriter, Error> {
+        RegionWriter::over(self.create(len)?)
     }
 
     /// Creates a [writable](Access::Writable) region of as many bytes as `bytes`, filled with them.

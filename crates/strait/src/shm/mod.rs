@@ -135,15 +135,6 @@ impl Mapping {
         ))
     }
 
-    /// Creates zeroed memory of `len` bytes and maps it. Returns the mapping and the descriptor. No other process has
-    /// the memory yet, and no seal is set, so the memory can still be filled and then sealed. `name` is the memfd's
-    /// name, for debugging only.
-    pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
-        let fd = memory::memfd(name, len)?;
-        let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
-        Ok((Self { base, len, writable: true, charge: None, descriptor: OnceLock::new(), born: Born::here() }, fd))
-    }
-
     /// Maps memory that a peer sent, for reading and writing, and charges the peer for it. The memory must be a
     /// writable memfd whose size is sealed and one of `sizes`.
     ///
@@ -354,15 +345,6 @@ impl Mapping {
         // SAFETY: the range is inside the mapping, which lives as long as `self`; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }
     }
-
-    /// Returns all bytes of this memory, for reading and writing. Only the process that made the memory may call this,
-    /// and only before any other process has the memory. Panics if the mapping is read-only.
-    pub(crate) fn own_bytes(&mut self) -> &mut [u8] {
-        assert!(self.writable);
-        // SAFETY: a `&mut self` exists only before the mapping is put into an `Arc` or its descriptor is sent (see
-        // `Mapping::unsealed`), so no other reference and no other process has these bytes.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
-    }
 }
 
 impl Drop for Mapping {
@@ -502,7 +484,7 @@ mod tests {
     #[test]
     fn memory_without_size_seals_is_refused() {
         let ledger = |bytes| Ledger::new(Some(bytes));
-        let (_, fd) = Mapping::unsealed("test", 4096).unwrap();
+        let fd = memory::memfd("test", 4096).unwrap();
         assert!(matches!(Mapping::received(fd.as_fd(), ANY, &ledger(1 << 20)), Err(Error::BadPeer(_))));
         let (_mapping, fd) = Mapping::shared("test", 8192).unwrap();
         assert_eq!(

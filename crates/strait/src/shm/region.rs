@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::{accessed, copy};
 use crate::error::Error;
+use crate::os::fork::Born;
 use crate::os::region::{self, How};
 
 /// A mapping of a part of a region's file. A child made by `fork` inherits the mapping. If one of the two processes
@@ -25,6 +26,8 @@ pub(crate) struct RegionMapping {
     /// Size in bytes (4 or 8) of the atomic words to which this mapping has returned references; 0 if it has returned
     /// none.
     word: AtomicU8,
+    /// The process that made the mapping; a forked child does not have a mapping with [`How::Own`].
+    born: Born,
 }
 
 // SAFETY: a mapping is an address range. Shared mappings are accessed by atomics, and by copies that assume that other
@@ -39,15 +42,17 @@ impl RegionMapping {
     ///
     /// # Safety
     /// The size of the file is sealed and not below `offset + len`. With [`How::Immutable`] and [`How::Copy`] the file
-    /// is sealed against writes.
+    /// is sealed against writes. With [`How::Own`] no other process and no other mapping has the memory, and the size
+    /// need not be sealed.
     pub(crate) unsafe fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, how: How) -> Result<Self, Error> {
+        let (word, born) = (AtomicU8::new(0), Born::here());
         if len == 0 {
-            return Ok(Self { pages: NonNull::dangling(), mapped: 0, skip: 0, len, how, word: AtomicU8::new(0) });
+            return Ok(Self { pages: NonNull::dangling(), mapped: 0, skip: 0, len, how, word, born });
         }
         let skip = offset % rustix::param::page_size();
         let mapped = skip.checked_add(len).ok_or(Error::NoMemory { call: "mmap" })?;
         let pages = region::map(fd, (offset - skip) as u64, mapped, how)?;
-        Ok(Self { pages, mapped, skip, len, how, word: AtomicU8::new(0) })
+        Ok(Self { pages, mapped, skip, len, how, word, born })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -71,26 +76,73 @@ impl RegionMapping {
         }
     }
 
-    /// Returns all bytes of this mapping, which must be of immutable memory or a private copy.
+    /// Returns all bytes of this mapping, which must be of immutable memory, a private copy, or memory that no other
+    /// process has.
     ///
     /// # Panics
-    /// If other processes can write to the mapped memory.
+    /// If other processes can write to the mapped memory; in a forked child that does not have the memory.
     pub(crate) fn bytes(&self) -> &[u8] {
-        assert!(matches!(self.how, How::Immutable | How::Copy));
-        // SAFETY: by the promise to `new` the file is sealed against writes and changes of its size. So the bytes are
-        // there and do not change while the mapping lives; those of a copy change only through `&mut self`.
+        assert!(!self.is_elsewhere(), "{}", Error::Forked);
+        assert!(matches!(self.how, How::Immutable | How::Copy | How::Own));
+        // SAFETY: by the promise to `new` the size of the file is sealed, and either the file is sealed against writes
+        // or nobody else has it. So the bytes are there and do not change while the mapping lives; those of a copy, and
+        // those that nobody else has, change only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.base(), self.len) }
     }
 
-    /// Returns all bytes of this mapping, which must be a private copy, for writing.
+    /// Returns all bytes of this mapping, which must be a private copy or memory that no other process has, for
+    /// writing.
     ///
     /// # Panics
-    /// If the mapping is not a private copy.
+    /// If the mapping is of another kind; in a forked child that does not have the memory.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        assert!(self.how == How::Copy);
-        // SAFETY: a private mapping of immutable memory belongs to this process alone, and `&mut self` makes this the
-        // only reference.
+        assert!(!self.is_elsewhere(), "{}", Error::Forked);
+        assert!(matches!(self.how, How::Copy | How::Own));
+        // SAFETY: a private mapping of immutable memory belongs to this process alone, as does memory that no other
+        // process has, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) }
+    }
+
+    /// Returns whether this process is a forked child that does not have the memory of this mapping.
+    fn is_elsewhere(&self) -> bool {
+        self.how == How::Own && self.born.is_elsewhere()
+    }
+
+    /// Seals the file `fd` by `seal`, and makes this mapping a private copy of the file at the same address. This
+    /// mapping must be of the whole file, with [`How::Own`]. After an error of `seal` the mapping is what it was. If
+    /// the kernel fails to replace the mapping, which it may do for want of memory, the mapping has no bytes any more.
+    pub(crate) fn seal_in_place(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        seal: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        assert!(self.how == How::Own);
+        self.born.check()?;
+        if self.mapped > 0 {
+            // A mapping elsewhere shows first that the kernel grants one: a refusal then changes nothing.
+            let probe = region::map(fd, 0, self.mapped, How::Copy)?;
+            // SAFETY: the mapping was made just now, and nothing points into it.
+            unsafe { region::unmap(probe, self.mapped) };
+        }
+        self.replace(fd, How::Copy)?;
+        // Only the seal makes bytes of a private mapping immutable, so no reference to them exists before.
+        seal().inspect_err(|_| {
+            let _ = self.replace(fd, How::Own);
+        })
+    }
+
+    /// Replaces the mapping by one of the kind `how`, at the same address. After an error the mapping has no bytes.
+    fn replace(&mut self, fd: BorrowedFd<'_>, how: How) -> Result<(), Error> {
+        self.how = how;
+        if self.mapped == 0 {
+            return Ok(());
+        }
+        // SAFETY: the mapping was made by `region::map`, and `&mut self` is the only reference to it.
+        let replaced = unsafe { region::map_over(self.pages, self.mapped, fd, how) };
+        replaced.inspect_err(|_| {
+            // The range may be free by now, or belong to another thread: it is not unmapped.
+            (self.pages, self.mapped, self.len) = (NonNull::dangling(), 0, 0);
+        })
     }
 
     /// Returns the address in this process of byte `offset` of the mapping; `None` if fewer than `len` bytes follow
@@ -151,7 +203,7 @@ impl RegionMapping {
 
 impl Drop for RegionMapping {
     fn drop(&mut self) {
-        if self.mapped > 0 {
+        if self.mapped > 0 && !self.is_elsewhere() {
             // SAFETY: the mapping was made by `region::map`; no borrow of it outlives `self`.
             unsafe { region::unmap(self.pages, self.mapped) }
         }

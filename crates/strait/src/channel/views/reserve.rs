@@ -16,9 +16,11 @@ use crate::error::Error;
 use crate::kept::{self, Borrowed, Keep};
 use crate::link::{Attachments, Link};
 use crate::os::memory;
+use crate::os::region::{self, How};
 use crate::quota::MAX_HANDLES;
+use crate::region::RegionCopy;
 use crate::ring::{Header, RecordKind, Slot};
-use crate::shm::{Mapping, Shareable};
+use crate::shm::{Mapping, RegionMapping, Shareable};
 use crate::signals;
 use crate::wake::lock::Guard;
 
@@ -155,7 +157,9 @@ impl Channel {
         if len > limit {
             return Err(Error::MessageTooLarge { len, limit });
         }
-        let (mapping, fd) = Mapping::unsealed(SEALED, len.max(1))?;
+        let fd = memory::memfd(SEALED, len.max(1))?;
+        // SAFETY: nobody else has the memory or has mapped it, so nobody else can change its size.
+        let mapping = unsafe { RegionMapping::new(fd.as_fd(), 0, len, How::Own) }?;
         Ok(SealedReservation { end: (&*self.end).into(), mapping, fd, len, handles: Vec::new(), kept: keep() })
     }
 }
@@ -452,7 +456,7 @@ impl<K> io::Write for Reservation<'_, K> {
 #[derive(Debug)]
 pub struct SealedReservation<'a, K = ()> {
     end: Borrowed<'a, End>,
-    mapping: Mapping,
+    mapping: RegionMapping,
     fd: OwnedFd,
     len: usize,
     handles: Vec<Handle>,
@@ -471,8 +475,7 @@ impl<K> SealedReservation<'_, K> {
     /// # Panics
     /// In a child of `fork`, which does not have the memory.
     pub fn bytes(&mut self) -> &mut [u8] {
-        assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
-        &mut self.mapping.own_bytes()[..self.len]
+        self.mapping.bytes_mut()
     }
 
     /// Adds a handle to the message.
@@ -485,23 +488,47 @@ impl<K> SealedReservation<'_, K> {
     /// # Errors
     /// The errors of [`Channel::send_by`]. After an error the memory is freed; the error contains the handles.
     pub fn commit(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
+        self.commit_by(deadline.into(), |mapping, fd, len| {
+            // The kernel refuses to seal memory that is still mapped writable.
+            drop(mapping);
+            Ok(((), memory::sealed(fd, SEALED, len.max(1))?))
+        })
+    }
+
+    /// Seals the bytes of the message and sends it, as [`commit`](Self::commit) does, and returns the memory to this
+    /// process: as a private copy at the address that the bytes have had, which this process can go on reading and
+    /// writing. No byte is copied; see [`RegionWriter::seal`](crate::region::RegionWriter::seal) for what that costs.
+    ///
+    /// # Errors
+    /// The errors of [`commit`](Self::commit); [`Error::StillMapped`] if a child that another thread forked while the
+    /// memory was made still has it after 100 ms. After an error the memory is freed; the error contains the handles.
+    pub fn commit_and_keep(self, deadline: impl Into<Deadline>) -> Result<RegionCopy, SendError> {
+        self.commit_by(deadline.into(), |mut mapping, fd, _| {
+            mapping.seal_in_place(fd.as_fd(), || region::seal(&fd))?;
+            Ok((RegionCopy::over(mapping), fd))
+        })
+    }
+
+    /// Sends the message with the memory that `seal` has sealed; waits for room until the deadline. `seal` gets the
+    /// memory and the number of its bytes, and returns its sealed memfd with what this call returns.
+    fn commit_by<R>(
+        self,
+        deadline: Deadline,
+        seal: impl FnOnce(RegionMapping, OwnedFd, usize) -> Result<(R, OwnedFd), Error>,
+    ) -> Result<R, SendError> {
         let Self { end, mapping, fd, len, mut handles, kept: _kept } = self;
         let limit = end.options.max_handles.min(MAX_HANDLES);
         if handles.len() > limit {
             return Err(SendError::new(Error::TooManyHandles { count: handles.len(), limit }, handles));
         }
-        // The kernel refuses to seal memory that is still mapped writable.
-        drop(mapping);
-        let sent = end
-            .born
-            .check()
-            .and_then(|()| memory::sealed(fd, SEALED, len.max(1)))
-            .and_then(|fd| Ok((Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, Link::own().ledger())?, fd)))
-            .map(|(mapping, fd)| Shareable { fd: mapping.retain_descriptor(fd, Link::own().ledger()), mapping })
-            .and_then(|memory| end.send_sealed(&memory, len, &mut handles, deadline.into()));
-        match sent {
-            Ok(()) => Ok(()),
-            Err(error) => Err(SendError::new(error, handles)),
-        }
+        let send = |(kept, fd): (R, OwnedFd)| {
+            let link = Link::own();
+            let mapping = Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, link.ledger())?;
+            let memory = Shareable { fd: mapping.retain_descriptor(fd, link.ledger()), mapping };
+            end.send_sealed(&memory, len, &mut handles, deadline)?;
+            Ok(kept)
+        };
+        let sent = end.born.check().and_then(|()| seal(mapping, fd, len)).and_then(send);
+        sent.map_err(|error| SendError::new(error, handles))
     }
 }
