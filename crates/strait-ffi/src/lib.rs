@@ -3,7 +3,7 @@
 //! This crate is the C interface and nothing else. Each function checks its arguments, calls [`strait`], and turns the
 //! result into a status. cbindgen makes `include/strait/strait.h` from this crate, with the comments, so the comment of
 //! each function describes the function in the terms of C. A test fails while the header is out of date. How to build
-//! and use the library is in `docs/c-and-cpp.md`.
+//! and use the library is in `docs/reference/c-and-cpp.md`.
 //!
 //! * No panic leaves a function: [`status`] catches it.
 //! * Several threads may use one end of a channel, and any of them may close or send the end: see [`channel`].

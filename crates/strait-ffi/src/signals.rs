@@ -23,8 +23,9 @@ fn change(change: impl FnOnce(&mut Vec<Guard>)) {
 /// signal handler has run. Holds until `strait_signals_end`; such pairs of calls may be nested.
 ///
 /// Only a signal whose handler runs in this thread counts, with or without `SA_RESTART`. A signal whose handler runs
-/// before the thread sleeps does not end the sleep that follows; docs/c-and-cpp.md says how to miss none. Functions
-/// that spin and do not sleep (`STRAIT_WAIT_SPIN`) go on. Makes no system call. Not for use in a signal handler.
+/// before the thread sleeps does not end the sleep that follows; docs/reference/c-and-cpp.md says how to miss none.
+/// Functions that spin and do not sleep (`STRAIT_WAIT_SPIN`) go on. Makes no system call. Not for use in a signal
+/// handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_signals_begin() {
     change(|guards| guards.push(Guard::new()));

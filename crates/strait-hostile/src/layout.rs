@@ -11,7 +11,7 @@ pub const CONTROL: usize = 128;
 
 /// The offsets, in bytes, of the words of a control block.
 pub mod control {
-    #![allow(missing_docs, reason = "as in docs/wire.md")]
+    #![allow(missing_docs, reason = "as in docs/how-it-works/wire.md")]
     pub const WAITING: usize = 0;
     pub const CPU: usize = 4;
     pub const QUOTA: usize = 8;
@@ -34,7 +34,7 @@ pub const ON_SET: u32 = 3;
 
 /// The values of a transfer word: pending, handed over, claimed, abandoned and cancelled.
 pub mod transfer {
-    #![allow(missing_docs, reason = "as in docs/wire.md")]
+    #![allow(missing_docs, reason = "as in docs/how-it-works/wire.md")]
     pub const PENDING: u32 = 0;
     pub const HANDED_OVER: u32 = 1;
     pub const CLAIMED: u32 = 2;

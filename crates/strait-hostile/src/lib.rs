@@ -1,8 +1,8 @@
 //! A peer that speaks Strait's raw wire: for tests and fuzzers that attack the library.
 //!
 //! Only [`world`] uses the code of the `strait` crate. The other modules implement the packets, the layout of shared
-//! memory and the order of steps a second time, from `docs/wire.md`. So an honest conversation between this crate
-//! and the library also shows that the document is right.
+//! memory and the order of steps a second time, from `docs/how-it-works/wire.md`. So an honest conversation between
+//! this crate and the library also shows that the document is right.
 //!
 //! [`RawPeer`] is one end of a link and of its first channel. It has no thread, sleeps only in calls whose
 //! documentation says so, and uses no randomness. Two raw peers in one thread, or a raw peer and a `strait::Channel`,

@@ -8,7 +8,7 @@ pub const HEADER: usize = 8;
 
 /// The kinds of records.
 pub mod kind {
-    #![allow(missing_docs, reason = "as in docs/wire.md")]
+    #![allow(missing_docs, reason = "as in docs/how-it-works/wire.md")]
     pub const MESSAGE: u8 = 1;
     pub const BLOCK: u8 = 2;
     pub const SEALED: u8 = 3;

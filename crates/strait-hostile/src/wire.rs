@@ -18,7 +18,7 @@ pub const MOST_DESCRIPTORS: usize = 253;
 
 /// The kinds of packets.
 pub mod kind {
-    #![allow(missing_docs, reason = "as in docs/wire.md")]
+    #![allow(missing_docs, reason = "as in docs/how-it-works/wire.md")]
     pub const OPEN: u32 = 1;
     pub const RING: u32 = 2;
     pub const MESSAGE: u32 = 3;

@@ -1,4 +1,5 @@
-//! The table of attacks in `docs/attacks.md` is complete: each test has a row, and each row names its tests.
+//! The table of attacks in `docs/maintainers/attacks.md` is complete: each test has a row, and each row names its
+//! tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ fn functions() -> BTreeSet<String> {
 /// Returns the rows of the table: the number of the attack, and the names in the column of tests, each with `…` if it
 /// is only a prefix.
 fn rows() -> Vec<(String, Vec<String>)> {
-    let text = std::fs::read_to_string(root().join("docs/attacks.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/maintainers/attacks.md")).unwrap();
     let row = |line: &str| {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
         let attack = cells.get(1).filter(|cell| number_of(&format!("{}_x", low(cell))).is_some())?;
@@ -85,7 +86,7 @@ fn each_attack_test_has_its_row() {
     };
     let all = tests();
     let without: Vec<_> = all.iter().filter(|test| !has_row(test)).collect();
-    assert!(without.is_empty(), "docs/attacks.md has no row for {without:#?}");
+    assert!(without.is_empty(), "docs/maintainers/attacks.md has no row for {without:#?}");
 }
 
 #[test]
@@ -95,11 +96,11 @@ fn each_row_has_its_tests() {
     // Some of the named tests are in other crates, beside the code that they test.
     tests.extend(functions());
     for (attack, names) in rows() {
-        assert!(!names.is_empty(), "a row of {attack} in docs/attacks.md names no test");
+        assert!(!names.is_empty(), "a row of {attack} in docs/maintainers/attacks.md names no test");
         for name in names {
             assert!(
                 tests.iter().any(|test| is_meant(test, &name)),
-                "docs/attacks.md names {name} for {attack}, and no test is called so"
+                "docs/maintainers/attacks.md names {name} for {attack}, and no test is called so"
             );
         }
     }

@@ -143,9 +143,9 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
     summary
 }
 
-/// Sends a socket again and again, and tells the ledger while it does. Before it sends a socket, Linux waits until it has
-/// looked which sockets nobody can receive any more, if the user has more than 2,024 descriptors in flight. On a machine with
-/// other work this takes seconds, and holds up every process of the user alike.
+/// Sends a socket again and again, and tells the ledger while it does. Before it sends a socket, Linux waits until it
+/// has looked which sockets nobody can receive any more, if the user has more than 2,024 descriptors in flight. On a
+/// machine with other work this takes seconds, and holds up every process of the user alike.
 fn send_sockets(ledger: &Ledger, over: &AtomicBool) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (one, other) = pair.expect("two sockets");
@@ -609,10 +609,10 @@ impl World {
     }
 }
 
-/// Returns whether an end is closed, or its process dead, so that a thread that waits at the other end must notice soon.
-/// An end that is closed in a shortage does not count, nor one that is lost in a shortage: to close such an end can take
-/// a descriptor, for which the library then tries again until it gets one (`docs/limits.md`, *Closing ends that have
-/// moved*).
+/// Returns whether an end is closed, or its process dead, so that a thread that waits at the other end must notice
+/// soon. An end that is closed in a shortage does not count, nor one that is lost in a shortage: to close such an end
+/// can take a descriptor, for which the library then tries again until it gets one (`docs/reference/limits.md`,
+/// *Closing ends that have moved*).
 fn is_gone_for_good(ledger: &Ledger, end: u32) -> bool {
     let end = ledger.end(end);
     match end.place() {

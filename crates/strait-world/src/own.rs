@@ -52,9 +52,9 @@ pub(crate) fn lowest_free_descriptor() -> Option<u64> {
     u64::try_from(probe.as_raw_fd()).ok()
 }
 
-/// Returns whether this process may have so few free descriptors that the library closes descriptors of peers which hold
-/// more than those of one message here (`docs/limits.md`, `Descriptors`: while three quarters of `RLIMIT_NOFILE` are in
-/// use). Returns `true` already from a half on, because the number changes between two looks.
+/// Returns whether this process may have so few free descriptors that the library closes descriptors of peers which
+/// hold more than those of one message here (`docs/reference/limits.md`, `Descriptors`: while three quarters of
+/// `RLIMIT_NOFILE` are in use). Returns `true` already from a half on, because the number changes between two looks.
 pub(crate) fn has_few_descriptors() -> bool {
     lowest_free_descriptor().is_none_or(|lowest| lowest >= descriptors_in_plenty() / 2)
 }

@@ -1101,9 +1101,9 @@ impl Walker {
     }
 
     /// Returns whether this process may have lost handles of what came over `end`, because it holds many descriptors:
-    /// few are left, or the library says that it holds as many for that peer as it may (`docs/limits.md`: descriptors
-    /// over the limit are closed, and their message reports that). An end can bring along messages whose handles were
-    /// lost so.
+    /// few are left, or the library says that it holds as many for that peer as it may (`docs/reference/limits.md`:
+    /// descriptors over the limit are closed, and their message reports that). An end can bring along messages whose
+    /// handles were lost so.
     fn may_lose_handles(&self, end: u32) -> bool {
         let reached = |held: &Held| {
             let usage = held.channel.peer_usage().ok().flatten();

@@ -2,7 +2,7 @@
 //!
 //! This crate is a C library. The layout of its headers, in `include/zircon/`, is that of Fuchsia's, so programs that
 //! were written for those headers compile and run, in one process and across processes. The functions are in
-//! [`boundary`]; `docs/zircon.md` says what is the same as on Zircon and what differs.
+//! [`boundary`]; `docs/reference/zircon.md` says what is the same as on Zircon and what differs.
 //!
 //! ```
 //! use std::ptr::null_mut;

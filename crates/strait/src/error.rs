@@ -11,7 +11,7 @@ const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 
 /// The reason why a call of the library failed. The `Display` text of each error says what happened and what to do;
-/// `docs/errors.md` lists them all.
+/// `docs/reference/errors.md` lists them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -415,8 +415,8 @@ impl fmt::Display for Error {
             ),
             Self::System { call, code } => write!(
                 f,
-                "{call}: {}; the kernel refused this system call: docs/system-calls.md says for which object Strait \
-                 makes it, so check that object",
+                "{call}: {}; the kernel refused this system call: docs/reference/system-calls.md says for which object \
+                 Strait makes it, so check that object",
                 std::io::Error::from_raw_os_error(code)
             ),
         }

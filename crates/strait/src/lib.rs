@@ -38,17 +38,17 @@ use strait_ring::ring;
 /// Compiles and runs the code examples of the project's Markdown documents as tests.
 #[cfg(doctest)]
 mod documents {
-    #[doc = include_str!("../../../docs/messages.md")]
+    #[doc = include_str!("../../../docs/guides/messages.md")]
     struct Messages;
-    #[doc = include_str!("../../../docs/regions.md")]
+    #[doc = include_str!("../../../docs/guides/regions.md")]
     struct Regions;
-    #[doc = include_str!("../../../docs/data-pipes.md")]
+    #[doc = include_str!("../../../docs/guides/data-pipes.md")]
     struct DataPipes;
-    #[doc = include_str!("../../../docs/serving.md")]
+    #[doc = include_str!("../../../docs/guides/serving.md")]
     struct Serving;
-    #[doc = include_str!("../../../docs/calls.md")]
+    #[doc = include_str!("../../../docs/guides/calls.md")]
     struct Calls;
-    #[doc = include_str!("../../../docs/async.md")]
+    #[doc = include_str!("../../../docs/guides/async.md")]
     struct Async;
 }
 

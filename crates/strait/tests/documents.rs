@@ -27,7 +27,7 @@ fn numbers_aside(text: &str) -> String {
 
 #[test]
 fn every_error_is_explained_by_its_text() {
-    let explained = document("errors.md");
+    let explained = document("reference/errors.md");
     let version = Refusal::Version { ours: (1, 1), theirs: (2, 3) };
     let refusals = [version, Refusal::Token, Refusal::Policy, Refusal::Busy, Refusal::Unknown];
     let errors = [
@@ -74,10 +74,10 @@ fn every_error_is_explained_by_its_text() {
     let texts: Vec<_> = texts.chain(call_errors().map(|error| error.to_string())).collect();
     for text in &texts {
         let row = format!("| `{}` |", numbers_aside(text));
-        assert!(explained.contains(&row), "docs/errors.md lacks {row}");
+        assert!(explained.contains(&row), "docs/reference/errors.md lacks {row}");
     }
     let rows = explained.lines().filter(|line| line.starts_with("| `")).count();
-    assert_eq!(rows, texts.len(), "docs/errors.md explains errors that do not exist");
+    assert_eq!(rows, texts.len(), "docs/reference/errors.md explains errors that do not exist");
 }
 
 /// Returns the errors of a call that has no reply.
@@ -125,12 +125,12 @@ fn sources_in(directory: &Path) -> Vec<String> {
 
 #[test]
 fn every_system_call_is_listed() {
-    let listed = document("system-calls.md");
+    let listed = document("reference/system-calls.md");
     let mut count = 0;
     for source in sources() {
         for named in source.split("call(\"").skip(1) {
             let name = named.split('"').next().unwrap();
-            assert!(listed.contains(&format!("`{name}`")), "docs/system-calls.md lacks {name}");
+            assert!(listed.contains(&format!("`{name}`")), "docs/reference/system-calls.md lacks {name}");
             count += 1;
         }
     }

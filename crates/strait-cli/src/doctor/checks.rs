@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// How to fix a sandbox that refuses a system call.
 const SANDBOX: &str =
-    "allow the call in the sandbox's filter (docs/system-calls.md lists all), or make channels before it is active";
+    "allow the call in the sandbox's filter (docs/reference/system-calls.md), or make channels before it is active";
 
 /// Runs all checks, and returns their findings.
 pub(super) fn all() -> Vec<Finding> {

@@ -32,7 +32,8 @@ namespace {
 
 // Permits only these system calls from now on; any other one kills the process.
 constexpr unsigned allowed[] = {
-    // System calls to wait, wake, talk to the host and watch that it is alive: docs/system-calls.md explains each.
+    // System calls to wait, wake, talk to the host and watch that it is alive. docs/reference/system-calls.md explains
+    // each.
     __NR_futex, __NR_ppoll, __NR_sendmsg, __NR_recvmsg, __NR_recvfrom, __NR_getsockopt, __NR_setsockopt, __NR_getpeername,
     __NR_shutdown, __NR_pidfd_open, __NR_prlimit64, __NR_getrandom, __NR_clock_gettime, __NR_sched_yield, __NR_getpid, __NR_gettid,
 #ifdef __NR_poll

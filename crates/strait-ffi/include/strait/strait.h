@@ -10,7 +10,7 @@
 //   many threads may use one object at once.
 // * In the child of a fork without exec, functions fail with STRAIT_FORKED on objects that the parent made.
 //
-// This file is made from the sources of the library: see docs/c-and-cpp.md.
+// This file is made from the sources of the library: see docs/reference/c-and-cpp.md.
 
 #ifndef STRAIT_H
 #define STRAIT_H
@@ -603,8 +603,9 @@ strait_deadline strait_after(int64_t nanoseconds);
 // signal handler has run. Holds until `strait_signals_end`; such pairs of calls may be nested.
 //
 // Only a signal whose handler runs in this thread counts, with or without `SA_RESTART`. A signal whose handler runs
-// before the thread sleeps does not end the sleep that follows; docs/c-and-cpp.md says how to miss none. Functions
-// that spin and do not sleep (`STRAIT_WAIT_SPIN`) go on. Makes no system call. Not for use in a signal handler.
+// before the thread sleeps does not end the sleep that follows; docs/reference/c-and-cpp.md says how to miss none.
+// Functions that spin and do not sleep (`STRAIT_WAIT_SPIN`) go on. Makes no system call. Not for use in a signal
+// handler.
 void strait_signals_begin(void);
 
 // Takes back one call of `strait_signals_begin` in the calling thread. Does nothing if there was none.

@@ -1,9 +1,9 @@
 //! A model of the rules for links: the identity of the peer, the makers of the socket, the lanes that may use the link,
 //! and its end.
 //!
-//! The rules stand in `docs/links.md`, with the reason for each. The library does not follow them yet. The model is a
-//! program of its own; it shares only the model checker with the model of moving ends. IDLE, FORGET and RELEASED are
-//! packets of these rules.
+//! The rules stand in `docs/maintainers/links.md`, with the reason for each. The library does not follow them yet. The
+//! model is a program of its own; it shares only the model checker with the model of moving ends. IDLE, FORGET and
+//! RELEASED are packets of these rules.
 //!
 //! # Objects
 //!

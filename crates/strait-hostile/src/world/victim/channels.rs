@@ -332,7 +332,7 @@ impl Driver<'_> {
         let handles: Vec<_> = (0..count).filter_map(|_| self.handle()).collect();
         let (deadline, allowed) = self.deadline();
         // Ends go only to the attacker or over the relay. Ends that lie in messages to each other within this process
-        // would leak (`docs/limits.md`, *Reference cycles*).
+        // would leak (`docs/reference/limits.md`, *Reference cycles*).
         let has_ends = handles.iter().any(|handle| !matches!(handle, Handle::Fd(_) | Handle::Region(_)));
         let pinned = if has_ends { self.one_of(|pool| &pool.pinned) } else { None };
         let to_relay = self.choices.one_in(2) || has_ends && pinned.is_none();
