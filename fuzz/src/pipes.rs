@@ -49,7 +49,7 @@ impl Side {
             match how % 4 {
                 0 => set.add(end, key, Interest::Both, Mode::Level),
                 1 => set.add(end, key, Interest::Both, Mode::OneShot),
-                2 => set.rearm(end),
+                2 => set.modify(end, key, Interest::Both, Mode::OneShot),
                 _ => set.remove(end),
             }
         }

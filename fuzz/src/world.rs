@@ -693,7 +693,7 @@ impl World {
         let mode = if a & 2 == 0 { Mode::Level } else { Mode::OneShot };
         let changed = match a / 4 % 4 {
             0 | 1 => set.add(channel, at as u64, interest, mode),
-            2 => set.rearm(channel),
+            2 => set.modify(channel, at as u64, interest, mode),
             _ => set.remove(channel),
         };
         match changed {

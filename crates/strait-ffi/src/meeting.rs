@@ -62,7 +62,7 @@ pub struct strait_listener_options {
 /// The library starts no thread: the threads that accept also handle the pending connections.
 #[derive(Debug)]
 pub struct strait_listener {
-    listener: Listener,
+    pub(crate) listener: Listener,
     /// The path of the listener's socket, for `strait_listener_path`.
     path: CString,
 }

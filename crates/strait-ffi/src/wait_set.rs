@@ -1,15 +1,17 @@
 //! Wait sets: waiting for many channels at once.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::wait::{Event, Fd, Interest, Mode, WaitSet};
 
 use crate::args;
 use crate::channel::{enter, strait_channel};
 use crate::deadline::{strait_deadline, until};
+use crate::meeting::strait_listener;
 use crate::pipe::shell::{Held, held};
 use crate::pipe::{strait_consumer, strait_producer};
 use crate::status::{Failure, call, call_or, strait_status};
@@ -30,7 +32,7 @@ pub type strait_mode = u32;
 
 /// `STRAIT_LEVEL`: every `strait_wait_set_wait` reports the event, as long as the member is ready.
 pub const STRAIT_LEVEL: strait_mode = 0;
-/// `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_rearm`.
+/// `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_modify`.
 pub const STRAIT_ONE_SHOT: strait_mode = 1;
 
 /// An event that `strait_wait_set_wait` reports for one member of the set.
@@ -55,11 +57,13 @@ impl strait_event {
     }
 }
 
-/// A wait set, which waits for any number of channels and data-pipe ends at once: in a thread, or through one
+/// A wait set, which waits for any number of channels, data-pipe ends, listeners and other descriptors at once: in a thread, or through one
 /// descriptor in any event loop. Any number of threads may use a set at once. Free it when no thread uses it any more.
 #[derive(Debug)]
 pub struct strait_wait_set {
     set: WaitSet,
+    /// The set's duplicates of descriptors of C code, by the numbers of these descriptors.
+    fds: Mutex<HashMap<c_int, Fd>>,
     /// Events that did not fit into the array of C code, for the next wait. An empty vector is kept for its memory.
     events: Mutex<Vec<Event>>,
 }
@@ -72,7 +76,7 @@ pub unsafe extern "C" fn strait_wait_set_new(set: *mut *mut strait_wait_set) -> 
     call(|| {
         // SAFETY: the header requires the pointer to be valid.
         let out = unsafe { args::out(set, ptr::null_mut(), "set is NULL") }?;
-        let set = strait_wait_set { set: WaitSet::new()?, events: Mutex::default() };
+        let set = strait_wait_set { set: WaitSet::new()?, fds: Mutex::default(), events: Mutex::default() };
         *out = Box::into_raw(Box::new(set));
         Ok(())
     })
@@ -115,14 +119,18 @@ pub unsafe extern "C" fn strait_wait_set_add(
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
-        let interest = match interest {
-            STRAIT_READABLE => Interest::Readable,
-            STRAIT_WRITABLE => Interest::Writable,
-            3 => Interest::Both,
-            _ => return Err(Failure::Invalid("interest is neither STRAIT_READABLE nor STRAIT_WRITABLE nor both")),
-        };
-        Ok(set.set.add(using.channel(), key, interest, self::mode(mode)?)?)
+        Ok(set.set.add(using.channel(), key, self::interest(interest)?, self::mode(mode)?)?)
     })
+}
+
+/// Converts an interest of C code to the Rust type.
+fn interest(interest: strait_events) -> Result<Interest, Failure> {
+    match interest {
+        STRAIT_READABLE => Ok(Interest::Readable),
+        STRAIT_WRITABLE => Ok(Interest::Writable),
+        3 => Ok(Interest::Both),
+        _ => Err(Failure::Invalid("interest is neither STRAIT_READABLE nor STRAIT_WRITABLE nor both")),
+    }
 }
 
 /// Converts a mode of C code to the Rust type.
@@ -134,16 +142,21 @@ fn mode(mode: strait_mode) -> Result<Mode, Failure> {
     }
 }
 
-/// Arms a one-shot registration again. If its channel is ready now, that counts as an event. Does not block.
+/// Replaces the key, the interest and the mode of a channel in the set, and arms its registration. With the values of
+/// `strait_wait_set_add`, arms a one-shot registration again. If the channel is ready now, that counts as an event. Does
+/// not block.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strait_wait_set_rearm(
+pub unsafe extern "C" fn strait_wait_set_modify(
     set: *const strait_wait_set,
     channel: *const strait_channel,
+    key: u64,
+    interest: strait_events,
+    mode: strait_mode,
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
-        Ok(set.set.rearm(using.channel())?)
+        Ok(set.set.modify(using.channel(), key, self::interest(interest)?, self::mode(mode)?)?)
     })
 }
 
@@ -177,16 +190,20 @@ pub unsafe extern "C" fn strait_wait_set_add_producer(
     })
 }
 
-/// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
+/// Replaces the key and the mode of an end of a data pipe in the set, and arms its registration, as
+/// `strait_wait_set_modify` does for a channel.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strait_wait_set_rearm_producer(
+pub unsafe extern "C" fn strait_wait_set_modify_producer(
     set: *const strait_wait_set,
     producer: *const strait_producer,
+    key: u64,
+    mode: strait_mode,
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
-        end.with(|end| set.set.rearm(end))
+        let mode = self::mode(mode)?;
+        end.with(|end| set.set.modify(end, key, Interest::Both, mode))
     })
 }
 
@@ -220,16 +237,20 @@ pub unsafe extern "C" fn strait_wait_set_add_consumer(
     })
 }
 
-/// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
+/// Replaces the key and the mode of an end of a data pipe in the set, and arms its registration, as
+/// `strait_wait_set_modify` does for a channel.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strait_wait_set_rearm_consumer(
+pub unsafe extern "C" fn strait_wait_set_modify_consumer(
     set: *const strait_wait_set,
     consumer: *const strait_consumer,
+    key: u64,
+    mode: strait_mode,
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
-        end.with(|end| set.set.rearm(end))
+        let mode = self::mode(mode)?;
+        end.with(|end| set.set.modify(end, key, Interest::Both, mode))
     })
 }
 
@@ -243,6 +264,116 @@ pub unsafe extern "C" fn strait_wait_set_remove_consumer(
         // SAFETY: the header requires both pointers to be valid.
         let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         end.with(|end| set.set.remove(end))
+    })
+}
+
+/// Adds a listener, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: `strait_listener_accept` has
+/// something to do, though not always something to return. The listener leaves the set when it is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_add_listener(
+    set: *const strait_wait_set,
+    listener: *const strait_listener,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, listener) = unsafe { (self::set(set)?, args::reference(listener, "listener is NULL")?) };
+        Ok(set.set.add(&listener.listener, key, Interest::Readable, self::mode(mode)?)?)
+    })
+}
+
+/// Replaces the key and the mode of a listener in the set, and arms its registration, as `strait_wait_set_modify` does
+/// for a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_modify_listener(
+    set: *const strait_wait_set,
+    listener: *const strait_listener,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, listener) = unsafe { (self::set(set)?, args::reference(listener, "listener is NULL")?) };
+        Ok(set.set.modify(&listener.listener, key, Interest::Readable, self::mode(mode)?)?)
+    })
+}
+
+/// Removes a listener, as `strait_wait_set_remove` removes a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_remove_listener(
+    set: *const strait_wait_set,
+    listener: *const strait_listener,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, listener) = unsafe { (self::set(set)?, args::reference(listener, "listener is NULL")?) };
+        Ok(set.set.remove(&listener.listener)?)
+    })
+}
+
+/// Adds any other descriptor, such as a socket, a timer or an eventfd, as `strait_wait_set_add` adds a channel. Its
+/// events are those that `poll` reports; an error or a hang-up counts as both.
+///
+/// The set watches a duplicate, so the caller still owns `fd`. The caller removes `fd` from the set before closing it:
+/// after that, another file may have its number. Fails with `STRAIT_IN_SET` if a descriptor with this number is in the
+/// set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_add_fd(
+    set: *const strait_wait_set,
+    fd: c_int,
+    key: u64,
+    interest: strait_events,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointer to be valid.
+        let set = unsafe { self::set(set) }?;
+        let (interest, mode) = (self::interest(interest)?, self::mode(mode)?);
+        if fd < 0 {
+            return Err(Failure::Invalid("fd is negative"));
+        }
+        let mut fds = set.fds();
+        if fds.contains_key(&fd) {
+            return Err(strait::Error::InSet.into());
+        }
+        // SAFETY: the header requires the descriptor to be open during the call.
+        let duplicate = Fd::duplicate(&unsafe { BorrowedFd::borrow_raw(fd) })?;
+        set.set.add(&duplicate, key, interest, mode)?;
+        fds.insert(fd, duplicate);
+        Ok(())
+    })
+}
+
+/// Replaces the key, the interest and the mode of a descriptor in the set, and arms its registration, as
+/// `strait_wait_set_modify` does for a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_modify_fd(
+    set: *const strait_wait_set,
+    fd: c_int,
+    key: u64,
+    interest: strait_events,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointer to be valid.
+        let set = unsafe { self::set(set) }?;
+        let (interest, mode) = (self::interest(interest)?, self::mode(mode)?);
+        let fds = set.fds();
+        let duplicate = fds.get(&fd).ok_or(strait::Error::NotInSet)?;
+        Ok(set.set.modify(duplicate, key, interest, mode)?)
+    })
+}
+
+/// Removes a descriptor, as `strait_wait_set_remove` removes a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_remove_fd(set: *const strait_wait_set, fd: c_int) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointer to be valid.
+        let set = unsafe { self::set(set) }?;
+        // Dropping the duplicate removes it from the set.
+        let removed = set.fds().remove(&fd);
+        removed.map(drop).ok_or(strait::Error::NotInSet.into())
     })
 }
 
@@ -284,6 +415,11 @@ pub unsafe extern "C" fn strait_wait_set_wait(
 }
 
 impl strait_wait_set {
+    /// Returns the set's duplicates of descriptors of C code.
+    fn fds(&self) -> MutexGuard<'_, HashMap<c_int, Fd>> {
+        self.fds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes the events that did not fit before; or an empty vector, with its memory if no other thread has that.
     fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))

@@ -67,7 +67,7 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
                 match end.try_recv() {
                     Ok(_) => {
                         messages += 1;
-                        set.get_ref().rearm(end).unwrap();
+                        set.get_ref().modify(end, event.key(), Interest::Readable, Mode::OneShot).unwrap();
                     }
                     Err(Error::PeerClosed) => {
                         ended += 1;

@@ -109,7 +109,7 @@ pub(crate) fn nudge() {
 pub(crate) fn listen(channel: &Channel, handle: zx_handle_t, was: Option<Interest>, interest: Interest) -> Result<()> {
     let hub = hub()?;
     let listens = match was {
-        Some(was) if was == interest => hub.set.rearm(channel),
+        Some(was) if was == interest => hub.set.modify(channel, handle.into(), interest, Mode::OneShot),
         Some(_) => {
             let _ = hub.set.remove(channel);
             hub.set.add(channel, handle.into(), interest, Mode::OneShot)

@@ -1,4 +1,4 @@
-//! Waiting for many channels at once: wait sets, one-shot traps, and a dispatcher for handlers bound to one thread.
+//! Waiting for many channels, listeners and descriptors at once: wait sets, one-shot traps, and a dispatcher for handlers bound to one thread.
 //!
 //! ```
 //! use strait::{Channel, Deadline};
@@ -21,4 +21,4 @@
 pub use crate::channel::Conditions;
 pub use crate::dispatcher::{Dispatched, Dispatcher, Pump};
 pub use crate::trap::{NotArmed, Reason, Sprung, TrapId, Traps};
-pub use crate::wait_set::{Event, Interest, Mode, Source, WaitSet};
+pub use crate::wait_set::{Event, Fd, Interest, Mode, Source, WaitSet};

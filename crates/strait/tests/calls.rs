@@ -407,7 +407,7 @@ fn a_wait_set_reports_what_arrives_at_call_ends() {
         server.next_request(Deadline::NOW).unwrap().reply(b"answer", Deadline::NOW).unwrap();
         assert_eq!(ready(), [1]);
         assert_eq!(pending.poll(Deadline::NOW).unwrap().bytes(), b"answer");
-        set.rearm(&server).unwrap();
+        set.modify(&server, 2, Interest::Readable, Mode::OneShot).unwrap();
     }
     set.remove(&client).unwrap();
     set.remove(&server).unwrap();

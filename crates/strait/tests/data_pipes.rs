@@ -450,10 +450,10 @@ fn one_shot_registrations_of_pipes_tell_once() {
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
     producer.write_whole(b"two", Deadline::NOW).unwrap();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
-    set.rearm(&consumer).unwrap();
+    set.modify(&consumer, 1, Interest::Both, Mode::OneShot).unwrap();
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
     consumer.read_some(&mut [0; 10], Deadline::NOW).unwrap();
-    set.rearm(&consumer).unwrap();
+    set.modify(&consumer, 1, Interest::Both, Mode::OneShot).unwrap();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     producer.write_whole(b"three", Deadline::NOW).unwrap();
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);

@@ -5,8 +5,10 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +20,7 @@ use strait::meet::Connector;
 use strait::pipe::DataPipe;
 use strait::quota::{Limits, Resource};
 use strait::region::{Region, RegionWriter};
-use strait::wait::{Interest, Mode, WaitSet};
+use strait::wait::{Event, Fd, Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Deadline, Error, Listener, Message, Outgoing};
 
 #[test]
@@ -219,7 +221,7 @@ fn assert_is_the_parents(channel: &Channel, set: &WaitSet, own: Option<&Channel>
     assert_eq!(channel.draft().write_at(b"", 0).err(), forked);
     assert_eq!(channel.peer().err(), forked);
     assert_eq!(channel.peer_usage().map(drop).err(), forked);
-    assert_eq!(set.rearm(channel).err(), forked);
+    assert_eq!(set.modify(channel, 7, Interest::Readable, Mode::Level).err(), forked);
     assert_eq!(set.remove(channel).err(), forked);
     assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW).err(), forked);
     assert_eq!(set.add(channel, 7, Interest::Readable, Mode::Level).err(), forked);
@@ -237,13 +239,22 @@ fn leaves_its_parent_alone(_: &str) {
     set.add(&b, 1, Interest::Readable, Mode::Level).unwrap();
     let directory = directory();
     let listener = Listener::builder().directory(&directory).bind("service").unwrap();
+    set.add(&listener, 2, Interest::Readable, Mode::Level).unwrap();
+    let (fd, mut writes) = UnixStream::pair().unwrap();
+    let fd = Fd::new(fd).unwrap();
+    set.add(&fd, 3, Interest::Readable, Mode::Level).unwrap();
     let invitation = listener.invite(DEADLINE).unwrap();
     a.send(pattern(1, 100_000).as_slice()).unwrap();
     let large = b.recv_by(DEADLINE).unwrap();
     let (spare, theirs) = Channel::pair().unwrap();
     a.send(Outgoing::new(b"unread").handle(theirs)).unwrap();
-    let everything =
-        (Some(listener), Some(invitation), Some((producer, consumer)), Some(set), Some((a, b, c, d, large, spare)));
+    let everything = (
+        Some((listener, fd)),
+        Some(invitation),
+        Some((producer, consumer)),
+        Some(set),
+        Some((a, b, c, d, large, spare)),
+    );
     let mut kept = everything;
     for makes_own in [false, true] {
         // The child drops its copies of all these objects.
@@ -258,7 +269,14 @@ fn leaves_its_parent_alone(_: &str) {
             let (producer, consumer) = taken.2.as_ref().unwrap();
             assert_eq!(producer.write_some(b"x", Deadline::NOW).err(), Some(Error::Forked));
             assert_eq!(consumer.read_some(&mut [0; 1], Deadline::NOW).err(), Some(Error::Forked));
-            assert_eq!(taken.0.as_ref().unwrap().accept(Deadline::NOW).map(drop).err(), Some(Error::Forked));
+            let (listener, fd) = taken.0.as_ref().unwrap();
+            assert_eq!(listener.accept(Deadline::NOW).map(drop).err(), Some(Error::Forked));
+            assert_eq!(set.remove(listener).err(), Some(Error::Forked));
+            if makes_own {
+                let own = WaitSet::new().unwrap();
+                assert_eq!(own.add(listener, 2, Interest::Readable, Mode::Level).err(), Some(Error::Forked));
+                assert_eq!(own.add(fd, 3, Interest::Readable, Mode::Level).err(), Some(Error::Forked));
+            }
             let (a, b, c, d, large, spare) = taken.4.take().unwrap();
             if let Some((own, other)) = &own {
                 // The child cannot send an end of the parent.
@@ -288,6 +306,12 @@ fn leaves_its_parent_alone(_: &str) {
         assert_eq!(producer.write_some(b"stream", Deadline::NOW), Ok(6));
         assert_eq!(consumer.read_some(&mut [0; 6], Deadline::NOW), Ok(6));
         assert!(directory.join("service").exists());
+    }
+    // The children have not taken the descriptor out of the parent's set.
+    writes.write_all(b"x").unwrap();
+    let (set, mut events) = (kept.3.as_ref().unwrap(), Vec::new());
+    while !events.iter().any(|event: &Event| event.key() == 3) {
+        assert!(set.wait(&mut events, DEADLINE).unwrap() > 0);
     }
     let (_, b, _, _, large, spare) = kept.4.as_ref().unwrap();
     assert_eq!(large.bytes(), pattern(1, 100_000));

@@ -249,7 +249,7 @@ fn a_member_is_told_of_what_a_moments_shortage_came_before() {
     receiver.has_enough_again();
     for _ in 0..TIMES {
         while channel.try_recv().is_ok() {}
-        set.rearm(&channel).unwrap();
+        set.modify(&channel, 5, Interest::Readable, Mode::OneShot).unwrap();
         wakes(&mut receiver.orders, "send", || assert_eq!(told(&set), [5]));
     }
     receiver.end();

@@ -121,6 +121,8 @@ public:
         return Invitation(invitation, options_);
     }
 
+    const strait_listener *get() const noexcept { return listener_.get(); }
+
     // Returns a descriptor that is readable when `accept` may have work to do. The listener owns it.
     int fd() const noexcept { return strait_listener_fd(listener_.get()); }
     std::string_view path() const noexcept { return strait_listener_path(listener_.get()); }

@@ -204,7 +204,7 @@ typedef struct strait_reservation strait_reservation;
 // the end stays open; while a view of a small message is held, no other thread receives from the end.
 typedef struct strait_view strait_view;
 
-// A wait set, which waits for any number of channels and data-pipe ends at once: in a thread, or through one
+// A wait set, which waits for any number of channels, data-pipe ends, listeners and other descriptors at once: in a thread, or through one
 // descriptor in any event loop. Any number of threads may use a set at once. Free it when no thread uses it any more.
 typedef struct strait_wait_set strait_wait_set;
 
@@ -552,7 +552,7 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // `STRAIT_LEVEL`: every `strait_wait_set_wait` reports the event, as long as the member is ready.
 #define STRAIT_LEVEL 0
 
-// `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_rearm`.
+// `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_modify`.
 #define STRAIT_ONE_SHOT 1
 
 // Bytes of the peer's memory that are mapped in this process.
@@ -1207,9 +1207,14 @@ strait_status strait_wait_set_add(const struct strait_wait_set *set,
                                   strait_events interest,
                                   strait_mode mode);
 
-// Arms a one-shot registration again. If its channel is ready now, that counts as an event. Does not block.
-strait_status strait_wait_set_rearm(const struct strait_wait_set *set,
-                                    const struct strait_channel *channel);
+// Replaces the key, the interest and the mode of a channel in the set, and arms its registration. With the values of
+// `strait_wait_set_add`, arms a one-shot registration again. If the channel is ready now, that counts as an event. Does
+// not block.
+strait_status strait_wait_set_modify(const struct strait_wait_set *set,
+                                     const struct strait_channel *channel,
+                                     uint64_t key,
+                                     strait_events interest,
+                                     strait_mode mode);
 
 // Removes a channel. Calls of `strait_wait_set_wait` that begin after this report no event of it. Does not block.
 strait_status strait_wait_set_remove(const struct strait_wait_set *set,
@@ -1222,9 +1227,12 @@ strait_status strait_wait_set_add_producer(const struct strait_wait_set *set,
                                            uint64_t key,
                                            strait_mode mode);
 
-// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
-strait_status strait_wait_set_rearm_producer(const struct strait_wait_set *set,
-                                             const struct strait_producer *producer);
+// Replaces the key and the mode of an end of a data pipe in the set, and arms its registration, as
+// `strait_wait_set_modify` does for a channel.
+strait_status strait_wait_set_modify_producer(const struct strait_wait_set *set,
+                                              const struct strait_producer *producer,
+                                              uint64_t key,
+                                              strait_mode mode);
 
 // Removes an end of a data pipe, as `strait_wait_set_remove` removes a channel.
 strait_status strait_wait_set_remove_producer(const struct strait_wait_set *set,
@@ -1237,13 +1245,57 @@ strait_status strait_wait_set_add_consumer(const struct strait_wait_set *set,
                                            uint64_t key,
                                            strait_mode mode);
 
-// Arms a one-shot registration of a data-pipe end again, as `strait_wait_set_rearm` does for a channel.
-strait_status strait_wait_set_rearm_consumer(const struct strait_wait_set *set,
-                                             const struct strait_consumer *consumer);
+// Replaces the key and the mode of an end of a data pipe in the set, and arms its registration, as
+// `strait_wait_set_modify` does for a channel.
+strait_status strait_wait_set_modify_consumer(const struct strait_wait_set *set,
+                                              const struct strait_consumer *consumer,
+                                              uint64_t key,
+                                              strait_mode mode);
 
 // Removes an end of a data pipe, as `strait_wait_set_remove` removes a channel.
 strait_status strait_wait_set_remove_consumer(const struct strait_wait_set *set,
                                               const struct strait_consumer *consumer);
+
+// Adds a listener, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: `strait_listener_accept` has
+// something to do, though not always something to return. The listener leaves the set when it is freed.
+strait_status strait_wait_set_add_listener(const struct strait_wait_set *set,
+                                           const struct strait_listener *listener,
+                                           uint64_t key,
+                                           strait_mode mode);
+
+// Replaces the key and the mode of a listener in the set, and arms its registration, as `strait_wait_set_modify` does
+// for a channel.
+strait_status strait_wait_set_modify_listener(const struct strait_wait_set *set,
+                                              const struct strait_listener *listener,
+                                              uint64_t key,
+                                              strait_mode mode);
+
+// Removes a listener, as `strait_wait_set_remove` removes a channel.
+strait_status strait_wait_set_remove_listener(const struct strait_wait_set *set,
+                                              const struct strait_listener *listener);
+
+// Adds any other descriptor, such as a socket, a timer or an eventfd, as `strait_wait_set_add` adds a channel. Its
+// events are those that `poll` reports; an error or a hang-up counts as both.
+//
+// The set watches a duplicate, so the caller still owns `fd`. The caller removes `fd` from the set before closing it:
+// after that, another file may have its number. Fails with `STRAIT_IN_SET` if a descriptor with this number is in the
+// set.
+strait_status strait_wait_set_add_fd(const struct strait_wait_set *set,
+                                     int fd,
+                                     uint64_t key,
+                                     strait_events interest,
+                                     strait_mode mode);
+
+// Replaces the key, the interest and the mode of a descriptor in the set, and arms its registration, as
+// `strait_wait_set_modify` does for a channel.
+strait_status strait_wait_set_modify_fd(const struct strait_wait_set *set,
+                                        int fd,
+                                        uint64_t key,
+                                        strait_events interest,
+                                        strait_mode mode);
+
+// Removes a descriptor, as `strait_wait_set_remove` removes a channel.
+strait_status strait_wait_set_remove_fd(const struct strait_wait_set *set, int fd);
 
 // Waits until a member is ready, or until the deadline.
 //

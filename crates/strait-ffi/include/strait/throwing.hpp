@@ -221,14 +221,26 @@ public:
 
     void add(const strait::Producer &end, std::uint64_t key, Mode mode = Mode::level) const { or_throw(Base::add(end, key, mode)); }
     void add(const strait::Consumer &end, std::uint64_t key, Mode mode = Mode::level) const { or_throw(Base::add(end, key, mode)); }
-    void rearm(const strait::Producer &end) const { or_throw(Base::rearm(end)); }
-    void rearm(const strait::Consumer &end) const { or_throw(Base::rearm(end)); }
+    void modify(const strait::Producer &end, std::uint64_t key, Mode mode) const { or_throw(Base::modify(end, key, mode)); }
+    void modify(const strait::Consumer &end, std::uint64_t key, Mode mode) const { or_throw(Base::modify(end, key, mode)); }
     void remove(const strait::Producer &end) const { or_throw(Base::remove(end)); }
     void remove(const strait::Consumer &end) const { or_throw(Base::remove(end)); }
     void add(const strait::Channel &channel, std::uint64_t key, Interest interest = Interest::readable, Mode mode = Mode::level) const {
         or_throw(Base::add(channel, key, interest, mode));
     }
-    void rearm(const strait::Channel &channel) const { or_throw(Base::rearm(channel)); }
+    void modify(const strait::Channel &channel, std::uint64_t key, Interest interest, Mode mode) const {
+        or_throw(Base::modify(channel, key, interest, mode));
+    }
+    void add(const strait::Listener &listener, std::uint64_t key, Mode mode = Mode::level) const {
+        or_throw(Base::add(listener, key, mode));
+    }
+    void modify(const strait::Listener &listener, std::uint64_t key, Mode mode) const { or_throw(Base::modify(listener, key, mode)); }
+    void remove(const strait::Listener &listener) const { or_throw(Base::remove(listener)); }
+    void add_fd(int fd, std::uint64_t key, Interest interest = Interest::readable, Mode mode = Mode::level) const {
+        or_throw(Base::add_fd(fd, key, interest, mode));
+    }
+    void modify_fd(int fd, std::uint64_t key, Interest interest, Mode mode) const { or_throw(Base::modify_fd(fd, key, interest, mode)); }
+    void remove_fd(int fd) const { or_throw(Base::remove_fd(fd)); }
     void remove(const strait::Channel &channel) const { or_throw(Base::remove(channel)); }
     std::span<const Event> wait(std::span<Event> events, Deadline deadline = Deadline::never()) const {
         return or_throw(Base::wait(events, deadline));

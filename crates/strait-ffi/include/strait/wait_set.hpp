@@ -1,9 +1,10 @@
-// Wait sets: waiting for many channels at once.
+// Wait sets: waiting for many channels and other descriptors at once.
 
 #ifndef STRAIT_WAIT_SET_HPP
 #define STRAIT_WAIT_SET_HPP
 
 #include <strait/channel.hpp>
+#include <strait/meeting.hpp>
 
 namespace strait {
 
@@ -33,7 +34,12 @@ public:
         return detail::done(strait_wait_set_add(set_.get(), channel.get(), key, static_cast<strait_events>(interest),
                                                 static_cast<strait_mode>(mode)));
     }
-    result<void> rearm(const Channel &channel) const { return detail::done(strait_wait_set_rearm(set_.get(), channel.get())); }
+    // Replaces the key, the interest and the mode of a member, and arms its registration. With the values of `add`, arms
+    // a one-shot registration again.
+    result<void> modify(const Channel &channel, std::uint64_t key, Interest interest, Mode mode) const {
+        return detail::done(strait_wait_set_modify(set_.get(), channel.get(), key, static_cast<strait_events>(interest),
+                                                   static_cast<strait_mode>(mode)));
+    }
     result<void> remove(const Channel &channel) const { return detail::done(strait_wait_set_remove(set_.get(), channel.get())); }
 
     // Members can also be ends of data pipes. A producer is ready when it is writable or its consumer is gone; a
@@ -44,10 +50,36 @@ public:
     result<void> add(const Consumer &end, std::uint64_t key, Mode mode = Mode::level) const {
         return detail::done(strait_wait_set_add_consumer(set_.get(), end.get(), key, static_cast<strait_mode>(mode)));
     }
-    result<void> rearm(const Producer &end) const { return detail::done(strait_wait_set_rearm_producer(set_.get(), end.get())); }
-    result<void> rearm(const Consumer &end) const { return detail::done(strait_wait_set_rearm_consumer(set_.get(), end.get())); }
+    result<void> modify(const Producer &end, std::uint64_t key, Mode mode) const {
+        return detail::done(strait_wait_set_modify_producer(set_.get(), end.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> modify(const Consumer &end, std::uint64_t key, Mode mode) const {
+        return detail::done(strait_wait_set_modify_consumer(set_.get(), end.get(), key, static_cast<strait_mode>(mode)));
+    }
     result<void> remove(const Producer &end) const { return detail::done(strait_wait_set_remove_producer(set_.get(), end.get())); }
     result<void> remove(const Consumer &end) const { return detail::done(strait_wait_set_remove_consumer(set_.get(), end.get())); }
+
+    // A listener is ready when `accept` has something to do, though not always something to return.
+    result<void> add(const Listener &listener, std::uint64_t key, Mode mode = Mode::level) const {
+        return detail::done(strait_wait_set_add_listener(set_.get(), listener.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> modify(const Listener &listener, std::uint64_t key, Mode mode) const {
+        return detail::done(strait_wait_set_modify_listener(set_.get(), listener.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> remove(const Listener &listener) const {
+        return detail::done(strait_wait_set_remove_listener(set_.get(), listener.get()));
+    }
+
+    // Any other descriptor: the set watches a duplicate. Remove the descriptor from the set before you close it.
+    result<void> add_fd(int fd, std::uint64_t key, Interest interest = Interest::readable, Mode mode = Mode::level) const {
+        return detail::done(strait_wait_set_add_fd(set_.get(), fd, key, static_cast<strait_events>(interest),
+                                                   static_cast<strait_mode>(mode)));
+    }
+    result<void> modify_fd(int fd, std::uint64_t key, Interest interest, Mode mode) const {
+        return detail::done(strait_wait_set_modify_fd(set_.get(), fd, key, static_cast<strait_events>(interest),
+                                                      static_cast<strait_mode>(mode)));
+    }
+    result<void> remove_fd(int fd) const { return detail::done(strait_wait_set_remove_fd(set_.get(), fd)); }
 
     // Waits until a member is ready. Returns the events, at the front of `events`; none if the deadline has passed.
     result<std::span<const Event>> wait(std::span<Event> events, Deadline deadline = Deadline::never()) const {

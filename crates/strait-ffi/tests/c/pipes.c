@@ -184,10 +184,10 @@ static void waits(void) {
     CHECK(count == 1 && events[0].key == 2 && (events[0].events & STRAIT_WRITABLE));
     OK(strait_wait_set_wait(set, events, 4, &count, STRAIT_NOW));
     CHECK(count == 0);
-    OK(strait_wait_set_rearm_producer(set, producer));
+    OK(strait_wait_set_modify_producer(set, producer, 2, STRAIT_ONE_SHOT));
     OK(strait_wait_set_wait(set, events, 4, &count, soon()));
     CHECK(count == 1);
-    IS(STRAIT_NOT_IN_SET, strait_wait_set_rearm_consumer(set, consumer));
+    IS(STRAIT_NOT_IN_SET, strait_wait_set_modify_consumer(set, consumer, 1, STRAIT_LEVEL));
     OK(strait_wait_set_remove_producer(set, producer));
     strait_wait_set_free(set);
     strait_producer_free(producer);
@@ -240,7 +240,7 @@ static void null_pointers(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add_producer(NULL, producer, 0, STRAIT_LEVEL));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add_producer(set, NULL, 0, STRAIT_LEVEL));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add_consumer(set, NULL, 0, STRAIT_LEVEL));
-    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_rearm_producer(set, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_modify_producer(set, NULL, 0, STRAIT_LEVEL));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove_consumer(NULL, consumer));
     CHECK(strait_producer_capacity(NULL) == 0 && strait_producer_element(NULL) == 0);
     CHECK(strait_consumer_capacity(NULL) == 0 && strait_consumer_element(NULL) == 0);

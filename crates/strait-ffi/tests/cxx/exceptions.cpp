@@ -41,7 +41,11 @@ static void pipes() {
     set.add(producer, 1);
     set.add(consumer, 2, strait::Mode::one_shot);
     CHECK(set.wait(events, 10s).size() == 2);
-    set.rearm(consumer);
+    set.modify(consumer, 2, strait::Mode::one_shot);
+    set.add_fd(STDIN_FILENO, 3);
+    set.modify_fd(STDIN_FILENO, 3, strait::Interest::readable, strait::Mode::one_shot);
+    set.remove_fd(STDIN_FILENO);
+    CHECK(thrown([&] { set.remove_fd(STDIN_FILENO); }) == STRAIT_NOT_IN_SET);
     set.remove(consumer);
     set.remove(producer);
     CHECK(thrown([&, &p = producer] { set.remove(p); }) == STRAIT_NOT_IN_SET);

@@ -199,7 +199,7 @@ void pipes() {
     auto set = strait::WaitSet::create().value();
     std::array<strait::Event, 4> events;
     CHECK(set.add(producer, 1) && set.add(consumer, 2, strait::Mode::one_shot) && set.wait(events, 10s)->size() == 2);
-    CHECK(set.rearm(consumer) && set.remove(consumer) && set.remove(producer) && set.remove(producer).error() == STRAIT_NOT_IN_SET);
+    CHECK(set.modify(consumer, 2, strait::Mode::one_shot) && set.remove(consumer) && set.remove(producer) && set.remove(producer).error() == STRAIT_NOT_IN_SET);
     CHECK(a.send("", Handle(std::move(consumer))) && !consumer);
     auto received = b.recv()->take_handles().value();
     CHECK(received[0].is_consumer() && !received[0].is_producer() && !received[0].into_producer());
@@ -265,11 +265,36 @@ void wait_sets() {
     CHECK(set.wait(events, 0s)->empty() && a.send("x"));
     auto found = set.wait(events, 10s).value();
     CHECK(found.size() == 1 && found[0].key == 7 && found[0].readable() && !found[0].writable());
-    CHECK(set.wait(events, Deadline::now())->empty() && set.rearm(b) && set.wait(events, 10s)->size() == 1);
-    CHECK(set.remove(a) && set.remove(a).error() == STRAIT_NOT_IN_SET && set.rearm(b));
+    CHECK(set.wait(events, Deadline::now())->empty());
+    CHECK(set.modify(b, 9, strait::Interest::both, strait::Mode::one_shot));
+    found = set.wait(events, 10s).value();
+    CHECK(found.size() == 1 && found[0].key == 9 && found[0].readable() && found[0].writable());
+    CHECK(set.remove(a) && set.remove(a).error() == STRAIT_NOT_IN_SET);
+    CHECK(set.modify(b, 7, strait::Interest::readable, strait::Mode::one_shot));
     CHECK(over.send("", Handle(std::move(b))));
     found = set.wait(events, 10s).value();
     CHECK(found.size() == 1 && found[0].has_moved() && set.size() == 0);
+    // Other descriptors, and listeners.
+    int pipe[2];
+    CHECK(pipe2(pipe, O_CLOEXEC) == 0 && set.add_fd(pipe[0], 3, strait::Interest::readable, strait::Mode::one_shot));
+    CHECK(set.add_fd(pipe[0], 3).error() == STRAIT_IN_SET && set.wait(events, 0s)->empty() && write(pipe[1], "x", 1) == 1);
+    found = set.wait(events, 10s).value();
+    CHECK(found.size() == 1 && found[0].key == 3 && found[0].readable() && set.wait(events, 0s)->empty());
+    CHECK(set.modify_fd(pipe[0], 4, strait::Interest::readable, strait::Mode::level) && set.wait(events, 10s)->front().key == 4);
+    CHECK(set.remove_fd(pipe[0]) && set.remove_fd(pipe[0]).error() == STRAIT_NOT_IN_SET && set.wait(events, 0s)->empty());
+    close(pipe[0]);
+    close(pipe[1]);
+    const auto name = "strait-cxx-set-" + std::to_string(getpid());
+    auto listener = strait::Listener::bind(name.c_str()).value();
+    CHECK(set.add(listener, 5, strait::Mode::one_shot) && set.wait(events, 0s)->empty());
+    std::thread client([&name] { CHECK(strait::connect(name.c_str(), 60s)); });
+    auto accepted = listener.accept(Deadline::now());
+    while (!accepted) {
+        CHECK(set.wait(events, 60s)->front().key == 5 && set.modify(listener, 5, strait::Mode::one_shot));
+        accepted = listener.accept(Deadline::now());
+    }
+    client.join();
+    CHECK(set.remove(listener) && set.size() == 0);
 }
 
 void meeting() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use strait::wait::{Conditions, NotArmed, Reason, Sprung, Traps, WaitSet};
+use strait::wait::{Conditions, Interest, Mode, NotArmed, Reason, Sprung, Traps, WaitSet};
 use strait::{Deadline, Error};
 
 use super::{About, Walker, in_parts, said};
@@ -68,7 +68,8 @@ impl Walker {
             let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
             let over = self.life.shortages_over();
             let about = About { call: Call::Rearm, end, number: 0 };
-            match self.timed(about, Duration::ZERO, || set.rearm(&channel), said) {
+            let rearm = || set.modify(&channel, end.into(), Interest::Readable, Mode::OneShot);
+            match self.timed(about, Duration::ZERO, rearm, said) {
                 // After an error of the channel the set reports the error.
                 Ok(()) | Err(Error::PeerClosed) => self.held[at].registration = Registration::OneShot { armed: true },
                 Err(error) if self.passes(end, over, Duration::ZERO, error) => {}

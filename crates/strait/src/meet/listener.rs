@@ -21,6 +21,7 @@ use crate::peer::Peer;
 use crate::signals;
 use crate::sync::unpoisoned;
 use crate::wake::condvar::Condvar;
+use crate::wake::watched_fd::WatchedFd;
 
 /// A function of the program that decides whether a listener accepts a connecting process: `true` accepts.
 type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
@@ -180,9 +181,9 @@ struct Bound {
 ///
 /// The kernel tells the listener which process connects; what the process says about itself is not used. If the policy
 /// accepts a process that connects with [`connect`](crate::connect), [`accept`](Self::accept) returns a [`Channel`] to
-/// it. No thread is started: the threads that call [`accept`](Self::accept) handle the pending connections. Through
-/// [`AsFd`] any event loop can wait for a listener. The descriptor is readable when [`accept`](Self::accept)
-/// has something to do, though not always something to return.
+/// it. No thread is started: the threads that call [`accept`](Self::accept) handle the pending connections. A
+/// [wait set](crate::wait::WaitSet) can hold a listener, and through [`AsFd`] any event loop can wait for one. The
+/// descriptor is readable when [`accept`](Self::accept) has something to do, though not always something to return.
 ///
 /// ```
 /// use std::time::Duration;
@@ -202,6 +203,9 @@ struct Bound {
 /// Four descriptors, and one for each pending connection.
 pub struct Listener {
     pub(super) listener: Arc<ListenerState>,
+    /// The epoll instance that event loops and wait sets of the program wait on. It watches `comings` (the listener's
+    /// internal epoll instance) and `wake_fd`.
+    pub(crate) outside: Arc<WatchedFd>,
 }
 
 impl fmt::Debug for Listener {
@@ -220,9 +224,6 @@ pub(super) struct ListenerState {
     /// thread that handles the pending connections now) waits on this instance. The leader handles all reported events,
     /// so that no event is reported twice.
     comings: Arc<OwnedFd>,
-    /// The epoll instance that event loops of the program wait on. It watches `comings` (the listener's internal epoll
-    /// instance) and `wake_fd`.
-    outside: OwnedFd,
     /// The eventfd that is readable while `admitted` holds an accepted connection that no `accept` has returned yet.
     wake_fd: OwnedFd,
     options: Options,
@@ -274,6 +275,7 @@ impl Listener {
         epoll::add(&outside, &wake_fd, 0)?;
         let ListenerBuilder { options, policy, on_refused, invited_only, limits, .. } = builder;
         Ok(Self {
+            outside: WatchedFd::new(outside)?,
             listener: Arc::new(ListenerState {
                 born: Born::here(),
                 socket,
@@ -281,7 +283,6 @@ impl Listener {
                 path,
                 acceptor: Mutex::new(Acceptor::new(limits, comings.clone())),
                 comings,
-                outside,
                 wake_fd,
                 options,
                 policy,
@@ -321,9 +322,16 @@ impl Listener {
     }
 }
 
+impl Drop for Listener {
+    /// Takes the listener out of its wait set, and stops listening.
+    fn drop(&mut self) {
+        self.outside.leave();
+    }
+}
+
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.outside.as_fd()
+        self.outside.as_fd()
     }
 }
 

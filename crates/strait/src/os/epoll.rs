@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::{self, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
@@ -22,6 +22,60 @@ pub(crate) fn create() -> Result<OwnedFd, Error> {
 pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags)).named("epoll_ctl")
+}
+
+/// Makes the epoll instance report `fd` once, under `number`, when it is readable or writable, as asked for; always also
+/// on an error or a hang-up. A file that epoll does not support is left out: such a file is always ready. Fails if the
+/// instance watches the descriptor already.
+pub(crate) fn add_once(epoll: &OwnedFd, fd: impl AsFd, number: u64, wanted: Wanted) -> Result<(), Error> {
+    match call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), wanted.once())) {
+        Err(Errno::PERM) => Ok(()),
+        added => added.named("epoll_ctl"),
+    }
+}
+
+/// Makes the epoll instance, which watches `fd`, report it once more under `number`: now, if `fd` is ready now.
+pub(crate) fn watch_once(epoll: &OwnedFd, fd: impl AsFd, number: u64, wanted: Wanted) -> Result<(), Error> {
+    let data = epoll::EventData::new_u64(number);
+    call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), data, wanted.once())).named("epoll_ctl")
+}
+
+/// The events of a descriptor of the program for which a wait set waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+}
+
+impl Wanted {
+    fn once(self) -> epoll::EventFlags {
+        let mut flags = epoll::EventFlags::ONESHOT;
+        flags.set(epoll::EventFlags::IN | epoll::EventFlags::RDHUP, self.readable);
+        flags.set(epoll::EventFlags::OUT, self.writable);
+        flags
+    }
+}
+
+/// Returns which of the `wanted` events of `fd` have come, without waiting. An error or a hang-up counts as both: the
+/// next read or write returns at once.
+pub(crate) fn look(fd: impl AsFd, wanted: Wanted) -> Result<Wanted, Error> {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN | PollFlags::RDHUP, wanted.readable);
+    flags.set(PollFlags::OUT, wanted.writable);
+    let mut fds = [PollFd::new(&fd, flags)];
+    loop {
+        match call("ppoll", || poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(super::failed("poll", errno)),
+        }
+    }
+    let found = fds[0].revents();
+    let over = found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+    Ok(Wanted {
+        readable: wanted.readable && (over || found.intersects(PollFlags::IN | PollFlags::RDHUP)),
+        writable: wanted.writable && (over || found.contains(PollFlags::OUT)),
+    })
 }
 
 /// Changes what the epoll instance watches `fd` for: reading, a hang-up and, if `for_room` is set, room to write.

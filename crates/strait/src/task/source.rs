@@ -9,16 +9,16 @@ use crate::blocked_on::{BlockedOn, BlockedSends};
 use crate::deferred;
 use crate::error::Error;
 use crate::sync::unpoisoned;
-use crate::wait_set::source::Parts;
-use crate::wait_set::{self, Event, Interest};
+use crate::wait_set::source::{EndParts, EndSource};
+use crate::wait_set::{Event, Interest};
 
 /// The greatest number of attempts to send or receive on one channel or data-pipe end in a row, by all tasks and
 /// without a wait. After that many, a task lets other tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
 /// An object that a reactor's wait set can hold.
-pub(super) trait Object: wait_set::Source + Send + Sync + 'static {}
-impl<T: wait_set::Source + Send + Sync + 'static> Object for T {}
+pub(super) trait Object: EndSource + Send + Sync + 'static {}
+impl<T: EndSource + Send + Sync + 'static> Object for T {}
 
 /// A channel or a data-pipe end in a reactor, with the tasks that wait for it.
 pub(super) struct Source<T: Object> {
@@ -152,7 +152,7 @@ impl<T: Object> Source<T> {
     }
 
     fn arm_for(&self, interest: Interest, blocked: BlockedSends) -> Result<(), Error> {
-        let Parts { channel, gate } = self.object().parts();
+        let EndParts { channel, gate } = self.object().end_parts();
         // For a data pipe the wait set waits for doorbells, whether the task reads or writes.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
         // Callbacks of the program run later, without a lock.

@@ -33,11 +33,11 @@ pub enum Mode {
     #[default]
     Level,
     /// The wait set reports the channel once, to one thread. After that it does not report the channel until
-    /// [`WaitSet::rearm`](crate::wait::WaitSet::rearm).
+    /// [`WaitSet::modify`](crate::wait::WaitSet::modify).
     OneShot,
 }
 
-/// An event that [`WaitSet::wait`](crate::wait::WaitSet::wait) returns: one channel or data-pipe end of the set is
+/// An event that [`WaitSet::wait`](crate::wait::WaitSet::wait) returns: one source in the set, such as a channel, is
 /// ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {

@@ -1,7 +1,8 @@
-//! A member of a wait set: the registration of a channel or of a data pipe's end.
+//! A member of a wait set: the registration of a channel, of a data pipe's end or of a descriptor.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::{Event, Interest, Mode, SharedSet};
@@ -9,9 +10,11 @@ use crate::blocked_on::{self, BlockedOn, BlockedSends};
 use crate::channel::{Conditions, End, Ready, Watcher};
 use crate::error::Error;
 use crate::link::{InUse, Link, Listener, ListenerSet};
+use crate::os::epoll::{self, Wanted};
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
+use crate::wake::watched_fd::{FdWatcher, WatchedFd};
 
 /// The most times in a row that one look checks the end of a data pipe again, each time because a doorbell (an empty
 /// message that wakes the end) arrived during the check before. If the last check finds nothing either, the wait set
@@ -31,21 +34,63 @@ const MOVED: u8 = 1;
 /// `OUT`: the state of a member that was removed from its wait set.
 const OUT: u8 = 2;
 
-/// A member of a wait set: the registration of a channel or of a data-pipe end with the set.
+/// The object that a member of a wait set stands for.
+#[derive(Debug)]
+pub(super) enum Subject {
+    End {
+        end: Weak<End>,
+        /// The gate of the data-pipe end, if the member is one; `None` for a channel. The wait set asks the gate first
+        /// whether the end is ready.
+        gate: Option<Weak<dyn Gate>>,
+    },
+    /// A listener's descriptor or one of the program's, and the number under which the set's epoll instance reports it.
+    Fd { fd: Weak<WatchedFd>, number: u64 },
+}
+
+impl Subject {
+    pub(super) fn end(end: &Arc<End>, gate: Option<Weak<dyn Gate>>) -> Self {
+        Self::End { end: Arc::downgrade(end), gate }
+    }
+}
+
+/// The bit in the packed terms of a member that says that the wait set waits until the member is readable.
+const READABLE: u8 = 1;
+/// The bit in the packed terms of a member that says that the wait set waits until the member is writable.
+const WRITABLE: u8 = 2;
+/// The bit in the packed terms of a member that says that the wait set reports the member once.
+const ONE_SHOT: u8 = 4;
+
+/// Returns the interest and the mode of a member, packed into bits.
+fn terms(interest: Interest, mode: Mode) -> u8 {
+    let bit = |is_so, bit| if is_so { bit } else { 0 };
+    bit(interest.readable(), READABLE) | bit(interest.writable(), WRITABLE) | bit(mode == Mode::OneShot, ONE_SHOT)
+}
+
+/// The key, the interest and the mode of a registration, which [`Member::set_terms`] replaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    key: u64,
+    packed: u8,
+}
+
+impl Terms {
+    pub(super) fn new(key: u64, interest: Interest, mode: Mode) -> Self {
+        Self { key, packed: terms(interest, mode) }
+    }
+}
+
+/// A member of a wait set: the registration of a channel, of a data-pipe end or of a descriptor with the set.
 #[derive(Debug)]
 pub(crate) struct Member {
     me: Weak<Member>,
     set: Weak<SharedSet>,
-    end: Weak<End>,
-    /// The gate of the data-pipe end, if the member is one; `None` for a channel. The wait set asks the gate first
-    /// whether the end is ready.
-    gate: Option<Weak<dyn Gate>>,
-    key: u64,
-    pub(crate) interest: Interest,
-    /// The conditions of a trap (a callback that is due when they are met), which count in place of `interest`; `None`
-    /// for a member that is no trap.
+    subject: Subject,
+    key: AtomicU64,
+    /// The interest and the mode, as [`terms`] packs them.
+    terms: AtomicU8,
+    /// The conditions of a trap (a callback that is due when they are met), which count in place of the interest;
+    /// `None` for a member that is no trap.
     conditions: Option<Conditions>,
-    mode: Mode,
     /// Everything that the tasks that wait to send from the member's end are blocked on. `None` if no task has said so,
     /// which stands for room for a small message.
     blocked: Mutex<Option<BlockedSends>>,
@@ -84,22 +129,17 @@ pub(super) enum Examined {
 impl Member {
     pub(super) fn new(
         set: &Arc<SharedSet>,
-        end: &Arc<End>,
-        gate: Option<Weak<dyn Gate>>,
-        key: u64,
-        interest: Interest,
+        subject: Subject,
+        Terms { key, packed }: Terms,
         conditions: Option<Conditions>,
-        mode: Mode,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             set: Arc::downgrade(set),
-            end: Arc::downgrade(end),
-            gate,
-            key,
-            interest,
+            subject,
+            key: AtomicU64::new(key),
+            terms: AtomicU8::new(packed),
             conditions,
-            mode,
             blocked: Mutex::new(None),
             queued: AtomicBool::new(false),
             armed: AtomicBool::new(true),
@@ -116,13 +156,38 @@ impl Member {
         watcher.downcast::<Self>().ok().filter(|member| member.is_of(set))
     }
 
+    /// Returns the member of the wait set `set` that stands for the descriptor `fd`; `None` if the descriptor is not in
+    /// that set.
+    pub(super) fn of_fd(fd: &WatchedFd, set: &Arc<SharedSet>) -> Option<Arc<Self>> {
+        let watcher: Arc<dyn Any + Send + Sync> = fd.watcher()?;
+        watcher.downcast::<Self>().ok().filter(|member| member.is_of(set))
+    }
+
     fn listener(&self) -> Result<Arc<dyn Listener>, Error> {
         let me = self.me.upgrade().ok_or(Error::NotInSet)?;
         Ok(me)
     }
 
     pub(super) fn key(&self) -> u64 {
-        self.key
+        self.key.load(Ordering::Relaxed)
+    }
+
+    fn has_term(&self, bit: u8) -> bool {
+        self.terms.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Returns whether the interest of this member is `interest`.
+    pub(super) fn waits_in(&self, interest: Interest) -> bool {
+        self.has_term(READABLE) == interest.readable() && self.has_term(WRITABLE) == interest.writable()
+    }
+
+    /// Replaces the key, the interest and the mode of this member, and returns those that it had.
+    pub(super) fn set_terms(&self, new: Terms) -> Terms {
+        Terms { key: self.key.swap(new.key, Ordering::Relaxed), packed: self.terms.swap(new.packed, Ordering::Relaxed) }
+    }
+
+    fn event(&self, ready: Ready) -> Event {
+        Event::new(self.key(), ready)
     }
 
     /// Replaces the note of what the tasks that wait to send from the member's end are blocked on. Ends the
@@ -187,8 +252,30 @@ impl Member {
     /// notify it. Fails if the peer cannot be told now, or after [`DOORBELLS`] doorbells in a row after which there was
     /// nothing.
     pub(super) fn look(&self) -> Result<Ready, Error> {
-        let Some(end) = self.end.upgrade() else { return Ok(Ready::NOTHING) };
-        let Some(gate) = &self.gate else { return end.look(self) };
+        match &self.subject {
+            Subject::Fd { fd, number } => fd.upgrade().map_or(Ok(Ready::NOTHING), |fd| self.look_at_fd(&fd, *number)),
+            Subject::End { end, gate } => {
+                let Some(end) = end.upgrade() else { return Ok(Ready::NOTHING) };
+                gate.as_ref().map_or_else(|| end.look(self), |gate| self.look_through(gate, &end))
+            }
+        }
+    }
+
+    /// Returns the events for which the descriptor `fd`, of which this member is the registration, is ready now. If
+    /// there are none, makes the wait set's epoll instance report the descriptor under `number` once it is ready.
+    fn look_at_fd(&self, fd: &WatchedFd, number: u64) -> Result<Ready, Error> {
+        let wanted = Wanted { readable: self.has_term(READABLE), writable: self.has_term(WRITABLE) };
+        let found = epoll::look(fd, wanted)?;
+        let ready = Ready::new(found.readable, found.writable);
+        if ready == Ready::NOTHING {
+            epoll::watch_once(&self.present_set()?.epoll, fd, number, wanted)?;
+        }
+        Ok(ready)
+    }
+
+    /// Returns the events for which the data-pipe end `end` is ready now, which `gate` says. If there are none, arms
+    /// the end.
+    fn look_through(&self, gate: &Weak<dyn Gate>, end: &End) -> Result<Ready, Error> {
         for _ in 0..DOORBELLS {
             match gate.upgrade().and_then(|gate| gate.look()) {
                 Some(Ready::NOTHING) => {}
@@ -211,7 +298,7 @@ impl Member {
         match self.state.load(Ordering::Acquire) {
             IN => {}
             MOVED if self.state.compare_exchange(MOVED, OUT, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
-                return Examined::Event { event: Event::new(self.key, Ready::MOVED), again: false };
+                return Examined::Event { event: self.event(Ready::MOVED), again: false };
             }
             _ => return Examined::Nothing,
         }
@@ -220,17 +307,17 @@ impl Member {
         }
         // An end whose last receive failed for lack of a resource is not reported at once: its user would do nothing
         // else than call receive.
-        if self.end.upgrade().is_some_and(|end| end.take_stumble()) {
+        if self.end().is_some_and(|end| end.take_stumble()) {
             return Examined::Retry;
         }
         let in_trouble = self.in_trouble.swap(false, Ordering::Relaxed);
         match self.look() {
             Ok(Ready::NOTHING) if !in_trouble => Examined::Nothing,
             // If two threads look at the member at once, one of them reports it.
-            Ok(_) if self.mode == Mode::OneShot && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
+            Ok(_) if self.has_term(ONE_SHOT) && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
             // The error is reported again when the next attempt to take the packet fails.
-            Ok(Ready::NOTHING) => Examined::Event { event: Event::new(self.key, Ready::TROUBLE), again: false },
-            Ok(ready) => Examined::Event { event: Event::new(self.key, ready), again: self.mode == Mode::Level },
+            Ok(Ready::NOTHING) => Examined::Event { event: self.event(Ready::TROUBLE), again: false },
+            Ok(ready) => Examined::Event { event: self.event(ready), again: !self.has_term(ONE_SHOT) },
             Err(_) => {
                 self.await_room_to_say_so();
                 Examined::Retry
@@ -245,6 +332,14 @@ impl Member {
             && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
         {
             set.await_socket(&link);
+        }
+    }
+
+    /// Returns the end for which this member stands; `None` if it stands for a descriptor, or the end was dropped.
+    fn end(&self) -> Option<Arc<End>> {
+        match &self.subject {
+            Subject::End { end, .. } => end.upgrade(),
+            Subject::Fd { .. } => None,
         }
     }
 
@@ -270,8 +365,8 @@ impl Member {
 impl Watcher for Member {
     fn waits_for(&self, direction: Direction) -> bool {
         match direction {
-            Direction::Receiving => self.interest.readable(),
-            Direction::Sending => self.interest.writable(),
+            Direction::Receiving => self.has_term(READABLE),
+            Direction::Sending => self.has_term(WRITABLE),
         }
     }
 
@@ -362,6 +457,22 @@ impl Watcher for Member {
     }
 }
 
+impl FdWatcher for Member {
+    fn is_current(&self) -> bool {
+        self.set().is_some()
+    }
+
+    fn take_out(&self, fd: BorrowedFd<'_>) {
+        let before = self.state.swap(OUT, Ordering::AcqRel);
+        if let (Some(set), Subject::Fd { number, .. }) = (self.set.upgrade(), &self.subject)
+            && before == IN
+        {
+            set.leave_fd(*number, fd);
+            set.count_out(self);
+        }
+    }
+}
+
 impl Listener for Member {
     fn notify(&self) {
         Self::notify(self);
@@ -375,9 +486,9 @@ impl Listener for Member {
         let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
             .as_ref()
             .map(|registration| registration.link.clone());
-        let reports = self.interest.readable()
+        let reports = self.has_term(READABLE)
             && self.conditions.is_none()
-            && self.gate.is_none()
+            && matches!(self.subject, Subject::End { gate: None, .. })
             && self.armed.load(Ordering::Acquire)
             && registration.is_some_and(|registration| Arc::ptr_eq(&registration, link));
         if reports {

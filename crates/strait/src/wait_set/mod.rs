@@ -1,4 +1,4 @@
-//! Waiting for many channels at once.
+//! Waiting for many channels and other sources at once.
 //!
 //! A [`WaitSet`] has a queue of the members that may have something. A member with nothing is in no list that any
 //! thread walks through. The sleep word of its ring says that the member is armed and by which member id. A peer that
@@ -26,6 +26,7 @@
 //! of the set is in use.
 
 mod event;
+mod fd;
 mod member;
 mod shared;
 pub(crate) mod source;
@@ -47,15 +48,18 @@ use crate::os::fork;
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 pub use event::{Event, Interest, Mode};
+pub use fd::Fd;
 pub(crate) use member::Member;
+use member::{Subject, Terms};
 pub(crate) use shared::SharedSet;
-use source::Parts;
 pub use source::Source;
+use source::{EndParts, FdParts, Parts};
 
 /// The most events that [`WaitSet::wait`] returns if the caller's vector has no capacity.
 const EVENTS: usize = 64;
 
-/// Waits for any number of channels at once, in a thread or through one descriptor in any event loop.
+/// Waits for any number of channels and other [sources](Source) at once, in a thread or through one descriptor in any
+/// event loop.
 ///
 /// ```
 /// use strait::{Channel, Deadline};
@@ -74,14 +78,14 @@ const EVENTS: usize = 64;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// A channel end is in at most one set at a time. The end leaves its set when it is dropped, and when it is sent to
-/// another process in a message; sending it yields one last [event](Event::has_moved). When the *other* end of the
-/// channel moves, the registration stays and no event is due to the move.
+/// A source is in at most one set at a time, and leaves the set when it is dropped. A channel end also leaves its set
+/// when it is sent to another process in a message; that yields one last [event](Event::has_moved). When the *other* end
+/// of the channel moves, the registration stays and no event is due to the move.
 ///
 /// Any number of threads may wait on one set, and may add and remove channels meanwhile. A [level](Mode::Level)
 /// registration reports the same message to every thread that waits before the message is received. Use
 /// [`Mode::OneShot`] to give each event to one thread only. Ready channels take turns: a channel that is always ready
-/// delays no other channel.
+/// delays no other channel, and delays a listener or an [`Fd`] for at most 64 waits.
 ///
 /// Other threads may use a channel that is in the set as usual. While such a thread *blocks* in a call on the channel,
 /// or holds a view or a reservation of it, the set reports nothing for that direction. The set looks again when the
@@ -118,6 +122,7 @@ const EVENTS: usize = 64;
 ///
 /// # Cost
 /// Adding a channel, removing one and reporting an event cost the same with ten channels as with a hundred thousand.
+/// Each look at a listener or an [`Fd`] costs a system call, and another one if it is not ready.
 /// Going to sleep costs a few memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A
 /// set has two descriptors however many channels it has, and a third one once a program has asked for its own
 /// descriptor. A member takes about 100 bytes. Each process at the other ends costs two or more pages of shared memory.
@@ -149,7 +154,8 @@ impl WaitSet {
     /// wait returns an event. Does not block.
     ///
     /// Several sources may have the same key. The first channel whose other end is in a given process costs some
-    /// system calls and a shared page; further channels to that process cost no system call.
+    /// system calls and a shared page; further channels to that process cost no system call. A listener and an
+    /// [`Fd`] cost three system calls.
     ///
     /// # Errors
     /// [`Error::InSet`] if the source is in a wait set already; [`Error::WouldBlock`] if the socket to the peer's
@@ -157,15 +163,41 @@ impl WaitSet {
     /// [`Error::Forked`].
     pub fn add(&self, source: &impl Source, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.shared.born.check()?;
-        let Parts { channel, gate } = source.parts();
-        // Doorbells arrive on the channel of a data-pipe end, whether the end reads or writes.
-        let interest = if gate.is_some() { Interest::Readable } else { interest };
-        let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, mode);
-        channel.end.join_set(member.clone())?;
-        self.shared.count.fetch_add(1, Ordering::Relaxed);
+        let member = self.join(&source.parts(), key, interest, mode)?;
         deferred::run_if_failed(self.look_at(&member).inspect_err(|_| {
-            let _ = self.remove(channel);
+            let _ = self.remove(source);
         }))
+    }
+
+    /// Makes a member for the object with these parts, and makes the object know it.
+    fn join(&self, parts: &Parts<'_>, key: u64, interest: Interest, mode: Mode) -> Result<Arc<Member>, Error> {
+        let terms = Terms::new(key, parts.interest(interest), mode);
+        match parts {
+            Parts::End(EndParts { channel, gate }) => {
+                let member = Member::new(&self.shared, Subject::end(&channel.end, gate.clone()), terms, None);
+                channel.end.join_set(member.clone())?;
+                self.shared.count.fetch_add(1, Ordering::Relaxed);
+                Ok(member)
+            }
+            Parts::Fd(FdParts { fd, .. }) => {
+                let number = self.shared.new_fd_number();
+                let subject = Subject::Fd { fd: Arc::downgrade(fd), number };
+                let member = Member::new(&self.shared, subject, terms, None);
+                fd.join_set(member.clone())?;
+                self.shared.count.fetch_add(1, Ordering::Relaxed);
+                let used = self.shared.use_fd(number, fd.as_fd(), &member);
+                used.inspect_err(|_| fd.leave_set(&*member)).map(|()| member)
+            }
+        }
+    }
+
+    /// Returns the member of this wait set that stands for the object with these parts.
+    fn member_of(&self, parts: &Parts<'_>) -> Result<Arc<Member>, Error> {
+        let member = match parts {
+            Parts::End(EndParts { channel, .. }) => Member::of(&channel.end, &self.shared),
+            Parts::Fd(FdParts { fd, .. }) => Member::of_fd(fd, &self.shared),
+        };
+        member.ok_or(Error::NotInSet)
     }
 
     /// Adds `end` to the wait set for a trap: a callback that is due once, when `conditions` are met. The set then
@@ -182,8 +214,8 @@ impl WaitSet {
         springs: bool,
     ) -> Result<bool, Error> {
         self.shared.born.check()?;
-        let interest = conditions.interest();
-        let member = Member::new(&self.shared, end, None, key, interest, Some(conditions), Mode::OneShot);
+        let terms = Terms::new(key, conditions.interest(), Mode::OneShot);
+        let member = Member::new(&self.shared, Subject::end(end, None), terms, Some(conditions));
         end.join_set(member.clone())?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
         match member.look() {
@@ -202,7 +234,7 @@ impl WaitSet {
     }
 
     /// Rearms the one-shot registration of `channel` in this wait set; does nothing if the channel is not in the set.
-    /// In contrast to [`WaitSet::rearm`] the next thread that waits checks whether the channel is ready, so this call
+    /// In contrast to [`WaitSet::modify`] the next thread that waits checks whether the channel is ready, so this call
     /// cannot fail.
     pub(crate) fn rearm_later(&self, channel: &Channel) {
         if let Some(member) = Member::of(&channel.end, &self.shared) {
@@ -226,19 +258,43 @@ impl WaitSet {
         }
     }
 
-    /// Rearms the [one-shot](Mode::OneShot) registration of `source` for one more event. If the source is ready now,
-    /// the next wait returns that event. Does not block. Has no visible effect on a [level](Mode::Level) registration.
+    /// Replaces the key, the interest and the mode of `source` in the wait set, and arms its registration: if the source
+    /// is ready now, the next wait returns an event. Does not block.
+    ///
+    /// With the values of [`add`](Self::add), the call rearms a [one-shot](Mode::OneShot) registration for one more
+    /// event, and changes nothing about a [level](Mode::Level) registration.
+    ///
+    /// ```
+    /// use strait::{Channel, Deadline};
+    /// use strait::wait::{Interest, Mode, WaitSet};
+    /// let set = WaitSet::new()?;
+    /// let (theirs, ours) = Channel::pair()?;
+    /// set.add(&ours, 7, Interest::Readable, Mode::OneShot)?;
+    /// theirs.send(b"hello")?;
+    /// let mut events = Vec::new();
+    /// assert_eq!(set.wait(&mut events, Deadline::NEVER)?, 1);
+    /// assert_eq!(set.wait(&mut events, Deadline::NOW)?, 0);
+    /// set.modify(&ours, 8, Interest::Both, Mode::OneShot)?;
+    /// assert_eq!(set.wait(&mut events, Deadline::NEVER)?, 1);
+    /// assert!(events[0].key() == 8 && events[0].is_readable() && events[0].is_writable());
+    /// # Ok::<(), strait::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotInSet`] if the source is not in this set; otherwise those of [`WaitSet::add`]. After an error the
     /// registration is as it was before the call.
-    pub fn rearm(&self, source: &impl Source) -> Result<(), Error> {
+    pub fn modify(&self, source: &impl Source, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.shared.born.check()?;
-        let member = Member::of(&source.parts().channel.end, &self.shared).ok_or(Error::NotInSet)?;
+        let parts = source.parts();
+        let member = self.member_of(&parts)?;
+        let before = member.set_terms(Terms::new(key, parts.interest(interest), mode));
         let was_armed = member.rearm();
         let looked = match self.look_at(&member) {
             // If the member is no longer armed, a waiting thread has just reported it.
-            Err(error) if was_armed || member.disarm() => Err(error),
+            Err(error) if was_armed || member.disarm() => {
+                member.set_terms(before);
+                Err(error)
+            }
             _ => Ok(()),
         };
         deferred::run_if_failed(looked)
@@ -251,14 +307,17 @@ impl WaitSet {
     /// [`Error::NotInSet`] if the source is not in this set; [`Error::Forked`].
     pub fn remove(&self, source: &impl Source) -> Result<(), Error> {
         self.shared.born.check()?;
-        let channel = source.parts().channel;
-        let member = Member::of(&channel.end, &self.shared).ok_or(Error::NotInSet)?;
-        channel.end.leave_set(&*member);
+        let parts = source.parts();
+        let member = self.member_of(&parts)?;
+        match parts {
+            Parts::End(EndParts { channel, .. }) => channel.end.leave_set(&*member),
+            Parts::Fd(FdParts { fd, .. }) => fd.leave_set(&*member),
+        }
         Ok(())
     }
 
-    /// Waits until a channel of the wait set is ready or the deadline passes, and fills `events` with an event for each
-    /// ready channel. The old content of `events` is dropped. Returns the number of events, which is 0 if the deadline
+    /// Waits until a source in the wait set is ready or the deadline passes, and fills `events` with an event for each
+    /// ready source. The old content of `events` is dropped. Returns the number of events, which is 0 if the deadline
     /// passed.
     ///
     /// Returns at most as many events as `events` has capacity for, or 64 if its capacity is 0. The next call returns
@@ -321,7 +380,7 @@ impl WaitSet {
     ) -> Result<(), Error> {
         self.shared.born.check()?;
         let member = match Member::of(&channel.end, &self.shared) {
-            Some(member) if member.interest == interest => {
+            Some(member) if member.waits_in(interest) => {
                 member.set_blocked(blocked);
                 member.rearm();
                 member
@@ -330,7 +389,8 @@ impl WaitSet {
                 if let Some(member) = other {
                     channel.end.leave_set(&*member);
                 }
-                let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, Mode::OneShot);
+                let terms = Terms::new(key, interest, Mode::OneShot);
+                let member = Member::new(&self.shared, Subject::end(&channel.end, gate), terms, None);
                 member.set_blocked(blocked);
                 channel.end.join_set(member.clone())?;
                 self.shared.count.fetch_add(1, Ordering::Relaxed);
@@ -350,12 +410,12 @@ impl WaitSet {
         unpoisoned(&self.shared.ready).signalled
     }
 
-    /// Returns the number of channels and data-pipe ends in the wait set.
+    /// Returns the number of sources in the wait set.
     pub fn len(&self) -> usize {
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the wait set has no channels and no data-pipe ends.
+    /// Returns whether the wait set has no sources.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -400,6 +460,7 @@ impl Drop for WaitSet {
         for used in std::mem::take(&mut *unpoisoned(&self.shared.links)).into_values() {
             used.link.remove_set(&*self.shared);
         }
+        unpoisoned(&self.shared.fds).clear();
         unpoisoned(&self.shared.ready).queue.clear();
     }
 }

@@ -5,7 +5,7 @@ mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::liveness::{self, Watch};
 use crate::link::{InUse, Link, ListenerSet, PAUSE, SocketBlockedOn};
+use crate::os::epoll::Wanted;
 use crate::os::fork::Born;
 use crate::os::{epoll, socket};
 use crate::signals;
@@ -58,6 +59,10 @@ const WAKE_FD: u64 = u64::MAX;
 /// The key under which the epoll instance of a wait set reports the set's timer, which ends throttling and starts
 /// retries. Links are reported under their numbers, which are lower.
 const CLOCK: u64 = u64::MAX - 1;
+
+/// The least key under which the epoll instance of a wait set reports a descriptor of the program or of a listener.
+/// Links are reported under their numbers, which are lower.
+const FIRST_FD: u64 = 1 << 62;
 
 /// Returns the result of a wait that found no event: 0 events if the deadline has passed.
 ///
@@ -112,6 +117,9 @@ pub(crate) struct SharedSet {
     pub(super) ready: Mutex<Queue>,
     /// The links on which members of the wait set are registered, by link number.
     pub(super) links: Mutex<BTreeMap<u64, Used>>,
+    /// The members that stand for descriptors, by the number under which `epoll` reports each.
+    pub(super) fds: Mutex<BTreeMap<u64, Arc<Member>>>,
+    next_fd: AtomicU64,
     /// The number of the last link on which a wait collected notifications; the next wait begins at the link after it.
     /// Used if there are more links than [`SOME_LINKS`].
     turn: AtomicU64,
@@ -166,6 +174,8 @@ impl SharedSet {
             wake_fd,
             ready: Mutex::default(),
             links: Mutex::default(),
+            fds: Mutex::default(),
+            next_fd: AtomicU64::new(FIRST_FD),
             turn: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             asleep: AtomicUsize::new(0),
@@ -268,6 +278,31 @@ impl SharedSet {
         }
         drop(links);
         link.remove_set(self);
+    }
+
+    /// Returns a number under which the wait set's epoll instance can report one more descriptor.
+    pub(super) fn new_fd_number(&self) -> u64 {
+        self.next_fd.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes the wait set's epoll instance watch the descriptor `fd`, for which `member` stands, under `number`. The
+    /// instance reports the descriptor only after a look at the member.
+    pub(super) fn use_fd(&self, number: u64, fd: BorrowedFd<'_>, member: &Arc<Member>) -> Result<(), Error> {
+        epoll::add_once(&self.epoll, fd, number, Wanted { readable: false, writable: false })?;
+        unpoisoned(&self.fds).insert(number, member.clone());
+        // A thread that sleeps on words would not be woken by this descriptor.
+        self.words.wake(&mut unpoisoned(&self.ready));
+        Ok(())
+    }
+
+    /// Makes the wait set's epoll instance no longer watch the descriptor `fd`, which it reports under `number`. Does
+    /// nothing in a child of `fork`, whose epoll instance is the parent's.
+    pub(super) fn leave_fd(&self, number: u64, fd: BorrowedFd<'_>) {
+        if self.born.is_elsewhere() {
+            return;
+        }
+        epoll::remove(&self.epoll, fd);
+        unpoisoned(&self.fds).remove(&number);
     }
 
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
@@ -678,6 +713,11 @@ impl SharedSet {
                 WAKE_FD => continue,
                 CLOCK => {
                     self.unthrottle();
+                    continue;
+                }
+                FIRST_FD.. => {
+                    let member = unpoisoned(&self.fds).get(&number).cloned();
+                    member.inspect(|member| member.notify());
                     continue;
                 }
                 _ => {}

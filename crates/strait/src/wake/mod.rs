@@ -10,6 +10,7 @@ pub(crate) mod interrupt;
 pub(crate) mod lock;
 mod policy;
 pub(crate) mod spin;
+pub(crate) mod watched_fd;
 
 pub(crate) use direction::Direction;
 pub use policy::Wait;

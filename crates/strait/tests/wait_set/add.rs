@@ -111,7 +111,7 @@ fn a_member_that_is_dropped_leaves_the_set() {
     assert_eq!(ready(&set, DEADLINE), [0, 2]);
     set.remove(&across[0]).unwrap();
     assert_eq!(set.remove(&across[0]), Err(Error::NotInSet));
-    assert_eq!(set.rearm(&across[0]), Err(Error::NotInSet));
+    assert_eq!(set.modify(&across[0], 0, Interest::Readable, Mode::Level), Err(Error::NotInSet));
     assert_eq!(ready(&set, DEADLINE), [2]);
     drop(across);
     assert_eq!(ready(&set, Deadline::NOW), []);
@@ -329,7 +329,7 @@ fn when_a_process_dies_all_its_members_are_readable() {
     drop(ours);
     assert_eq!(told.try_recv().unwrap_err(), Error::PeerClosed);
     assert_eq!(ready(&set, Deadline::NOW), []);
-    set.rearm(&others[3]).unwrap();
+    set.modify(&others[3], 1003, Interest::Both, Mode::OneShot).unwrap();
     assert_eq!(ready(&set, DEADLINE), [1003]);
     set.remove(&others[3]).unwrap();
     set.add(&others[3], 3, Interest::Readable, Mode::Level).unwrap();

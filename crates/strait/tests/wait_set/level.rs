@@ -100,7 +100,7 @@ fn the_descriptor_in_a_loop_with_another() {
                             heard += 1;
                         }
                         if mode == Mode::OneShot {
-                            set.rearm(channel).unwrap();
+                            set.modify(channel, event.key(), Interest::Readable, mode).unwrap();
                         }
                     }
                 }

@@ -6,6 +6,7 @@ mod common;
 mod level;
 mod one_shot;
 mod roles;
+mod sources;
 mod threads;
 
 #[test]

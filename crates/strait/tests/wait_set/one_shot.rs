@@ -22,11 +22,11 @@ fn a_one_shot_tells_once_until_it_is_armed_again() {
         assert_eq!(ready(&set, Deadline::NOW), []);
         say();
         assert_eq!(ready(&set, Deadline::NOW), []);
-        set.rearm(ours).unwrap();
+        set.modify(ours, 1, Interest::Readable, Mode::OneShot).unwrap();
         assert_eq!(ready(&set, Deadline::NOW), [1], "a rearmed member with messages was not reported");
         ours.try_recv().unwrap();
         ours.try_recv().unwrap();
-        set.rearm(ours).unwrap();
+        set.modify(ours, 1, Interest::Readable, Mode::OneShot).unwrap();
         assert_eq!(ready(&set, Deadline::NOW), []);
         say();
         assert_eq!(ready(&set, DEADLINE), [1]);
@@ -57,7 +57,7 @@ fn of_several_threads_one_gets_each_event() {
                         // No other thread was given this event, so the message is there.
                         ours[key].try_recv().unwrap();
                         got[key].fetch_add(1, Ordering::SeqCst);
-                        set.rearm(&ours[key]).unwrap();
+                        set.modify(&ours[key], event.key(), Interest::Readable, Mode::OneShot).unwrap();
                     }
                 }
             });

@@ -358,7 +358,7 @@ fn soak() {
                                 hear(key, message.bytes());
                             }
                         }
-                        match set.rearm(&ours[key]) {
+                        match set.modify(&ours[key], event.key(), Interest::Readable, Mode::OneShot) {
                             Ok(()) | Err(Error::NotInSet) => {}
                             Err(error) => panic!("{error}"),
                         }

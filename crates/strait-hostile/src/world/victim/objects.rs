@@ -35,9 +35,12 @@ impl Driver<'_> {
                 self.call("WaitSet::add", Duration::ZERO, || set.add(&channel, 1, interest, mode))
             }
             (2, Some(channel), _, _) => self.call("WaitSet::remove", Duration::ZERO, || set.remove(&channel)),
-            (3, Some(channel), _, _) => self.call("WaitSet::rearm", Duration::ZERO, || set.rearm(&channel)),
+            (3, Some(channel), _, _) => {
+                self.call("WaitSet::modify", Duration::ZERO, || set.modify(&channel, 1, interest, mode))
+            }
             (4, _, Some(consumer), _) => self.call("WaitSet::add a pipe", Duration::ZERO, || {
-                set.add(&*consumer, 2, Interest::Both, mode).and_then(|()| set.rearm(&*consumer))
+                set.add(&*consumer, 2, Interest::Both, mode)?;
+                set.modify(&*consumer, 2, Interest::Both, mode)
             }),
             (5, _, _, Some(producer)) => {
                 self.call("WaitSet::add a pipe", Duration::ZERO, || set.add(&*producer, 3, Interest::Both, mode))

@@ -130,13 +130,17 @@ impl SharedSet {
         {
             return Ok(Slept::InVain(asleep));
         }
+        let fds = unpoisoned(&self.fds);
+        if !fds.is_empty() {
+            return Ok(Slept::InVain(asleep));
+        }
         let mut ready = unpoisoned(&self.ready);
         if !ready.queue.is_empty() || self.polled.load(Ordering::SeqCst) {
             return Ok(Slept::InVain(asleep));
         }
         ready.on_word = true;
         own.word.store(1, Ordering::SeqCst);
-        drop(ready);
+        drop((ready, fds));
         for (bitmap, used) in bitmaps.iter_mut().zip(links.values()) {
             *bitmap = used.link.arm_on_word().map(|bitmap| (Arc::clone(&used.link), bitmap));
         }

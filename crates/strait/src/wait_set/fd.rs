@@ -1,0 +1,90 @@
+//! Descriptors of the program as members of a wait set.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::os::region;
+use crate::wake::watched_fd::WatchedFd;
+
+/// A descriptor of the program that a [wait set](crate::wait::WaitSet) can hold beside channels: a socket, a pipe, a
+/// timer, an eventfd, another event loop.
+///
+/// The value owns its descriptor, so the descriptor stays open as long as a wait set watches it. Dropping the value takes
+/// it out of its wait set first. [`Fd::new`] takes the program's descriptor; [`Fd::duplicate`] makes another descriptor of
+/// the same file, and leaves the program its own. A regular file is always ready.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::os::unix::net::UnixStream;
+/// use strait::wait::{Fd, Interest, Mode, WaitSet};
+/// use strait::{Channel, Deadline};
+///
+/// let set = WaitSet::new()?;
+/// let (_theirs, ours) = Channel::pair()?;
+/// set.add(&ours, 1, Interest::Readable, Mode::Level)?;
+/// let (mut far, mut near) = UnixStream::pair().expect("a pair of sockets");
+/// let watched = Fd::duplicate(&near)?;
+/// set.add(&watched, 2, Interest::Readable, Mode::Level)?;
+/// far.write_all(b"hello").expect("room");
+/// let mut events = Vec::new();
+/// set.wait(&mut events, Deadline::NEVER)?;
+/// assert_eq!(events[0].key(), 2);
+/// let mut bytes = [0; 5];
+/// near.read_exact(&mut bytes).expect("five bytes");
+/// assert_eq!(set.wait(&mut events, Deadline::NOW)?, 0);
+/// # Ok::<(), strait::Error>(())
+/// ```
+///
+/// # Cost
+/// One descriptor. Each look at it by its wait set costs a system call, and another one if it is not ready.
+pub struct Fd {
+    pub(super) watched: Arc<WatchedFd>,
+}
+
+impl fmt::Debug for Fd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Fd").field(&self.as_raw_fd()).finish()
+    }
+}
+
+impl Fd {
+    /// Takes a descriptor of the program, so that a wait set can hold it. Makes no system call, but for the first object
+    /// of this process.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], [`Error::System`]: for the page by which this process and its forked children are told
+    /// apart.
+    pub fn new(fd: impl Into<OwnedFd>) -> Result<Self, Error> {
+        Ok(Self { watched: WatchedFd::new(fd.into())? })
+    }
+
+    /// Makes another descriptor of the file that `fd` refers to, so that a wait set can hold it. The program goes on to
+    /// use `fd`, and may close it.
+    ///
+    /// # Errors
+    /// [`Error::NoDescriptors`]; otherwise as [`Fd::new`].
+    pub fn duplicate(fd: &impl AsFd) -> Result<Self, Error> {
+        Self::new(region::duplicate(fd.as_fd())?)
+    }
+}
+
+impl Drop for Fd {
+    /// Takes the descriptor out of its wait set. Closes it, at once or when a wait that looks at it is done.
+    fn drop(&mut self) {
+        self.watched.leave();
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watched.as_fd()
+    }
+}
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
