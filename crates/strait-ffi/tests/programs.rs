@@ -3,11 +3,12 @@
 
 mod common;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Linkage, c_compilers, cxx_compilers, has, installed, root, run, skip};
 
-fn echoes(program: &std::path::Path) {
+fn echoes(program: &Path) {
     let output = run(Command::new(program).args(["hello", "", "world"]));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n\nworld\n", "{program:?}");
 }
@@ -122,6 +123,57 @@ fn channels_in_libuv() {
             "{output}"
         );
     }
+}
+
+/// Returns the files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        match entry.file_type().expect("a type").is_dir() {
+            true => found.extend(files(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
+}
+
+/// Shows that the libraries can be installed to the directory that Debian uses, are stripped there, are found by
+/// pkg-config, and that nothing is left once they are removed.
+#[test]
+fn other_directories_and_removal() {
+    if !has("pkg-config") || !has("objcopy") {
+        return skip("another directory for libraries", "pkg-config or objcopy");
+    }
+    let prefix = installed().join("other");
+    let library = installed().join("lib/libstrait.a");
+    let install = |words: &[&str]| {
+        let mut install = Command::new(root().join("install"));
+        install.args(["--libdir", "lib/x86_64-linux-gnu", "--prefix"]).arg(&prefix).args(words);
+        install.output().expect("the script starts")
+    };
+    assert!(install(&["--library", library.to_str().expect("a path")]).status.success());
+    let lib = prefix.join("lib/x86_64-linux-gnu");
+    let shared = lib.join("libstrait.so.0.1.0");
+    let debug = lib.join(".debug/libstrait.so.0.1.0.debug");
+    assert!(shared.exists() && debug.exists() && !prefix.join("lib/libstrait.so").exists());
+
+    let mut flags = Command::new("pkg-config");
+    flags.args(["--cflags", "--libs", "strait"]).env("PKG_CONFIG_PATH", lib.join("pkgconfig"));
+    let flags = String::from_utf8(run(&mut flags).stdout).expect("text");
+    let program = prefix.join("echo");
+    let mut compile = Command::new("cc");
+    compile.arg("-o").arg(&program).arg(root().join("examples/echo.c")).args(flags.split_whitespace());
+    run(compile.arg(format!("-Wl,-rpath,{}", lib.display())));
+    echoes(&program);
+    std::fs::remove_file(&program).expect("removed");
+
+    assert!(install(&["--uninstall"]).status.success());
+    assert_eq!(files(&prefix), Vec::<PathBuf>::new());
+    // A directory outside of the prefix is refused before anything is built.
+    let refused = Command::new(root().join("install")).args(["--prefix", "/nowhere", "--libdir", "/lib"]).output();
+    let refused = refused.expect("the script starts");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("below the prefix"));
 }
 
 /// Shows that the CMake package works, also after everything was moved elsewhere; and that one for another version is
