@@ -12,7 +12,6 @@ use strait_lab::stats::{rate, time};
 use strait_lab::suite::{self, Axes, Suite};
 use strait_lab::trouble::{Result, Trouble, While};
 use strait_lab::{Cpus, Extent, Mechanism, Placement, Wait, Work, compare};
-use strait_report::Source;
 
 use crate::cli::{self, Bench, How, What};
 
@@ -230,16 +229,26 @@ fn compare(before: &Path, after: &Path) -> Result<ExitCode> {
 }
 
 /// Makes an HTML page from result files, and prints its path.
+#[cfg(feature = "report")]
 fn report(files: &[PathBuf], output: &Path) -> Result<ExitCode> {
     let source = |file: &PathBuf| {
         let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
-        Results::read(file).map(|results| Source { name, results })
+        Results::read(file).map(|results| strait_report::Source { name, results })
     };
-    let sources: Vec<Source> = files.iter().map(source).collect::<Result<_>>()?;
+    let sources: Vec<strait_report::Source> = files.iter().map(source).collect::<Result<_>>()?;
     let page = strait_report::page(&sources)?;
     std::fs::write(output, &page).doing(&format!("writing {}", output.display()))?;
     println!("Written to {}: {} KiB, to be opened in a browser.", output.display(), page.len().div_ceil(1024));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fails: the libraries that draw the page are not part of this program.
+#[cfg(not(feature = "report"))]
+fn report(_files: &[PathBuf], _output: &Path) -> Result<ExitCode> {
+    Err(Trouble::new(
+        "this program was built without the feature `report`. In a checkout: cargo run --release --features report -- bench \
+         report FILE",
+    ))
 }
 
 /// Prints the mechanisms, and why this machine does not support some of them.

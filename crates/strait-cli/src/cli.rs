@@ -28,6 +28,17 @@ pub(crate) enum Command {
     },
     /// Check what Strait needs on this machine, and say how to fix what is missing
     Doctor,
+    /// Print a completion script: source it, or put it where the shell looks for completions
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages, one for each subcommand
+    Man {
+        /// Directory to write them to; it is made if it does not exist
+        directory: PathBuf,
+    },
     /// A process of a benchmark
     #[command(hide = true)]
     Peer {

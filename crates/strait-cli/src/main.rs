@@ -2,13 +2,14 @@
 //!
 //! [`demo`] shows a conversation between two processes and a few benchmarks. [`mod@bench`] is the command line of
 //! `strait-lab`, which does the measuring. [`ls`] and [`doctor`] are for users of programs that use Strait: they list
-//! listeners, and check the machine.
+//! listeners, and check the machine. [`shell`] writes completion scripts and manual pages.
 
 mod bench;
 mod cli;
 mod demo;
 mod doctor;
 mod ls;
+mod shell;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Bench(bench) => bench::run(*bench),
         Command::Ls { directory } => ls::run(directory.as_deref()).map(|()| ExitCode::SUCCESS),
         Command::Doctor => Ok(doctor::run()),
+        Command::Completions { shell } => shell::completions(shell).map(|()| ExitCode::SUCCESS),
+        Command::Man { directory } => shell::manual(&directory).map(|()| ExitCode::SUCCESS),
         Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),
         Command::Peer { side, work } => pair::main(&side, &work).map(|()| ExitCode::SUCCESS),
     }

@@ -183,6 +183,33 @@ fn results_are_kept_and_compared() {
 }
 
 #[test]
+fn shells_and_man_know_every_subcommand() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = String::from_utf8(strait(&["completions", shell]).stdout).unwrap();
+        for word in ["doctor", "bench", "completions"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("pages");
+    assert!(strait(&["man", pages.to_str().unwrap()]).status.success());
+    for page in ["strait.1", "strait-doctor.1", "strait-ls.1", "strait-bench.1", "strait-bench-table.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+    assert!(!pages.join("strait-companion.1").exists(), "a hidden subcommand has no page");
+}
+
+#[cfg(not(feature = "report"))]
+#[test]
+fn a_program_without_the_report_says_how_to_get_it() {
+    let output = strait(&["bench", "report", "none.json"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--features report"));
+}
+
+#[cfg(feature = "report")]
+#[test]
 fn results_become_a_page() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

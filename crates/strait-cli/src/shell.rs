@@ -1,0 +1,23 @@
+//! `strait completions` and `strait man`: what a package of the program installs beside it, made from the command line's
+//! own definition.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::CommandFactory;
+use strait_lab::trouble::{Result, While};
+
+use crate::cli::Cli;
+
+/// Prints the completion script for a shell.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "strait", &mut script);
+    std::io::stdout().write_all(&script).doing("writing the script")
+}
+
+/// Writes `strait.1` and a page for each subcommand (`strait-bench.1`, `strait-bench-table.1`, ...) to a directory.
+pub(crate) fn manual(directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory).doing(&format!("making {}", directory.display()))?;
+    clap_mangen::generate_to(Cli::command(), directory).doing(&format!("writing to {}", directory.display()))
+}
