@@ -51,6 +51,23 @@ pub(super) fn head(
     buffer: &mut [u8],
     control: &mut [MaybeUninit<u8>],
 ) -> Result<Looked, Error> {
+    unless_packets_came_late(|| look_once(socket, buffer, control))
+}
+
+/// Calls `look`, which looks for the next packet, and returns its result; if the peer has closed the socket, that of a
+/// second look. Linux looks into the queue first, and then whether the peer has closed the socket. A peer that sends
+/// packets in between, and closes the socket, leaves packets behind a look that says that there are none. A look that
+/// begins after the peer has closed the socket sees them.
+fn unless_packets_came_late(mut look: impl FnMut() -> Result<Looked, Error>) -> Result<Looked, Error> {
+    match look()? {
+        Looked::HungUp => look(),
+        found => Ok(found),
+    }
+}
+
+/// Looks at the packet at the head of a socket's queue, as [`head`] does. If the result is [`Looked::HungUp`], the peer
+/// has closed the socket, but there may be packets that the peer sent right before that.
+fn look_once(socket: BorrowedFd<'_>, buffer: &mut [u8], control: &mut [MaybeUninit<u8>]) -> Result<Looked, Error> {
     let mut place = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all-zero is a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -174,6 +191,22 @@ mod tests {
             let more = look(&ours);
             assert_eq!((more.len, more.descriptors.len(), more.has_more), (6, 7, true));
         }
+    }
+
+    #[test]
+    fn a_packet_that_was_sent_right_before_the_end_is_found() {
+        let packet = || Head {
+            len: 1,
+            truncated: false,
+            control_truncated: false,
+            descriptors: Vec::new(),
+            sender: None,
+            has_more: false,
+        };
+        let mut looks = [Looked::HungUp, Looked::Packet(packet())].into_iter();
+        let found = unless_packets_came_late(|| Ok(looks.next().unwrap()));
+        assert!(matches!(found, Ok(Looked::Packet(_))));
+        assert!(unless_packets_came_late(|| Ok(Looked::HungUp)).is_ok_and(|found| matches!(found, Looked::HungUp)));
     }
 
     #[test]
