@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use super::retention::Orphaned;
+use super::retention::{Orphaned, Search};
 use super::{Lane, Name};
 use crate::deferred::InTurn;
 use crate::error::Error;
@@ -247,7 +247,7 @@ impl Directory for LaneDirectory {
         if !announcements.is_empty() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
             peers::drain_all();
-            Orphaned { process: link.process(), announcements }.pass_on();
+            Orphaned { process: link.process(), announcements, dropped: Some(link.number()) }.pass_on();
         }
     }
 }
@@ -341,7 +341,13 @@ impl Link {
     /// another link to the same peer. Returns `None` if the peer has introduced no process under this number.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
-        find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)))
+        loop {
+            let search = Search::begin();
+            let found = find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)));
+            if found.is_some() || !search.was_disturbed() {
+                return found;
+            }
+        }
     }
 
     fn map_arena(&self, attachment: &ReceivedAttachment, claim: Claim) -> Result<Arc<Arena>, Error> {
@@ -396,22 +402,27 @@ impl Link {
     /// none has the arena. `count` says whether the call counts as one of the lookups after which an arena with one
     /// lane is forgotten.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
-        if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
-            return found;
-        }
-        // Nothing may have been received from the other link yet. A failure to receive now is not the peer's fault.
-        let mut failed = Self::hear_all();
-        for link in self.siblings() {
-            if Arc::ptr_eq(self, &link) {
-                continue;
+        loop {
+            let search = Search::begin();
+            if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
+                return found;
             }
-            match link.fetch(|_| link.look_up(name, count)) {
-                Ok(Some(found)) => return found,
-                Err(error) if error.passes() => failed = Err(error),
-                _ => {}
+            // Nothing may have been received from the other link yet. A failure to receive now is not the peer's fault.
+            let mut failed = Self::hear_all();
+            for link in self.siblings() {
+                if Arc::ptr_eq(self, &link) {
+                    continue;
+                }
+                match link.fetch(|_| link.look_up(name, count)) {
+                    Ok(Some(found)) => return found,
+                    Err(error) if error.passes() => failed = Err(error),
+                    _ => {}
+                }
+            }
+            if !search.was_disturbed() {
+                return failed.and(Err(Error::BadPeer("a lane that was never announced")));
             }
         }
-        failed.and(Err(Error::BadPeer("a lane that was never announced")))
     }
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's

@@ -18,7 +18,7 @@
 //! left.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use super::directory::{Announcements, let_go};
@@ -47,6 +47,32 @@ pub(crate) struct Orphaned {
     /// The process at the other end of the dropped link; `None` if its handshake was not received or gave no name.
     pub(crate) process: Option<Process>,
     pub(crate) announcements: Announcements,
+    /// The number of the link if the link is being dropped; `None` if the link still exists.
+    pub(crate) dropped: Option<u64>,
+}
+
+/// How often announcements were passed on from one link to another.
+static PASSED_ON: AtomicU64 = AtomicU64::new(0);
+
+/// A search for an announcement among the links to a process. Another thread may pass announcements on meanwhile, so that
+/// the search finds them at neither link.
+pub(crate) struct Search {
+    passed_on: u64,
+}
+
+impl Search {
+    /// Begins a search.
+    pub(crate) fn begin() -> Self {
+        Self { passed_on: PASSED_ON.load(Ordering::SeqCst) }
+    }
+
+    /// Returns whether announcements were passed on since the search began, so that a search that found nothing must be
+    /// repeated. Waits while another thread passes announcements on.
+    pub(crate) fn was_disturbed(&self) -> bool {
+        peers::await_dropped();
+        drop(uses::hold());
+        PASSED_ON.load(Ordering::SeqCst) != self.passed_on
+    }
 }
 
 /// Searches for links that nothing in use reaches, and forgets the announcements over them, so that these links are
@@ -86,16 +112,19 @@ fn collect(late: Option<Orphaned>) {
     for link in all.iter().filter(|link| !reachable.contains(link)) {
         let announcements = std::mem::take(&mut *link.announcements());
         if !announcements.is_empty() {
-            late.push(Orphaned { process: link.process(), announcements });
+            late.push(Orphaned { process: link.process(), announcements, dropped: None });
         }
     }
+    fault::point("before announcements are passed on to another link");
     let mut forgotten = Vec::new();
-    for Orphaned { process, announcements } in late {
+    for Orphaned { process, announcements, dropped } in late {
         let siblings = |link: &&Arc<Link>| process.is_some() && link.process() == process && reachable.contains(link);
         forgotten.push(match all.iter().find(siblings) {
             Some(heir) => heir.announcements().take_over(announcements),
             None => announcements,
         });
+        PASSED_ON.fetch_add(1, Ordering::SeqCst);
+        dropped.into_iter().for_each(peers::forget);
     }
     drop(turn);
     drop(reachable);
@@ -114,6 +143,7 @@ impl Orphaned {
         if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
             return collect(Some(self));
         }
+        self.dropped.into_iter().for_each(peers::forget);
         forget(self.announcements);
     }
 }

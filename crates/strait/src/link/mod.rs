@@ -189,15 +189,16 @@ impl Drop for Link {
         if self.is_elsewhere() {
             return;
         }
-        peers::note_dropped();
-        if peers::is_alone() || !self.directory.may_drain() {
-            return;
-        }
-        let Some(socket) = self.io.socket() else { return };
-        // From here on the peer cannot send; what it sent before is still there.
-        crate::os::socket::stop_receiving(socket);
-        let _ = self.receive_all(|_| false);
-        fault::point("before the socket of a link is closed");
-        self.directory.end(self);
+        peers::while_dropping(self, || {
+            if peers::is_alone() || !self.directory.may_drain() {
+                return;
+            }
+            let Some(socket) = self.io.socket() else { return };
+            // From here on the peer cannot send; what it sent before is still there.
+            crate::os::socket::stop_receiving(socket);
+            let _ = self.receive_all(|_| false);
+            fault::point("before the socket of a link is closed");
+            self.directory.end(self);
+        });
     }
 }

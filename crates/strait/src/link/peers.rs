@@ -8,8 +8,10 @@
 //! process if their peers send the same name *and* the kernel reports the same process id for both. A process gains
 //! nothing by using the name of another process.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::deferred;
@@ -18,6 +20,7 @@ use crate::link::Link;
 use crate::os;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
+use crate::wake::condvar::Condvar;
 
 /// The identity of the process at the other end of a link: its process id, and the random name in its handshake.
 pub(crate) type Process = (u32, u128);
@@ -29,36 +32,67 @@ fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
     LINKS.get()
 }
 
-/// Returns the list of all links of this process to other processes. Links that were dropped may still be in it.
-fn all() -> &'static Mutex<Vec<Weak<Link>>> {
-    static ALL: PerProcess<Mutex<Vec<Weak<Link>>>> = PerProcess::new(Mutex::default);
+/// Returns the list of all links of this process to other processes, by their numbers. A link that is being dropped is
+/// in the list until it has passed on what its peer announced ([`forget`]).
+fn all() -> &'static Mutex<BTreeMap<u64, Weak<Link>>> {
+    static ALL: PerProcess<Mutex<BTreeMap<u64, Weak<Link>>>> = PerProcess::new(Mutex::default);
     ALL.get()
+}
+
+/// Returns the condition variable that is notified when a dropped link leaves the list of all links.
+fn forgotten() -> &'static Condvar {
+    static FORGOTTEN: PerProcess<Condvar> = PerProcess::new(Condvar::default);
+    FORGOTTEN.get()
+}
+
+thread_local! {
+    /// Whether this thread is in the destructor of a link.
+    static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Adds the new link `link` to the list of all links of this process to other processes.
 pub(crate) fn note(link: &Arc<Link>) {
-    let mut all = unpoisoned(all());
-    all.retain(|link| link.strong_count() > 0);
-    all.push(Arc::downgrade(link));
+    unpoisoned(all()).insert(link.number(), Arc::downgrade(link));
 }
 
-/// The number of links that were dropped since the peer table and the list of all links were last cleaned.
-static DROPPED: AtomicUsize = AtomicUsize::new(0);
+/// Removes the dropped link with this number from the list of all links. What its peer announced has been passed on to
+/// another link, or nothing needs it. Does nothing if the link is not in the list.
+pub(crate) fn forget(number: u64) {
+    let known = unpoisoned(all()).remove(&number);
+    if known.is_some() {
+        forgotten().notify_all();
+    }
+}
 
-/// The peer table and the list of all links are cleaned once more links than this have been dropped, and more than half
-/// of the list.
-const MOST_DROPPED: usize = 64;
+/// Calls `step`, a part of the destructor of the link `link`, and then removes the link from the list of all links and
+/// from the peer table, because an entry retains the memory of its link.
+pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
+    let before = IS_DROPPING.try_with(|is| is.replace(true));
+    step();
+    let _ = before.map(|before| IS_DROPPING.try_with(|is| is.set(before)));
+    forget(link.number());
+    if let Some(process) = link.process() {
+        let mut links = unpoisoned(links());
+        if let Entry::Occupied(mut known) = links.entry(process) {
+            known.get_mut().retain(|known| known.strong_count() > 0);
+            if known.get().is_empty() {
+                known.remove();
+            }
+        }
+    }
+}
 
-/// Counts a link that is being dropped. If many links were dropped, removes the entries of dropped links from the peer
-/// table and the list of all links, because an entry retains the memory of its link.
-pub(crate) fn note_dropped() {
-    let dropped = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    let mut all = unpoisoned(all());
-    if dropped > MOST_DROPPED.max(all.len() / 2) {
-        DROPPED.store(0, Ordering::Relaxed);
-        all.retain(|link| link.strong_count() > 0);
-        drop(all);
-        retain_existing(&mut unpoisoned(links()));
+/// Waits until each link that is being dropped now has passed on what its peer announced. A thread that is in the
+/// destructor of a link does not wait.
+pub(crate) fn await_dropped() {
+    if IS_DROPPING.try_with(Cell::get) != Ok(false) {
+        return;
+    }
+    let mut all_links = unpoisoned(all());
+    let dropped = |(number, link): (&u64, &Weak<Link>)| (link.strong_count() == 0).then_some(*number);
+    let going: Vec<u64> = all_links.iter().filter_map(dropped).collect();
+    while going.iter().any(|number| all_links.contains_key(number)) {
+        all_links = forgotten().wait(all(), all_links, None);
     }
 }
 
@@ -71,7 +105,7 @@ fn retain_existing(links: &mut BTreeMap<Process, Vec<Weak<Link>>>) {
 
 /// Returns all links of this process to other processes that still exist.
 pub(crate) fn all_there_are() -> Vec<Arc<Link>> {
-    unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
+    unpoisoned(all()).values().filter_map(Weak::upgrade).collect()
 }
 
 /// Tries again to send the unsent packets of all links of this process. Never waits. If some are still unsent, a later
@@ -98,7 +132,7 @@ pub(crate) fn drain_all() {
 
 /// Returns whether this process has no link to any other process.
 pub(crate) fn is_alone() -> bool {
-    unpoisoned(all()).iter().all(|link| link.strong_count() == 0)
+    unpoisoned(all()).values().all(|link| link.strong_count() == 0)
 }
 
 /// Returns the name that this process gives in its handshakes: a random number, drawn at the first call. Every later
@@ -127,9 +161,7 @@ pub(crate) struct PeerEntry {
 impl Link {
     /// Returns the link to another process with this number; `None` if it was dropped.
     pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
-        // Dropped without the lock: a link that is dropped for good receives from all links.
-        let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
-        all.into_iter().find(|link| link.number == number)
+        unpoisoned(all()).get(&number).and_then(Weak::upgrade)
     }
 
     /// Stores `name`, the process name in the peer's handshake, and adds the link to the peer table. Does nothing if
