@@ -1,0 +1,101 @@
+//! Codecs: how values become the bytes of a message, and bytes become values.
+
+#[cfg(feature = "schema")]
+mod checked;
+#[cfg(feature = "json")]
+mod json;
+#[cfg(feature = "msgpack")]
+mod msgpack;
+#[cfg(feature = "pod")]
+mod pod;
+mod postcard;
+
+#[cfg(feature = "schema")]
+pub use checked::Checked;
+#[cfg(feature = "json")]
+pub use json::Json;
+#[cfg(feature = "msgpack")]
+pub use msgpack::MsgPack;
+#[cfg(feature = "pod")]
+pub use pod::{InPlace, Pod};
+pub use postcard::Postcard;
+
+use crate::bounded::{Bounded, Budget, Limits};
+use crate::output::Output;
+
+/// What a codec says of the type `T` in the first message of a channel.
+pub trait Codec<T: ?Sized> {
+    /// The number of the codec. Both ends of a channel must have the same codec. Codecs of other crates use numbers
+    /// from 128 on.
+    const ID: u8;
+
+    /// Returns a key of the type's shape: equal keys mean that both ends read the same bytes as the same value.
+    /// Returns `None` for a codec that does not know the shape; then shapes are not compared.
+    fn key() -> Option<u64> {
+        None
+    }
+}
+
+/// A codec that turns values of type `T` into bytes.
+pub trait Encode<T: ?Sized>: Codec<T> {
+    /// Appends the bytes of `value` to a message.
+    ///
+    /// # Errors
+    /// The reason why the value cannot be encoded. Nothing is sent then.
+    fn encode(value: &T, out: &mut Output<'_>) -> Result<(), String>;
+}
+
+/// A codec that turns bytes into values of type `T`, which may borrow from the bytes.
+pub trait Decode<'de, T>: Codec<T> {
+    /// Decodes a value from the bytes of a message; all bytes belong to the value.
+    ///
+    /// # Errors
+    /// The reason why the bytes are not such a value.
+    fn decode(bytes: &'de [u8]) -> Result<T, Malformed>;
+}
+
+/// A codec that decodes values of type `T` that borrow nothing from the bytes. Implemented for all such codecs.
+pub trait DecodeOwned<T>: for<'de> Decode<'de, T> {}
+
+impl<T, C: for<'de> Decode<'de, T>> DecodeOwned<T> for C {}
+
+/// The reason why the bytes of a message are no value of the expected type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The offset of the byte at which decoding failed, if the codec knows it.
+    pub at: Option<usize>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Malformed {
+    /// Creates the error of a message that fails at a byte offset.
+    pub(crate) fn new(at: Option<usize>, what: impl Into<String>) -> Self {
+        Self { at, what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.at {
+            Some(at) => write!(f, "{} (at byte {at})", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Decodes a value of serde from `deserializer` within limits for a message of `len` bytes. Returns the reason if the
+/// value exceeds a limit, and otherwise the text of the codec's error.
+#[inline]
+fn within_limits<'de, T, D>(deserializer: D, len: usize) -> Result<T, String>
+where
+    T: serde::Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    let budget = Budget::of(len);
+    let limits = Limits::new(&budget);
+    T::deserialize(Bounded { inner: deserializer, limits })
+        .map_err(|error| budget.exceeded().map_or_else(|| error.to_string(), str::to_owned))
+}

@@ -1,0 +1,39 @@
+//! The codec MsgPack: self-describing, for peers in other languages.
+
+use rmp_serde::decode::Error;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use super::{Codec, Decode, Encode, Malformed, within_limits};
+use crate::output::Output;
+
+/// [MessagePack](https://msgpack.org): self-describing, with the names of fields and variants. Programs in other
+/// languages read it (in Python: `msgpack.unpackb`).
+///
+/// A receiver ignores fields that it does not know, and a missing field may have a default (`#[serde(default)]`), so
+/// the definitions of the two programs may differ.
+#[derive(Clone, Copy, Debug)]
+pub struct MsgPack(());
+
+impl<T: ?Sized> Codec<T> for MsgPack {
+    const ID: u8 = 2;
+}
+
+impl<T: Serialize + ?Sized> Encode<T> for MsgPack {
+    fn encode(value: &T, out: &mut Output<'_>) -> Result<(), String> {
+        let mut serializer = rmp_serde::Serializer::new(out).with_struct_map();
+        value.serialize(&mut serializer).map_err(|error| error.to_string())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Decode<'de, T> for MsgPack {
+    fn decode(bytes: &'de [u8]) -> Result<T, Malformed> {
+        let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+        let value = within_limits(&mut deserializer, bytes.len()).map_err(|what| Malformed::new(None, what))?;
+        // Only the end of the bytes fails with this error.
+        match IgnoredAny::deserialize(&mut deserializer) {
+            Err(Error::InvalidMarkerRead(_)) => Ok(value),
+            _ => Err(Malformed::new(None, "bytes behind the value")),
+        }
+    }
+}

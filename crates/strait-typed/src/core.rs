@@ -1,0 +1,272 @@
+//! Sending and receiving values over a channel that a caller holds: what a typed channel does for threads and for
+//! tasks.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use strait::{Channel, Deadline, Handle, Message};
+
+use crate::codec::{Codec, Decode, Encode, Malformed};
+use crate::error::{GivenError, RecvError, SchemaMismatch, SendError};
+use crate::given::Given;
+use crate::hello::Hello;
+use crate::output::Output;
+use crate::scratch::{self, Decoding, Encoding, Outbound, Scratch};
+
+/// The state of a typed channel beside its channel: which of the first messages have been exchanged.
+pub(crate) struct Core<S, R, C> {
+    /// Whether this end has sent its first message, and the types agree as far as this end knows.
+    greeted: AtomicBool,
+    /// Whether this end has received the peer's first message, and the types agree.
+    met: AtomicBool,
+    /// Held while this end sends its first message, so that no value overtakes it.
+    greeting: Mutex<()>,
+    /// The number of threads that receive while the peer's first message is still missing.
+    meeting: AtomicUsize,
+    /// In which the types of the two ends differ.
+    mismatch: OnceLock<Box<SchemaMismatch>>,
+    types: PhantomData<fn(S) -> (R, C)>,
+}
+
+impl<S, R, C> fmt::Debug for Core<S, R, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (greeted, met) = self.progress();
+        f.debug_struct("Core").field("greeted", &greeted).field("met", &met).finish_non_exhaustive()
+    }
+}
+
+impl<S, R, C> Core<S, R, C> {
+    /// Creates the state of an end that has exchanged these first messages.
+    pub(crate) fn new(greeted: bool, met: bool) -> Self {
+        Self {
+            greeted: AtomicBool::new(greeted),
+            met: AtomicBool::new(met),
+            greeting: Mutex::new(()),
+            meeting: AtomicUsize::new(0),
+            mismatch: OnceLock::new(),
+            types: PhantomData,
+        }
+    }
+
+    /// Returns whether this end has sent its first message, and whether it has received that of the peer.
+    pub(crate) fn progress(&self) -> (bool, bool) {
+        (self.greeted.load(Ordering::Acquire), self.met.load(Ordering::Acquire))
+    }
+
+    fn mismatch(&self) -> Result<(), Box<SchemaMismatch>> {
+        self.mismatch.get().map_or(Ok(()), |mismatch| Err(mismatch.clone()))
+    }
+}
+
+impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
+    /// Sends this end's first message, if it was not sent yet.
+    #[inline]
+    fn greet(&self, channel: &Channel, deadline: Deadline) -> Result<(), SendError> {
+        if self.greeted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.send_hello(channel, deadline)
+    }
+
+    #[cold]
+    fn send_hello(&self, channel: &Channel, deadline: Deadline) -> Result<(), SendError> {
+        self.mismatch().map_err(SendError::Schema)?;
+        let _only_one = self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.greeted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let hello = Hello::of::<S, R, C>().to_bytes();
+        channel.send_by(&hello, deadline).map_err(|failed| failed.error)?;
+        self.greeted.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Receives the next message that is not the peer's first one. `is_given` says whether a message is a value that
+    /// was given, and is taken as such.
+    #[inline]
+    fn next(
+        &self,
+        channel: &Channel,
+        message: &mut Message,
+        deadline: Deadline,
+        is_given: fn(&Message) -> bool,
+    ) -> Result<(), RecvError> {
+        if self.met.load(Ordering::Acquire) {
+            return channel.recv_message(message, deadline).map_err(RecvError::Channel);
+        }
+        self.meeting.fetch_add(1, Ordering::AcqRel);
+        let met = self.meet(channel, message, deadline, is_given);
+        self.meeting.fetch_sub(1, Ordering::AcqRel);
+        met
+    }
+
+    /// Receives the peer's first message, unless another thread receives it meanwhile, and then the next one.
+    #[cold]
+    fn meet(
+        &self,
+        channel: &Channel,
+        message: &mut Message,
+        deadline: Deadline,
+        is_given: fn(&Message) -> bool,
+    ) -> Result<(), RecvError> {
+        loop {
+            self.mismatch().map_err(RecvError::Schema)?;
+            channel.recv_message(message, deadline)?;
+            if self.met.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            // Asking a given value for its bytes would encode it.
+            let hello = if is_given(message) { None } else { Hello::parse(message.bytes()) };
+            match hello {
+                Some(theirs) => self.compare(channel, &theirs)?,
+                None => return self.meets_elsewhere(),
+            }
+        }
+    }
+
+    /// Returns whether another thread has the peer's first message, or may have it: this thread has received a later
+    /// one. That thread reports a mismatch.
+    fn meets_elsewhere(&self) -> Result<(), RecvError> {
+        let others = self.meeting.load(Ordering::Acquire) > 1;
+        if others || self.met.load(Ordering::Acquire) { Ok(()) } else { Err(RecvError::Untyped) }
+    }
+
+    fn compare(&self, channel: &Channel, theirs: &Hello) -> Result<(), RecvError> {
+        let Err(mismatch) = Hello::of::<S, R, C>().compare(theirs) else {
+            self.met.store(true, Ordering::Release);
+            return Ok(());
+        };
+        // The peer learns of the mismatch in the same way. If there is no room now, it stays without the reason.
+        let _ = self.greet(channel, Deadline::NOW);
+        let mismatch = Box::new(mismatch);
+        let _ = self.mismatch.set(mismatch.clone());
+        // So that each send looks for a mismatch.
+        self.greeted.store(false, Ordering::Release);
+        Err(RecvError::Schema(mismatch))
+    }
+}
+
+impl<S, R, C: Encode<S> + Codec<R>> Core<S, R, C> {
+    /// Encodes `value` and sends it; waits for room until the deadline.
+    #[inline]
+    pub(crate) fn send(&self, channel: &Channel, value: &S, deadline: Deadline) -> Result<(), SendError> {
+        self.greet(channel, deadline)?;
+        scratch::with(|scratch| {
+            let mut writer = Output::new(scratch.take_buffer(), Some(channel));
+            let encoded = encode::<S, C>(scratch, value, &mut writer);
+            let (buffer, sent) = match encoded {
+                Ok(mut outbound) => {
+                    let (buffer, sent) = writer.send(channel, outbound.take_handles(), deadline);
+                    let sent = sent.map_err(|failed| {
+                        outbound.give_back(failed.handles);
+                        SendError::Channel(failed.error)
+                    });
+                    (buffer, sent)
+                }
+                Err(error) => {
+                    let error = writer.failed().map_or(error, SendError::Channel);
+                    (writer.into_buffer(), Err(error))
+                }
+            };
+            scratch.keep_buffer(buffer);
+            sent
+        })
+    }
+
+    /// Sends `value` as an object; waits for room until the deadline.
+    pub(crate) fn send_owned(&self, channel: &Channel, value: S, deadline: Deadline) -> Result<(), GivenError<S>>
+    where
+        S: Send + 'static,
+    {
+        if let Err(error) = self.greet(channel, deadline) {
+            return Err(GivenError { error, value: Some(value) });
+        }
+        let (given, problem) = Given::new::<C>(value);
+        let sent = channel.send_value(given, deadline);
+        let problem = problem.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (sent, problem) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some(what)) => Err(GivenError { error: SendError::Encode(what), value: None }),
+            (Err(mut failed), _) => {
+                let value = failed.message.take_value::<Given<S>>().map(Given::into_value);
+                Err(GivenError { error: SendError::Channel(failed.error), value })
+            }
+        }
+    }
+}
+
+impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
+    /// Receives a value; waits for a message until the deadline.
+    #[inline]
+    pub(crate) fn recv(&self, channel: &Channel, deadline: Deadline) -> Result<R, RecvError>
+    where
+        R: Send + 'static,
+        C: for<'de> Decode<'de, R>,
+    {
+        scratch::with(|scratch| {
+            let mut message = scratch.take_message();
+            let received =
+                self.next(channel, &mut message, deadline, Message::is_value::<Given<R>>).and_then(|()| match message
+                    .take_value::<Given<R>>(
+                ) {
+                    Some(given) => Ok(given.into_value()),
+                    None => {
+                        let handles = message.take_handles()?;
+                        decode::<R, C>(scratch, message.bytes(), handles).map_err(RecvError::Malformed)
+                    }
+                });
+            scratch.keep_message(message);
+            received
+        })
+    }
+
+    /// Receives a message without decoding it; waits for the message until the deadline.
+    pub(crate) fn recv_encoded(
+        &self,
+        channel: &Channel,
+        message: &mut Message,
+        deadline: Deadline,
+    ) -> Result<Vec<Handle>, RecvError> {
+        self.next(channel, message, deadline, |_| false)?;
+        Ok(message.take_handles()?)
+    }
+}
+
+/// Encodes `value` into `writer`. Returns the handles of the value, or the reason why it cannot be encoded; then the
+/// handles are in the value again.
+#[inline]
+pub(crate) fn encode<S: ?Sized, C: Encode<S>>(
+    scratch: &Scratch,
+    value: &S,
+    writer: &mut Output<'_>,
+) -> Result<Outbound, SendError> {
+    let encoding = Encoding::begin(scratch);
+    let encoded = C::encode(value, writer);
+    let outbound = encoding.end();
+    match encoded {
+        Ok(()) => Ok(outbound),
+        Err(what) => Err(SendError::Encode(outbound.problem.map_or(what, str::to_owned))),
+    }
+}
+
+/// Decodes a value from the bytes and handles of a message. On an error, closes all handles.
+#[inline]
+pub(crate) fn decode<'de, T, C: Decode<'de, T>>(
+    scratch: &Scratch,
+    bytes: &'de [u8],
+    handles: Vec<Handle>,
+) -> Result<T, Malformed> {
+    let decoding = Decoding::begin(scratch, handles);
+    let decoded = C::decode(bytes);
+    let inbound = decoding.end();
+    match decoded {
+        Ok(_) if inbound.has_surplus() => Err(Malformed::new(None, "handles that no field of the value takes")),
+        Ok(value) => Ok(value),
+        Err(malformed) => Err(match inbound.problem {
+            Some(problem) => Malformed::new(malformed.at, problem),
+            None => malformed,
+        }),
+    }
+}

@@ -1,0 +1,60 @@
+//! Values that are given to a receiver in this process: they stay objects.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use strait::Handle;
+use strait::view::Value;
+
+use crate::codec::Encode;
+use crate::core::encode;
+use crate::output::Output;
+use crate::scratch;
+
+/// The reason why a given value could not be turned into bytes, shared with the call that gives it.
+type Problem = Arc<Mutex<Option<String>>>;
+
+/// A function that turns a value into bytes and handles.
+type Turn<S> = fn(&S) -> Result<(Vec<u8>, Vec<Handle>), String>;
+
+/// A value that is given away. It is encoded only if its receiver is in another process, or asks for bytes.
+pub(crate) struct Given<S> {
+    value: S,
+    turn: Turn<S>,
+    problem: Problem,
+}
+
+impl<S: Send + 'static> Given<S> {
+    /// Creates the message of `value`, which the codec `C` encodes if need be.
+    pub(crate) fn new<C: Encode<S>>(value: S) -> (Self, Problem) {
+        let problem = Problem::default();
+        (Self { value, turn: turn::<S, C>, problem: problem.clone() }, problem)
+    }
+
+    /// Returns the value.
+    pub(crate) fn into_value(self) -> S {
+        self.value
+    }
+}
+
+impl<S: Send + 'static> Value for Given<S> {
+    /// Encodes the value. If this fails, the message is empty, which its receiver reports as malformed.
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        (self.turn)(&self.value).unwrap_or_else(|what| {
+            *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+            Default::default()
+        })
+    }
+
+    fn size(&self) -> usize {
+        size_of::<S>()
+    }
+}
+
+fn turn<S, C: Encode<S>>(value: &S) -> Result<(Vec<u8>, Vec<Handle>), String> {
+    scratch::with(|scratch| {
+        let mut writer = Output::new(Vec::new(), None);
+        let mut outbound = encode::<S, C>(scratch, value, &mut writer).map_err(|error| error.to_string())?;
+        let handles = outbound.take_handles();
+        Ok((writer.into_buffer(), handles))
+    })
+}

@@ -1,0 +1,63 @@
+//! Typed messages over Strait's channels: values of Rust types instead of bytes.
+//!
+//! ```
+//! use serde::{Deserialize, Serialize};
+//! use strait_typed::{Fd, Typed};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Open {
+//!     path: String,
+//! }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Opened {
+//!     file: Fd,
+//!     len: u64,
+//! }
+//!
+//! let (client, server) = Typed::<Open, Opened>::pair()?; // One of the ends may be in another process.
+//! client.send(&Open { path: "/etc/hostname".into() })?;
+//!
+//! let request = server.recv()?;
+//! let file = std::fs::File::open("/dev/null")?;
+//! server.send(&Opened { file: file.into(), len: request.path.len() as u64 })?;
+//!
+//! let opened = client.recv()?;
+//! assert_eq!(opened.len, 13);
+//! let _file = opened.file.into_fd().expect("it was not sent on");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * [`Typed`] sends and receives values of serde's types over a channel; [`TypedListener`] accepts such channels.
+//! * The [`codec`] is a parameter: [`codec::Postcard`] unless another one is named.
+//! * Files, channel ends, regions and data pipes are fields of a value: [`Fd`], [`End`], [`Shared`], [`Reader`],
+//!   [`Writer`].
+//! * [`Typed::send_owned`] gives a value to a receiver in the same process without encoding it.
+//!
+//! # What a peer can do
+//! The bytes of a message are checked while they are decoded. A message that is no value of the expected type is
+//! reported as [`RecvError::Malformed`], its handles are closed, and the channel can be used further. The memory for a
+//! decoded value is proportional to the bytes that were present, whatever lengths they claim. Values are nested at most
+//! 128 deep, and a message has at most 1,024 elements more than bytes.
+//!
+//! # Bytes
+//! serde treats a `Vec<u8>` as a list of numbers. Mark large fields of bytes with `#[serde(with = "serde_bytes")]`, or
+//! use the types of the crate `serde_bytes`; they are then copied at once.
+
+mod bounded;
+pub mod codec;
+mod core;
+mod error;
+mod given;
+mod handles;
+mod hello;
+mod output;
+mod scratch;
+pub mod task;
+mod typed;
+
+pub use codec::Postcard;
+pub use error::{Differs, GivenError, RecvError, SchemaMismatch, SendError};
+pub use handles::{End, Fd, RawEnd, Reader, Shared, Writer};
+pub use output::{Full, Output};
+pub use typed::{Encoded, Typed, TypedListener};

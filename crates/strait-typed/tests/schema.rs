@@ -1,0 +1,157 @@
+//! Both ends must have the same types and the same codec, and say what differs.
+
+mod common;
+
+use common::LIMIT;
+use postcard_schema::Schema;
+use serde::{Deserialize, Serialize};
+use strait::Channel;
+use strait_typed::codec::{Checked, Json, MsgPack};
+use strait_typed::{Differs, Fd, Postcard, RecvError, SendError, Typed};
+
+mod old {
+    use super::*;
+    /// A comment, which does not matter.
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Schema)]
+    pub(crate) enum Request {
+        Open { path: String },
+        Close(u32),
+    }
+}
+
+mod same {
+    use super::*;
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Schema)]
+    pub(crate) enum Asked {
+        Open { path: String },
+        Close(u32),
+    }
+}
+
+mod reordered {
+    use super::*;
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Schema)]
+    pub(crate) enum Request {
+        Close(u32),
+        Open { path: String },
+    }
+}
+
+mod renamed {
+    use super::*;
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Schema)]
+    pub(crate) enum Request {
+        Open { name: String },
+        Close(u32),
+    }
+}
+
+mod widened {
+    use super::*;
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Schema)]
+    pub(crate) enum Request {
+        Open { path: String },
+        Close(u64),
+    }
+}
+
+type End<S, R> = Typed<S, R, Checked<Postcard>>;
+
+fn ends<A, B>() -> (End<A, u32>, End<u32, B>) {
+    let (one, other) = Channel::pair().unwrap();
+    (Typed::over(one), Typed::over(other))
+}
+
+/// Sends from an end of the type `old::Request` to one of the type `B`. Checks that both ends report the mismatch.
+fn mismatch<B>(name: &str)
+where
+    B: Schema + Serialize + serde::de::DeserializeOwned + Send + std::fmt::Debug + PartialEq + 'static,
+{
+    let (near, far) = ends::<old::Request, B>();
+    near.send(&old::Request::Close(3)).unwrap();
+    let Err(RecvError::Schema(seen)) = far.recv_by(LIMIT) else { panic!("{name}: the receiver does not notice") };
+    assert_eq!(seen.differs, Differs::Received);
+    assert!(seen.ours.contains(name) && seen.theirs.contains("old::Request"), "{seen}");
+    assert_eq!(far.recv_by(LIMIT), Err(RecvError::Schema(seen.clone())));
+    assert_eq!(far.send(&1), Err(SendError::Schema(seen)));
+
+    let Err(RecvError::Schema(seen)) = near.recv_by(LIMIT) else { panic!("{name}: the sender does not notice") };
+    assert_eq!(seen.differs, Differs::Sent);
+    assert!(seen.ours.contains("old::Request") && seen.theirs.contains(name), "{seen}");
+    assert_eq!(near.send(&old::Request::Close(3)), Err(SendError::Schema(seen.clone())));
+    assert_eq!(near.try_recv(), Err(RecvError::Schema(seen)));
+}
+
+#[test]
+fn a_reordered_enum_is_a_mismatch_at_both_ends() {
+    mismatch::<reordered::Request>("reordered::Request");
+}
+
+#[test]
+fn a_renamed_field_is_a_mismatch_at_both_ends() {
+    mismatch::<renamed::Request>("renamed::Request");
+}
+
+#[test]
+fn another_integer_is_a_mismatch_at_both_ends() {
+    mismatch::<widened::Request>("widened::Request");
+}
+
+#[test]
+fn another_type_is_a_mismatch_at_both_ends() {
+    mismatch::<String>("String");
+    mismatch::<(String, u32)>("String");
+}
+
+#[test]
+fn a_type_of_another_name_and_the_same_shape_is_no_mismatch() {
+    let (near, far) = ends::<old::Request, same::Asked>();
+    near.send(&old::Request::Open { path: "a".into() }).unwrap();
+    assert_eq!(far.recv_by(LIMIT).unwrap(), same::Asked::Open { path: "a".into() });
+    far.send(&1).unwrap();
+    assert_eq!(near.recv_by(LIMIT).unwrap(), 1);
+}
+
+#[test]
+fn an_end_without_keys_talks_to_one_with_keys() {
+    let (one, other) = Channel::pair().unwrap();
+    let near: End<old::Request, u32> = Typed::over(one);
+    let far: Typed<u32, same::Asked> = Typed::over(other);
+    near.send(&old::Request::Close(1)).unwrap();
+    assert_eq!(far.recv_by(LIMIT).unwrap(), same::Asked::Close(1));
+    far.send(&1).unwrap();
+    assert_eq!(near.recv_by(LIMIT).unwrap(), 1);
+}
+
+#[test]
+fn another_codec_is_a_mismatch_at_both_ends() {
+    let (one, other) = Channel::pair().unwrap();
+    let (near, far) = (Typed::<u32, u32, Json>::over(one), Typed::<u32, u32, MsgPack>::over(other));
+    near.send(&1).unwrap();
+    let error = far.recv_by(LIMIT).unwrap_err().to_string();
+    assert!(error.contains("this end uses the codec MsgPack and the peer the codec Json"), "{error}");
+    let error = near.recv_by(LIMIT).unwrap_err().to_string();
+    assert!(error.contains("this end uses the codec Json and the peer the codec MsgPack"), "{error}");
+}
+
+#[test]
+fn a_peer_that_is_not_typed_is_reported_and_can_still_begin() {
+    let (one, other) = Channel::pair().unwrap();
+    let far = Typed::<u32, u32>::over(other);
+    for bytes in [&b""[..], b"hello", b"\xF5strait\x01", &[b"\xF5strait\x01", &[255; 60][..]].concat()] {
+        one.send(bytes).unwrap();
+        assert_eq!(far.recv_by(LIMIT), Err(RecvError::Untyped));
+    }
+    let near = Typed::<u32, u32>::over(one);
+    near.send(&5).unwrap();
+    assert_eq!(far.recv_by(LIMIT).unwrap(), 5);
+}
+
+#[test]
+fn handles_have_a_shape() {
+    let (one, other) = Channel::pair().unwrap();
+    let near = Typed::<(u32, Fd), u32, Checked>::over(one);
+    let far = Typed::<u32, (u32, u32), Checked>::over(other);
+    near.send(&(1, std::fs::File::open("/dev/null").unwrap().into())).unwrap();
+    assert!(matches!(far.recv_by(LIMIT), Err(RecvError::Schema(_))));
+}
