@@ -61,3 +61,8 @@ pub use error::{Differs, GivenError, RecvError, SchemaMismatch, SendError};
 pub use handles::{End, Fd, RawEnd, Reader, Shared, Writer};
 pub use output::{Full, Output};
 pub use typed::{Encoded, Typed, TypedListener};
+
+// The examples of the README are tests.
+#[cfg(all(doctest, feature = "json"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
