@@ -33,9 +33,11 @@
 
 mod drive;
 mod io;
+mod listener;
 mod wait_set;
 
 pub use io::{PipeReader, PipeWriter};
+pub use listener::Listener;
 pub use wait_set::AsyncWaitSet;
 
 pub use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer};

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use strait::call::CallEnd;
-use strait::{Channel, Deadline, Error, Handle, Listener, Outgoing};
-use strait_tokio::{AsyncCallEnd, AsyncChannel, Reactor};
+use strait::{Channel, Deadline, Error, Handle, Outgoing};
+use strait_tokio::{AsyncCallEnd, AsyncChannel, Listener, Reactor};
 use tokio::process::Command;
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -71,11 +71,8 @@ async fn service(reactor: Arc<Reactor>) -> Result<()> {
 
 /// Accepts the client processes, and serves each client whose channel arrives from them.
 async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
-    let listener = Arc::new(listener);
     for _ in 0..PROCESSES {
-        let listener = listener.clone();
-        let process = spawn_blocking(move || listener.accept(Deadline::NEVER)).await??;
-        let process = AsyncChannel::new(process, &reactor)?;
+        let process = listener.accept(&reactor).await?;
         let (reactor, counters) = (reactor.clone(), counters.clone());
         tokio::spawn(async move {
             while let Ok(mut message) = process.recv().await {

@@ -1,0 +1,119 @@
+//! A listener for which a task can wait.
+
+use std::io;
+use std::path::Path;
+
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error};
+
+use crate::{AsyncChannel, AsyncWaitSet, Reactor};
+
+/// A [`strait::Listener`] for tasks: [`accept`](Self::accept) waits in the runtime, so neither a thread nor the end of the
+/// runtime waits for it.
+///
+/// ```
+/// use strait_tokio::{Listener, Reactor};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let name = format!("tokio-listener-{}", std::process::id());
+/// # let client = { let name = name.clone(); move || {
+/// #     strait::connect(&name, std::time::Duration::from_secs(10))?.send(b"hello").map_err(strait::Error::from)
+/// # }};
+/// let reactor = Reactor::new()?;
+/// let listener = Listener::bind(&name)?;
+/// # let client = tokio::task::spawn_blocking(client);
+/// let channel = listener.accept(&reactor).await?;
+/// assert_eq!(channel.recv().await?.bytes(), b"hello");
+/// # client.await??;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cost
+/// The descriptors of a [`strait::Listener`] and of an [`AsyncWaitSet`].
+#[derive(Debug)]
+pub struct Listener {
+    /// The wait set whose only member is the listener. The set reports the listener as long as it has something to do,
+    /// while tokio by itself reports a descriptor only once.
+    set: AsyncWaitSet,
+    listener: strait::Listener,
+}
+
+impl Listener {
+    /// Makes a listener under this name in this user's name directory, which accepts only processes of this user. Does not
+    /// wait; see [`strait::Listener::bind`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O.
+    ///
+    /// # Errors
+    /// Those of [`strait::Listener::bind`], and those of tokio.
+    pub fn bind(name: &str) -> io::Result<Self> {
+        Self::new(strait::Listener::bind(name)?)
+    }
+
+    /// Makes a listener for tasks of `listener`, which a [builder](strait::Listener::builder) has made, for example; tokio
+    /// watches the descriptor of `listener` from now on.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O.
+    ///
+    /// # Errors
+    /// Those of [`WaitSet::new`] and [`WaitSet::add`], and those of tokio.
+    pub fn new(listener: strait::Listener) -> io::Result<Self> {
+        let set = WaitSet::new()?;
+        set.add(&listener, 0, Interest::Readable, Mode::Level)?;
+        Ok(Self { set: AsyncWaitSet::new(set)?, listener })
+    }
+
+    /// Waits for the next connecting process that the listener accepts, and returns the channel to it, for whose events
+    /// `reactor` watches. Refused processes do not end the wait. Several tasks may wait at the same time.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no connection is lost: the next call returns it.
+    ///
+    /// # Errors
+    /// Those of [`strait::Listener::accept`], and those of tokio when the runtime ends. After an error the other pending
+    /// connections stay pending, so a server may go on; while the process lacks descriptors or memory, it should pause
+    /// before it calls again.
+    pub async fn accept(&self, reactor: &Reactor) -> io::Result<AsyncChannel> {
+        Ok(AsyncChannel::new(self.accept_channel().await?, reactor)?)
+    }
+
+    /// Waits as [`accept`](Self::accept) does, and returns a [`Channel`]: for a [wait set](crate::AsyncWaitSet), for a
+    /// thread, or to send it on.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no connection is lost: the next call returns it.
+    ///
+    /// # Errors
+    /// Those of [`accept`](Self::accept).
+    pub async fn accept_channel(&self) -> io::Result<Channel> {
+        let mut events = Vec::new();
+        loop {
+            match self.listener.accept(Deadline::NOW) {
+                // A process has connected that the listener has not accepted yet, or none has.
+                Err(Error::WouldBlock) => self.set.wait(&mut events).await?,
+                done => return Ok(done?),
+            };
+        }
+    }
+
+    /// Returns the listener, for example to [invite](strait::Listener::invite) a process.
+    pub fn get_ref(&self) -> &strait::Listener {
+        &self.listener
+    }
+
+    /// Returns the listener; tokio stops watching it.
+    pub fn into_inner(self) -> strait::Listener {
+        // The listener was added when this object was made, and nothing else can remove it.
+        let _ = self.set.get_ref().remove(&self.listener);
+        self.listener
+    }
+
+    /// Returns the path of the listener's socket file; empty if a service manager made the socket and it has no path.
+    pub fn path(&self) -> &Path {
+        self.listener.path()
+    }
+}
