@@ -242,7 +242,7 @@ pub unsafe extern "C" fn strait_connect(
         // SAFETY: the header requires all the pointers to be valid.
         let (out, name, given) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::name(name)?, options.as_ref()) };
-        let mut connector = Connector::new(name);
+        let mut connector = Connector::new();
         if let Some(given) = given {
             if given.reserved != [0; 4] || given.has_server > 1 {
                 return Err(Failure::Invalid(
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn strait_connect(
                 connector = connector.server(given.server);
             }
         }
-        *out = strait_channel::give(connector.connect(until(deadline))?);
+        *out = strait_channel::give(connector.connect(name, until(deadline))?);
         Ok(())
     })
 }

@@ -461,10 +461,10 @@ impl Walker {
         self.book(end + 1).put(Place::Offered);
         let options = options(&mut self.random);
         let patience = Duration::from_millis(self.random.below(300));
-        let connector = Connector::new(&format!("w{slot}")).directory(&self.process.directory).options(options);
+        let connector = Connector::new().directory(&self.process.directory).options(options);
         let over = self.life.shortages_over();
         let about = About { call: Call::Connect, end, number: slot };
-        let connected = self.timed(about, patience, || connector.connect(patience), said);
+        let connected = self.timed(about, patience, || connector.connect(&format!("w{slot}"), patience), said);
         match connected {
             Ok(channel) => self.hold(end, channel),
             Err(error) => {

@@ -156,7 +156,7 @@ fn use_everything() {
     let directory = directory();
     let listener = Listener::builder().directory(&directory).bind("service").unwrap();
     std::thread::scope(|scope| {
-        let client = scope.spawn(|| Connector::new("service").directory(&directory).connect(DEADLINE).unwrap());
+        let client = scope.spawn(|| Connector::new().directory(&directory).connect("service", DEADLINE).unwrap());
         let server = listener.accept(DEADLINE).unwrap();
         pass(&client.join().unwrap(), &server);
     });
@@ -353,10 +353,10 @@ fn listens_for_its_parent(_: &str) {
         let listener = Listener::builder().directory(&path).bind("child").unwrap();
         common::echo(&listener.accept(DEADLINE).unwrap());
     });
-    let connector = Connector::new("child").directory(&directory);
+    let connector = Connector::new().directory(&directory);
     let mut channel = None;
     common::wait_until("the child listens", || {
-        channel = connector.connect(DEADLINE).ok();
+        channel = connector.connect("child", DEADLINE).ok();
         channel.is_some()
     });
     let channel = channel.unwrap();
@@ -421,7 +421,7 @@ fn is_forked_at_any_time(_: &str) {
     let connect = || {
         let listener = Listener::builder().directory(&directory).bind("busy").unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(Connector::new("busy").directory(&directory).connect(DEADLINE)));
+            scope.spawn(|| drop(Connector::new().directory(&directory).connect("busy", DEADLINE)));
             drop(listener.accept(DEADLINE));
         });
     };

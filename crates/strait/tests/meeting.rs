@@ -56,8 +56,8 @@ impl Names {
         Listener::builder().directory(&self.0).bind(name).unwrap()
     }
 
-    fn connector(&self, name: &str) -> Connector {
-        Connector::new(name).directory(&self.0)
+    fn connector(&self) -> Connector {
+        Connector::new().directory(&self.0)
     }
 
     /// Returns the names of all files in the directory, hidden ones included.
@@ -91,7 +91,7 @@ fn is_root() -> bool {
 /// back.
 fn client(argument: &str) {
     let (directory, name) = argument.split_once(' ').unwrap();
-    let channel = Connector::new(name).directory(directory).connect(DEADLINE).unwrap();
+    let channel = Connector::new().directory(directory).connect(name, DEADLINE).unwrap();
     channel.send(b"hello from a client").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello from a client");
 }
@@ -189,9 +189,9 @@ fn many_clients_at_once_all_get_in() {
     let listener = names.listener("service");
     std::thread::scope(|scope| {
         for number in 0..100u32 {
-            let connector = names.connector("service");
+            let connector = names.connector();
             scope.spawn(move || {
-                let channel = connector.connect(DEADLINE).unwrap();
+                let channel = connector.connect("service", DEADLINE).unwrap();
                 channel.send(&number.to_le_bytes()).unwrap();
                 assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), number.to_le_bytes());
             });
@@ -222,7 +222,7 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
 
     server.kill();
     assert!(!strait::meet::names(Some(&names.0)).unwrap()[0].is_live);
-    assert_eq!(names.connector("service").connect(SOON).err(), Some(Error::NobodyThere));
+    assert_eq!(names.connector().connect("service", SOON).err(), Some(Error::NobodyThere));
     let listener = bind().unwrap();
     assert_eq!(bind().err(), Some(Error::NameTaken));
     // Dropping a listener whose name another one has taken over does not remove the name.
@@ -403,7 +403,7 @@ fn what_is_no_socket_of_ours_is_not_replaced() {
     }
     assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
     for name in ["file", "directory", "link"] {
-        assert_eq!(names.connector(name).connect(SOON).err(), Some(Error::NobodyThere), "{name}");
+        assert_eq!(names.connector().connect(name, SOON).err(), Some(Error::NobodyThere), "{name}");
     }
 }
 
@@ -412,7 +412,7 @@ fn a_link_to_another_listener_is_not_followed() {
     let names = Names::new("symlink");
     let listener = names.listener("real");
     symlink(listener.path(), names.0.join("alias")).unwrap();
-    assert_eq!(names.connector("alias").connect(SOON).err(), Some(Error::NobodyThere));
+    assert_eq!(names.connector().connect("alias", SOON).err(), Some(Error::NobodyThere));
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn directories_that_others_could_change_are_refused() {
     std::fs::create_dir(&inner).unwrap();
     let check = |path: &Path| {
         let bind = Listener::builder().directory(path).bind("service").err();
-        let connect = Connector::new("service").directory(path).connect(SOON).err();
+        let connect = Connector::new().directory(path).connect("service", SOON).err();
         assert_eq!(bind, connect, "{}", path.display());
         bind
     };
@@ -513,14 +513,14 @@ fn client_as_nobody(argument: &str) {
     // SAFETY: plain system calls.
     assert!(unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 });
     let (directory, name) = argument.split_once(' ').unwrap();
-    let connector = Connector::new(name).directory(directory).server(0);
+    let connector = Connector::new().directory(directory).server(0);
     match name {
         "open" => {
-            let channel = connector.connect(DEADLINE).unwrap();
+            let channel = connector.connect(name, DEADLINE).unwrap();
             assert_eq!(channel.peer().unwrap().unwrap().uid, 0);
             channel.send(b"nobody").unwrap();
         }
-        _ => assert_eq!(connector.connect(DEADLINE).err(), Some(Error::Refused(Refusal::Policy))),
+        _ => assert_eq!(connector.connect(name, DEADLINE).err(), Some(Error::Refused(Refusal::Policy))),
     }
 }
 
@@ -540,7 +540,7 @@ fn a_server_of_another_user_is_not_talked_to() {
     let names = Names::new("impostor");
     std::os::unix::fs::chown(&names.0, Some(65534), None).unwrap();
     let _server = Actor(command("server as nobody", &format!("{} service", names.path())).spawn().unwrap());
-    let connect = || names.connector("service").server(65533).connect(SOON).err();
+    let connect = || names.connector().server(65533).connect("service", SOON).err();
     wait_until("the server listens", || names.0.join("service").exists());
     assert!(matches!(connect(), Some(Error::UnsafeDirectory(_))));
     std::os::unix::fs::chown(&names.0, Some(0), None).unwrap();
@@ -692,8 +692,9 @@ fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
     wrong[token] = if wrong[token] == b'0' { b'1' } else { b'0' };
     refuse(&wrong);
 
-    let connector = names.connector("service");
-    let missing = while_nobody_is_let_in(|patience| listener.accept(patience), || connector.connect(DEADLINE).err());
+    let connector = names.connector();
+    let missing =
+        while_nobody_is_let_in(|patience| listener.accept(patience), || connector.connect("service", DEADLINE).err());
     assert_eq!(missing, Some(Error::Refused(Refusal::Token)));
 }
 
@@ -703,9 +704,9 @@ fn others_wait_while_somebody_is_invited() {
     let names = Names::new("others");
     let listener = names.listener("service");
     let invitation = listener.invite(DEADLINE).unwrap();
-    let connector = names.connector("service");
+    let connector = names.connector();
     let other = std::thread::spawn(move || {
-        let channel = connector.connect(DEADLINE).unwrap();
+        let channel = connector.connect("service", DEADLINE).unwrap();
         channel.send(b"other").unwrap();
         assert_eq!(channel.recv_by(DEADLINE).err(), Some(Error::PeerClosed));
     });
@@ -766,8 +767,9 @@ fn waits_beside_admitted(directory: &str) {
     assert!(used < time / 4, "the wait used {used:?} of {time:?} for a closed connection with an invitation");
 
     // A connection without an invitation is admitted, and stays.
-    let connector = Connector::new("service").directory(directory);
-    let visitor = std::thread::spawn(move || connector.connect(DEADLINE).map(|channel| channel.recv_by(DEADLINE)));
+    let connector = Connector::new().directory(directory);
+    let visitor =
+        std::thread::spawn(move || connector.connect("service", DEADLINE).map(|channel| channel.recv_by(DEADLINE)));
     until_admitted(&|time| other.accept(time));
     let used = used_while_waiting(time, |time| other.accept(time));
     assert!(used < time / 4, "the wait used {used:?} of {time:?} for a connection that another call is to return");
@@ -822,9 +824,9 @@ fn a_service_manager_hands_over_its_socket() {
         bind(&listening, &SocketAddrUnix::new(names.0.join(&name)).unwrap()).unwrap();
         listen(&listening, 8).unwrap();
         // The client connects before the service runs.
-        let connector = names.connector(&name);
+        let connector = names.connector();
         let client = std::thread::spawn(move || {
-            let channel = connector.connect(DEADLINE).unwrap();
+            let channel = connector.connect(&name, DEADLINE).unwrap();
             channel.send(b"wake up").unwrap();
             assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"wake up");
         });
@@ -868,11 +870,11 @@ fn deadlines(_: &str) {
     assert_eq!(listener.accept(Deadline::NOW).err(), Some(Error::WouldBlock));
     assert_eq!(listener.accept(Duration::from_millis(10)).err(), Some(Error::TimedOut));
     // No thread accepts.
-    assert_eq!(names.connector("service").connect(Duration::from_millis(50)).err(), Some(Error::TimedOut));
-    assert_eq!(names.connector("service").connect(Deadline::NOW).err(), Some(Error::WouldBlock));
+    assert_eq!(names.connector().connect("service", Duration::from_millis(50)).err(), Some(Error::TimedOut));
+    assert_eq!(names.connector().connect("service", Deadline::NOW).err(), Some(Error::WouldBlock));
     // The connections that gave up do not keep the next one waiting.
-    let connector = names.connector("service");
-    let client = std::thread::spawn(move || connector.connect(DEADLINE).unwrap().send(b"patient").unwrap());
+    let connector = names.connector();
+    let client = std::thread::spawn(move || connector.connect("service", DEADLINE).unwrap().send(b"patient").unwrap());
     assert_eq!(listener.accept(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"patient");
     client.join().unwrap();
 }
@@ -882,8 +884,8 @@ fn deadlines(_: &str) {
 fn a_listener_that_goes_lets_nobody_wait() {
     let names = Names::new("gone");
     let listener = names.listener("service");
-    let connector = names.connector("service");
-    let client = std::thread::spawn(move || connector.connect(DEADLINE).err());
+    let connector = names.connector();
+    let client = std::thread::spawn(move || connector.connect("service", DEADLINE).err());
     let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
     drop(listener);
@@ -929,8 +931,8 @@ fn beside_a_crowd(_: &str) {
     let crowd = Actor(command("crowd", &format!("{} service", names.path())).spawn().unwrap());
     let clients: Vec<_> = (0..50)
         .map(|_| {
-            let connector = names.connector("service");
-            std::thread::spawn(move || connector.connect(DEADLINE).unwrap().send(b"hello").unwrap())
+            let connector = names.connector();
+            std::thread::spawn(move || connector.connect("service", DEADLINE).unwrap().send(b"hello").unwrap())
         })
         .collect();
     for _ in 0..50 {
@@ -949,7 +951,7 @@ fn beside_a_crowd(_: &str) {
 fn a_channel_by_name_is_one_like_any_other() {
     let names = Names::new("channel");
     let _server = start_server("server", &names, "service");
-    let channel = names.connector("service").connect(DEADLINE).unwrap();
+    let channel = names.connector().connect("service", DEADLINE).unwrap();
     let (end, other) = Channel::pair().unwrap();
     channel.send(strait::Outgoing::new(b"an end").handle(other)).unwrap();
     let mut back = channel.recv_by(DEADLINE).unwrap();
@@ -974,8 +976,8 @@ fn a_policy_that_panics_takes_only_its_own_call_along() {
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..2)
             .map(|_| {
-                let connector = names.connector("service");
-                scope.spawn(move || connector.connect(DEADLINE).map(drop))
+                let connector = names.connector();
+                scope.spawn(move || connector.connect("service", DEADLINE).map(drop))
             })
             .collect();
         let acceptors: Vec<_> = (0..2).map(|_| scope.spawn(|| listener.accept(SOON).map(drop))).collect();
@@ -1012,5 +1014,5 @@ fn where_all_users_look_the_same_nobody_is_let_in() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(names.connector("service").connect(DEADLINE).err(), Some(Error::Refused(Refusal::Policy)));
+    assert_eq!(names.connector().connect("service", DEADLINE).err(), Some(Error::Refused(Refusal::Policy)));
 }

@@ -197,6 +197,7 @@ fn waiting(printed: &mut Printed) {
     let descriptors =
         [(set.as_raw_fd(), set.as_fd()), (reactor.as_raw_fd(), reactor.as_fd()), (traps.as_raw_fd(), traps.as_fd())];
     assert!(descriptors.iter().all(|(number, descriptor)| *number == descriptor.as_raw_fd()));
+    printed.object("Fd", &Fd::new(std::fs::File::open("/dev/null").unwrap()).unwrap());
     printed.object("Guard", &signals::Guard::new());
     printed.object("Dispatcher", &Dispatcher::new().unwrap());
     printed.object("Pump", &Dispatcher::new().unwrap().pump());
@@ -210,7 +211,7 @@ fn waiting(printed: &mut Printed) {
 
 fn meeting(printed: &mut Printed) {
     let name = format!("strait-printed-{}", std::process::id());
-    printed.object("Connector", &Connector::new(&name));
+    printed.object("Connector", &Connector::new());
     printed.object("ListenerBuilder", &Listener::builder());
     let listener = Listener::bind(&name).unwrap();
     printed.object("Listener", &listener);

@@ -324,7 +324,7 @@ fn a_signal_ends_waits_of_accept_and_connect() {
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let listener = Listener::builder().directory(&directory).bind("signals").unwrap();
-    let connector = Connector::new("signals").directory(&directory);
+    let connector = Connector::new().directory(&directory);
     ends("accepting", || failed(listener.accept(Deadline::NEVER)));
     let watched = Watched::new();
     std::thread::scope(|scope| {
@@ -334,12 +334,12 @@ fn a_signal_ends_waits_of_accept_and_connect() {
         });
         watched.wait_until_blocked();
         ends("accepting beside another thread", || failed(listener.accept(DEADLINE)));
-        let client = connector.connect(DEADLINE).unwrap();
+        let client = connector.connect("signals", DEADLINE).unwrap();
         client.send(b"hello").unwrap();
         assert_eq!(accepts.join().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"hello");
     });
     // Nobody accepts.
-    ends("connecting", || failed(connector.connect(DEADLINE)));
+    ends("connecting", || failed(connector.connect("signals", DEADLINE)));
     drop(listener);
     std::fs::remove_dir_all(&directory).unwrap();
 }

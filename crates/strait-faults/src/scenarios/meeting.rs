@@ -53,8 +53,8 @@ pub(super) mod named {
 
     pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
-        let connector = Connector::new("name").directory(actor.directory()).options(options());
-        visit(actor, &actor.call(|| connector.connect(Deadline::NEVER).map_err(nobody_is_closed))?)
+        let connector = Connector::new().directory(actor.directory()).options(options());
+        visit(actor, &actor.call(|| connector.connect("name", Deadline::NEVER).map_err(nobody_is_closed))?)
     }
 
     /// Turns the error that no process listens into *peer closed*: the server has ended.

@@ -34,7 +34,7 @@ impl Directory {
     }
 
     fn connect(&self, name: &str) -> Result<Channel, Error> {
-        Connector::new(name).directory(&self.0).connect(SOON)
+        Connector::new().directory(&self.0).connect(name, SOON)
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -405,7 +405,7 @@ attack! {
             std::thread::scope(|scope| {
                 let client = scope.spawn(|| {
                     let begin = Instant::now();
-                    let result = Connector::new("name").directory(&directory.0).options(Options::new()).connect(Duration::from_millis(200));
+                    let result = Connector::new().directory(&directory.0).options(Options::new()).connect("name", Duration::from_millis(200));
                     assert!(begin.elapsed() < SOON);
                     result.map(|channel| channel.recv_by(Duration::from_millis(50)).map(drop))
                 });

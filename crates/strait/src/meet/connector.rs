@@ -25,14 +25,21 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// # Errors
 /// As [`Connector::connect`].
 pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
-    Connector::new(name).connect(deadline)
+    Connector::new().connect(name, deadline)
 }
 
-/// The object with which a process connects to a listener. It holds the listener's name, the directory of the name, the
-/// user that must run the listener, and the options of the channel to be made.
+/// The options with which [`connect`](Self::connect) connects to a listener: the directory of the name, the user that
+/// must run the listener, and the options of the channel to be made.
+///
+/// ```
+/// use std::time::Duration;
+/// use strait::meet::Connector;
+/// use strait::Error;
+/// let failed = Connector::new().directory("/run").connect("nobody-listens-here", Duration::from_secs(1));
+/// assert_eq!(failed.err(), Some(Error::NobodyThere));
+/// ```
 #[derive(Clone)]
 pub struct Connector {
-    name: String,
     location: NameDirectory,
     server: u32,
     token: u128,
@@ -43,7 +50,6 @@ impl std::fmt::Debug for Connector {
     /// Prints the connector without its token, which is a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connector")
-            .field("name", &self.name)
             .field("location", &self.location)
             .field("server", &self.server)
             .finish_non_exhaustive()
@@ -51,19 +57,13 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Makes a connector for the listener of this name in this user's name directory, with default options. Nothing is
+    /// Makes a connector with the default options, for listeners of this user in this user's name directory. Nothing is
     /// connected yet.
-    pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            location: NameDirectory::default(),
-            server: own_user(),
-            token: 0,
-            options: Options::new(),
-        }
+    pub fn new() -> Self {
+        Self { location: NameDirectory::default(), server: own_user(), token: 0, options: Options::new() }
     }
 
-    /// Sets the directory in which the listener's name is looked for, instead of this user's name directory. Only this
+    /// Sets the directory in which a listener's name is looked for, instead of this user's name directory. Only this
     /// user, the server's user or root may be able to write to that directory.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
@@ -94,20 +94,20 @@ impl Connector {
         self
     }
 
-    /// Connects, and returns the channel once the listener has accepted this process. Blocks until then, or until the
-    /// deadline.
+    /// Connects to the listener of this name, and returns the channel once the listener has accepted this process. Blocks
+    /// until then, or until the deadline.
     ///
     /// # Errors
     /// [`Error::NobodyThere`]; [`Error::Refused`] with the listener's reason; [`Error::WrongServer`] and
     /// [`Error::UnsafeDirectory`] if the server or the directory is not the expected one; [`Error::BadName`];
     /// [`Error::PeerClosed`] if the listener closed the connection or its process ended; [`Error::TimedOut`],
     /// [`Error::WouldBlock`]; otherwise as [`Channel::over`].
-    pub fn connect(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    pub fn connect(&self, name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
         let deadline = deadline.into();
         fork::arm()?;
-        name::check(&self.name)?;
+        name::check(name)?;
         let directory = self.location.open(self.server)?.ok_or(Error::NobodyThere)?;
-        let found = directory.look(&self.name)?.ok_or(Error::NobodyThere)?;
+        let found = directory.look(name)?.ok_or(Error::NobodyThere)?;
         if !found.is_socket() {
             return Err(Error::NobodyThere);
         }
@@ -129,6 +129,12 @@ impl Connector {
                 done => return done,
             }
         }
+    }
+}
+
+impl Default for Connector {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -197,11 +197,13 @@ impl Options {
         let read = socket::read_line(stdin.as_fd(), &mut line, LONGEST, deadline);
         let connector = read.map(|()| parse(&line));
         os::wipe(&mut line);
-        connector?.ok_or(Error::NoInvitation)?.options(*self).connect(deadline)
+        let (connector, name) = connector?.ok_or(Error::NoInvitation)?;
+        connector.options(*self).connect(&name, deadline)
     }
 }
 
-fn parse(line: &[u8]) -> Option<Connector> {
+/// Returns what an invitation line says: how to connect, and the name of the listener. `None` if `line` is no invitation.
+fn parse(line: &[u8]) -> Option<(Connector, String)> {
     let mut words = line.splitn(5, |byte| *byte == b' ');
     let mut word = || std::str::from_utf8(words.next()?).ok();
     if word()? != WORD || word()? != "1" {
@@ -211,7 +213,8 @@ fn parse(line: &[u8]) -> Option<Connector> {
     let token = word().filter(|token| token.len() == 32 && token.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
     let token = u128::from_str_radix(token, 16).ok()?;
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(words.next()?));
-    Some(Connector::at(&path)?.server(server).token(token))
+    let (connector, name) = Connector::at(&path)?;
+    Some((connector.server(server).token(token), name))
 }
 
 fn system(call: &'static str, error: &std::io::Error) -> Error {

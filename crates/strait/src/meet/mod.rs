@@ -11,7 +11,7 @@
 //! let listener = Listener::builder().directory(&directory).bind("echo")?;
 //! let client = std::thread::spawn({
 //!     let directory = directory.clone();
-//!     move || Connector::new("echo").directory(directory).connect(Duration::from_secs(10)).unwrap()
+//!     move || Connector::new().directory(directory).connect("echo", Duration::from_secs(10)).unwrap()
 //! });
 //! let server = listener.accept(Duration::from_secs(10))?;
 //! client.join().unwrap().send(b"hello")?;

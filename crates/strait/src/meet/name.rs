@@ -155,15 +155,15 @@ pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
 }
 
 impl Connector {
-    /// Makes a connector for the listener whose socket file has this path; `None` if the path is not absolute or its
-    /// last part is not a name.
-    pub(super) fn at(path: &Path) -> Option<Self> {
+    /// Returns a connector for the listener whose socket file has this path, and the name of that listener; `None` if
+    /// the path is not absolute or its last part is not a name.
+    pub(super) fn at(path: &Path) -> Option<(Self, String)> {
         let (location, name) = parted(path)?;
-        let connector = Self::new(&name);
-        Some(match location.0 {
-            Some(directory) => connector.directory(directory),
-            None => connector,
-        })
+        let connector = match location.0 {
+            Some(directory) => Self::new().directory(directory),
+            None => Self::new(),
+        };
+        Some((connector, name))
     }
 }
 

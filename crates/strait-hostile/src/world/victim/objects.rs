@@ -334,9 +334,8 @@ impl Driver<'_> {
             self.keep(|pool| &mut pool.channels, Arc::new(channel));
         }
         if self.choices.one_in(4) {
-            let connector =
-                strait::meet::Connector::new("victim").directory(listener.path().parent().expect("a folder"));
-            let connected = self.call("connect", Duration::ZERO, || connector.connect(Deadline::NOW));
+            let connector = strait::meet::Connector::new().directory(listener.path().parent().expect("a folder"));
+            let connected = self.call("connect", Duration::ZERO, || connector.connect("victim", Deadline::NOW));
             self.note("connect", connected);
         }
     }

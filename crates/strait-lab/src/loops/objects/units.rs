@@ -132,9 +132,9 @@ fn clients(listener: &Listener, directory: &std::path::Path, units: usize, ends:
         let accepted = scope.spawn(|| -> Result<Vec<Channel>> {
             (0..units).map(|_| listener.accept(Deadline::NEVER).doing("accept")).collect()
         });
-        let connector = Connector::new("scale").directory(directory).options(options());
+        let connector = Connector::new().directory(directory).options(options());
         let connected: Result<Vec<_>> =
-            (0..units).map(|_| connector.connect(Deadline::NEVER).doing("connect")).collect();
+            (0..units).map(|_| connector.connect("scale", Deadline::NEVER).doing("connect")).collect();
         let accepted = accepted.join().map_err(|_| Trouble::new("the accepting thread panicked"))??;
         for (one, other) in connected?.into_iter().zip(accepted) {
             message_through(&one, &other)?;
