@@ -2,25 +2,42 @@
 
 #![cfg(strait_fault_points)]
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::{Channel, Error, Outgoing, fault};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, socketpair};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use strait::pipe::PipeOptions;
+use strait::{Channel, Error, Options, Outgoing, Wait, fault, signals};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns a guard of which there is only one at a time: a process has one plan.
+/// Returns a guard of which there is only one at a time: a process has one plan, and one limit on descriptors. That
+/// limit is made low here, so that few messages reach the limit on descriptors in flight.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(1024), maximum }).unwrap();
+    alone
+}
+
+fn sockets() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
 /// Returns both ends of a channel over a socket of its own.
 fn over_a_socket() -> (Channel, Channel) {
-    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let over = |socket| Channel::over(socket).unwrap();
+    over_a_socket_with(&Options::new())
+}
+
+/// Returns both ends of a channel over a socket of its own, with these options.
+fn over_a_socket_with(options: &Options) -> (Channel, Channel) {
+    let pair = sockets();
+    let over = |socket| options.over(socket).unwrap();
     (over(pair.0), over(pair.1))
 }
 
@@ -78,7 +95,7 @@ fn introduced() -> (Channel, Channel) {
     let b = move_over(&to_other, &other, b);
     // Each side receives the other's handshake, which says that all these links lead to one process.
     for (from, to) in [(&a, &b), (&b, &a)] {
-        from.send(Outgoing::new(b"hello").handle(std::fs::File::open("/dev/null").unwrap())).unwrap();
+        from.send(Outgoing::new(b"hello").handle(File::open("/dev/null").unwrap())).unwrap();
         assert_eq!(to.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
     }
     (a, b)
@@ -118,8 +135,7 @@ fn a_lane_is_found_while_the_link_over_which_it_was_announced_is_dropped() {
     let _alone = alone();
     let (carrier, unread) = introduced();
     let (staying, stays) = introduced();
-    let (not_open, _silent) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let (not_open, _silent) = sockets();
     let not_open = Channel::over(not_open).unwrap();
     let failed = carrier.try_send(Outgoing::new(b"two ends").handle(stays).handle(not_open)).unwrap_err();
     assert_eq!((failed.error, failed.handles.len()), (Error::WouldBlock, 2));
@@ -127,4 +143,140 @@ fn a_lane_is_found_while_the_link_over_which_it_was_announced_is_dropped() {
     stays.send(b"after that").unwrap();
     let received = received_while_dropping(unread, "before the socket of a link is closed", staying);
     assert_eq!(received, Ok(b"after that".to_vec()));
+}
+
+/// Returns a message with this number of files.
+fn with_files(count: usize) -> Outgoing<'static> {
+    (0..count).fold(Outgoing::new(b"files"), |message, _| message.handle(File::open("/dev/null").unwrap()))
+}
+
+/// Shows that a send of ends does not sleep if the descriptors that it lacks come free after its attempt has found too
+/// few, and before it notes the progress of the receiver at which it sleeps.
+#[test]
+fn a_send_of_ends_does_not_sleep_if_descriptors_have_come_free_after_its_attempt() {
+    let _alone = alone();
+    let options = Options::new().queue_handles(usize::MAX);
+    let (near, far) = over_a_socket_with(&options);
+    // Makes the receiver one that takes messages, and opens both sides.
+    near.send(b"first").unwrap();
+    far.recv_by(DEADLINE).unwrap();
+    // The socket has room for these few packets, so the sender lacks descriptors alone.
+    for files in [60, 10, 1] {
+        while near.try_send(with_files(files)).is_ok() {}
+    }
+    assert!(fault::follow("hold:before a sender notes that it lacks descriptors:1"));
+    let send = in_a_thread(move || {
+        let (_other, end) = Channel::pair().unwrap();
+        near.send_by(with_files(1).handle(end), DEADLINE).map(|()| near).map_err(|failed| failed.error)
+    });
+    wait_until_held();
+    while far.try_recv().is_ok() {}
+    // The thread goes on, because it has no plan any more.
+    fault::record();
+    let near = send.recv_timeout(DEADLINE).expect("the call returns").unwrap();
+    let sleeps = fault::trace().iter().filter(|step| **step == "before it is said how an end sleeps").count();
+    assert_eq!(sleeps, 0);
+    drop((near, far));
+}
+
+/// Calls `wait` in another thread, which has a guard against signals. Holds that thread once a signal has interrupted
+/// its sleep, and calls `meanwhile`. Asserts that `wait` then returns, and that the signal ends the next wait of that
+/// thread.
+fn signal_ends_the_next_wait(wait: impl FnOnce() + Send + 'static, meanwhile: impl FnOnce()) {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all zeroes are a value of the structure; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    assert!(fault::follow("hold:after a sleep has failed:1"));
+    let (tell, told) = mpsc::channel();
+    let ended = in_a_thread(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        signals::guarded(|| {
+            wait();
+            let (_other, end) = Options::new().wait(Wait::Block).pair().unwrap();
+            end.recv_by(Duration::from_secs(5)).map(drop)
+        })
+    });
+    let thread = told.recv_timeout(DEADLINE).unwrap();
+    let begin = Instant::now();
+    // A signal before the thread sleeps ends no wait.
+    while !fault::is_past() {
+        // SAFETY: the call touches no memory of this process.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) }, 0);
+        assert!(begin.elapsed() < DEADLINE, "no signal ends the wait");
+        thread::sleep(Duration::from_millis(1));
+    }
+    meanwhile();
+    fault::go_on();
+    assert_eq!(ended.recv_timeout(DEADLINE).expect("the waits end"), Err(Error::Signalled));
+}
+
+/// Returns the options of ends that sleep at once, and have room for few messages.
+fn narrow() -> Options {
+    Options::new().wait(Wait::Block).ring(4096).ring_max(4096)
+}
+
+/// Returns an end without room for another message, and the other end of its channel.
+fn full() -> (Channel, Channel) {
+    let (sender, receiver) = narrow().pair().unwrap();
+    while sender.try_send(&[0; 1000]).is_ok() {}
+    (sender, receiver)
+}
+
+/// Shows that a signal that interrupts a wait for room is not forgotten if the receiver is closed meanwhile.
+#[test]
+fn a_signal_is_not_forgotten_if_the_receiver_is_closed() {
+    let _alone = alone();
+    let (sender, receiver) = full();
+    let send = move || assert_eq!(sender.send(&[0; 1000]).unwrap_err().error, Error::PeerClosed);
+    signal_ends_the_next_wait(send, || drop(receiver));
+}
+
+/// Shows that a signal that interrupts a wait for room is not forgotten if the receiver moves meanwhile, so that the
+/// call goes on in another ring.
+#[test]
+fn a_signal_is_not_forgotten_if_the_receiver_moves() {
+    let _alone = alone();
+    let (sender, receiver) = full();
+    let (one, other) = over_a_socket();
+    let (tell, told) = mpsc::channel();
+    let send = move || {
+        sender.send(&[1; 1000]).unwrap();
+        tell.send(sender).unwrap();
+    };
+    let mut moved = None;
+    signal_ends_the_next_wait(send, || moved = Some(move_over(&one, &other, receiver)));
+    let (_sender, moved) = (told.recv().unwrap(), moved.unwrap());
+    while moved.recv_by(DEADLINE).unwrap().bytes() != [1; 1000] {}
+}
+
+/// Shows that a signal that interrupts a wait for a message is not forgotten if the link goes down meanwhile.
+#[test]
+fn a_signal_is_not_forgotten_if_the_link_goes_down() {
+    let _alone = alone();
+    let (ours, theirs) = sockets();
+    let copy = theirs.try_clone().unwrap();
+    let (near, far) = (narrow().over(ours).unwrap(), narrow().over(theirs).unwrap());
+    // Another end of the link learns that the link is down.
+    let (beside, end) = Channel::pair().unwrap();
+    let end = move_over(&near, &far, end);
+    beside.send(b"here").unwrap();
+    end.recv_by(DEADLINE).unwrap();
+    let receive = move || assert_eq!(near.recv().unwrap_err(), Error::PeerClosed);
+    signal_ends_the_next_wait(receive, || {
+        rustix::net::shutdown(&copy, Shutdown::Both).unwrap();
+        assert_eq!(beside.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    });
+}
+
+/// Shows that a signal that interrupts a wait for bytes of a data pipe is not forgotten if bytes are written meanwhile.
+#[test]
+fn a_signal_is_not_forgotten_if_a_pipe_gets_bytes() {
+    let _alone = alone();
+    let (producer, consumer) = PipeOptions::new().wait(Wait::Block).create().unwrap();
+    let consume = move || assert_eq!(consumer.read_some(&mut [0; 9], DEADLINE).unwrap(), 5);
+    signal_ends_the_next_wait(consume, || producer.write_whole(b"bytes", DEADLINE).unwrap());
 }

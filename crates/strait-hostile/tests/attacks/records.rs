@@ -1,8 +1,8 @@
 //! Anything that the peer writes into rings and sends in packets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use strait::wait::{Interest, Mode, WaitSet};
@@ -382,6 +382,28 @@ attack! {
                 let error = channel.try_send(b"x").unwrap_err().error;
                 assert!(matches!(error, Error::BadPeer(_)), "{word:#x}: {error:?}");
             }
+        });
+    }
+}
+
+attack! {
+    /// The peer writes where the victim's next record will be, and the victim passes its end on. The peer is reported
+    /// once, and no other process is reported.
+    a03_an_end_whose_peer_broke_the_protocol_is_passed_on {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let told = reports.clone();
+        strait::quota::on_bad_peer(move |bad| told.lock().unwrap().push(*bad));
+        on_a_victim(|peer, channel| {
+            peer.reader.as_ref().unwrap().ring.header(0).store(u64::MAX, SeqCst);
+            let reason = bad_peer(channel.try_send(b"x"));
+            let (one, other) = sockets();
+            let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
+            one.send_by(Outgoing::new(b"an end").handle(channel), SOON).unwrap();
+            let end = other.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+            // The end travels with what its sender knew, except for the reason.
+            assert_eq!(end.try_send(b"x").unwrap_err().error, Error::PeerClosed);
+            let reports = reports.lock().unwrap().iter().map(|bad| (bad.reason, bad.peer.is_some())).collect::<Vec<_>>();
+            assert_eq!(reports, [(reason, true)]);
         });
     }
 }

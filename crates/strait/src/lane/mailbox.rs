@@ -178,7 +178,12 @@ impl Mailbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
+    use crate::lane::arena::SMALL;
+    use crate::link::{Link, linked};
 
     /// A parcel with as many handles as its number says.
     #[derive(Debug)]
@@ -217,5 +222,24 @@ mod tests {
         assert_eq!(mailbox.take(1, 8, 0).map(|left| left.parcel.len()), Some(2));
         mailbox.committed(2, 7);
         assert!(mailbox.take(2, 7, 2).is_some() && mailbox.is_empty());
+    }
+
+    /// Shows that a retention mark is dropped without the lock of the mailbox. This one is the last to hold a link with
+    /// an arena, and a dropped arena discards what lies in the mailbox for its rings.
+    #[test]
+    fn a_retention_mark_that_is_the_last_to_hold_a_link_is_dropped_without_the_lock() {
+        const TOKEN: u128 = 7;
+        let [link, peer] = linked();
+        let (arena, name) = Link::make_lane(&link, &Link::own(), SMALL).unwrap();
+        let (dropped, in_transit) =
+            (Arc::downgrade(&arena), InTransit::counted(true).unwrap().with([Arc::clone(&link)]));
+        drop((link, arena, name));
+        assert!(dropped.strong_count() > 0, "the mark holds the link, and the link its arena");
+        assert!(mailbox().leave(TOKEN, 0, Box::new(Handles(1)), Some(in_transit), true).is_none());
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || tell.send(take(TOKEN, 0, 1).is_some()));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
+        assert_eq!(dropped.strong_count(), 0);
+        drop(peer);
     }
 }

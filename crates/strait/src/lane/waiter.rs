@@ -336,7 +336,10 @@ impl Waiter<'_> {
         };
         match outcome {
             Ok(()) => self.link.woken(),
-            Err(_) => self.announce(AWAKE),
+            Err(_) => {
+                fault::point("after a sleep has failed");
+                self.announce(AWAKE);
+            }
         }
         drop(noted);
         outcome

@@ -162,6 +162,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         if deadline.is_now() {
+            fault::point("before a sender notes that it lacks descriptors");
             // The note is of the consumer's progress by now. Otherwise earlier progress, which does not help this
             // attempt, would count as an event.
             tx.refresh()?;
