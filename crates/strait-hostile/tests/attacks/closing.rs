@@ -37,7 +37,7 @@ attack! {
             let (within, _server) = slow_within();
             peer.packet(&Packet::wake(), &[within.as_fd()]).unwrap();
             drop(within);
-            bad_peer(in_time("receiving", || channel.recv_by(Duration::from_millis(100))));
+            bad_peer(in_time("receiving", || channel.recv_by(SOON)));
             in_time("dropping the channel", || drop(channel));
         });
         on_a_victim(|mut peer, channel| {
@@ -65,7 +65,7 @@ attack! {
                 peer.bytes(nonsense, &[]).unwrap();
                 peer.packet(&Packet::wake(), &[slow.as_fd()]).unwrap();
                 drop(slow);
-                bad_peer(in_time("receiving", || channel.recv_by(Duration::from_millis(100))));
+                bad_peer(in_time("receiving", || channel.recv_by(SOON)));
                 in_time("dropping the channel", || drop(channel));
             });
         }
