@@ -25,7 +25,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use strait::bindings::Keep;
+use strait::bindings::{Keep, set_close_reason};
 use strait::{Channel, Error};
 
 use crate::args;
@@ -476,6 +476,39 @@ pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
         // SAFETY: the caller gives up its reference.
         call_or((), || unsafe { release(channel) });
     }
+}
+
+/// Closes an end as `strait_channel_close` does, and tells the peer why: once the peer has received what this end sent,
+/// its `strait_channel_close_reason` returns `reason`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_close_with(channel: *mut strait_channel, reason: u32) {
+    // SAFETY: the pointer is `NULL`, or a reference of the caller's.
+    if let Some(shell) = unsafe { channel.as_ref() } {
+        call_or((), || {
+            if let Ok(using) = shell.enter() {
+                set_close_reason(using.channel(), reason);
+            }
+        });
+        // SAFETY: the caller gives up its reference.
+        unsafe { strait_channel_close(channel) }
+    }
+}
+
+/// Returns whether the other end was closed with a reason (`strait_channel_close_with`), and writes the reason to
+/// `reason`. Returns false until a receive from this end has failed with `STRAIT_PEER_CLOSED`, and if `channel` or
+/// `reason` is `NULL`. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_close_reason(channel: *const strait_channel, reason: *mut u32) -> bool {
+    call_or(false, || {
+        // SAFETY: the header requires both pointers to be valid.
+        let (Ok(out), Ok(using)) = (unsafe { args::out(reason, 0, "reason is NULL") }, unsafe { enter(channel) })
+        else {
+            return false;
+        };
+        let found = using.channel().close_reason();
+        *out = found.unwrap_or(0);
+        found.is_some()
+    })
 }
 
 /// Returns whether receiving would return at once: a message is there, or the channel has ended. Returns false if the

@@ -1,6 +1,7 @@
 //! Starting a process with a channel to it.
 
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -89,6 +90,44 @@ pub unsafe extern "C" fn strait_spawn(
         };
         let (child, ours) = options.spawn(&mut command)?;
         *pid = child.id().cast_signed();
+        *channel = strait_channel::give(ours);
+        Ok(())
+    })
+}
+
+/// Number of bytes that the value of `STRAIT_PARENT` needs at most, with the zero at its end.
+pub const STRAIT_INHERITANCE_LEN: usize = 40;
+
+/// Makes a channel to a program that the caller starts in another way than with `strait_spawn`.
+///
+/// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives the
+/// descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the number
+/// that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the program
+/// has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`; it must
+/// have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_inheritance(
+    options: *const strait_options,
+    number: c_int,
+    channel: *mut *mut strait_channel,
+    fd: *mut c_int,
+    value: *mut c_char,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires all the pointers to be valid, and `value` to have that many bytes.
+        let (channel, fd, value, options) = unsafe {
+            let channel = args::out(channel, ptr::null_mut(), "channel is NULL")?;
+            let fd = args::out(fd, -1, "fd is NULL")?;
+            let value = args::out(value.cast::<[u8; STRAIT_INHERITANCE_LEN]>(), [0; _], "value is NULL")?;
+            (channel, fd, value, self::options(options)?)
+        };
+        if (0..3).contains(&number) || number < -1 {
+            return Err(Failure::Invalid("number is neither -1 nor above 2"));
+        }
+        let (ours, inheritance) = options.inheritance()?;
+        let text = if number < 0 { inheritance.value() } else { inheritance.value_at(number) };
+        value[..text.len()].copy_from_slice(text.as_bytes());
+        *fd = OwnedFd::from(inheritance).into_raw_fd();
         *channel = strait_channel::give(ours);
         Ok(())
     })

@@ -48,6 +48,8 @@ mod documents {
     struct Serving;
     #[doc = include_str!("../../../docs/guides/calls.md")]
     struct Calls;
+    #[doc = include_str!("../../../docs/guides/layers.md")]
+    struct LayersOnTop;
     #[doc = include_str!("../../../docs/guides/async.md")]
     struct Async;
 }
@@ -56,15 +58,15 @@ mod documents {
 /// interface.
 #[doc(hidden)]
 pub mod bindings {
-    pub use crate::channel::{recv_in_place, reserve, reserve_sealed};
+    pub use crate::channel::{recv_in_place, reserve, reserve_sealed, set_close_reason};
     pub use crate::kept::Keep;
     pub use crate::os::fork::PerProcess;
     pub use crate::wake::spin::parse_spin;
 }
 
 pub use channel::{
-    Channel, Counters, FuseError, Handle, Interrupter, Message, Options, Outgoing, PutBackError, Received, SendError,
-    SendManyError, Status,
+    Channel, Counters, FuseError, Handle, Interrupter, Message, MessageInfo, Options, Outgoing, PutBackError, Received,
+    SendError, SendManyError, Status,
 };
 pub use deadline::Deadline;
 pub use error::Error;

@@ -229,6 +229,13 @@ public:
 
     // Closes the end. Function calls through other references fail with STRAIT_CLOSED from now on.
     void close() noexcept { strait_channel_close(channel_.release()); }
+    // Closes this end, and tells the peer why.
+    void close_with(std::uint32_t reason) noexcept { strait_channel_close_with(channel_.release(), reason); }
+    // Returns why the other end was closed, once a receive has failed with STRAIT_PEER_CLOSED; nothing if it did not say.
+    std::optional<std::uint32_t> close_reason() const noexcept {
+        std::uint32_t reason = 0;
+        return strait_channel_close_reason(channel_.get(), &reason) ? std::optional(reason) : std::nullopt;
+    }
 
     result<void> send(Bytes bytes, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_send(channel_.get(), bytes.data(), bytes.size(), deadline.get()));

@@ -51,6 +51,27 @@ inline result<Child> spawn(const Program &program, const Options &options = {}) 
     return Child{pid, *std::move(channel)};
 }
 
+// A channel to a program that is started in another way than with spawn.
+struct Inheritance {
+    Channel channel;
+    // The descriptor that the program has to inherit. Close it once the program has started.
+    Fd descriptor;
+    // The value of STRAIT_PARENT in the environment of the program.
+    std::string value;
+
+    // Makes a channel. The program gets the descriptor as its number `number`; -1 stands for the number that it has here.
+    static result<Inheritance> create(int number = -1, const Options &options = {}) {
+        int fd = -1;
+        char value[STRAIT_INHERITANCE_LEN] = {};
+        auto channel =
+            Channel::make([&](auto **out) { return strait_inheritance(options.get(), number, out, &fd, value); });
+        if (!channel) {
+            return channel.error();
+        }
+        return Inheritance{*std::move(channel), Fd(fd), value};
+    }
+};
+
 // Options of a listener; strait_listener_options explains each.
 struct ListenerOptions {
     std::string directory = {};

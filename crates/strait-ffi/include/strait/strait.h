@@ -41,6 +41,9 @@
 // Maximum number of bytes in a message.
 #define STRAIT_MAX_MESSAGE 268435456
 
+// Number of bytes that the value of `STRAIT_PARENT` needs at most, with the zero at its end.
+#define STRAIT_INHERITANCE_LEN 40
+
 // The result of a function: `STRAIT_OK`, or why the function failed. `strait_last_error_text` says what to do about
 // it.
 //
@@ -646,6 +649,17 @@ void strait_channel_unref(struct strait_channel *channel);
 // dropped, with their handles. From now on calls through other references fail with `STRAIT_CLOSED`; those that wait
 // fail at once. While a view or a reservation of the end is held, the end stays open until that is freed.
 void strait_channel_close(struct strait_channel *channel);
+
+// Closes an end as `strait_channel_close` does, and tells the peer why: once the peer has received what this end sent,
+// its `strait_channel_close_reason` returns `reason`.
+void strait_channel_close_with(struct strait_channel *channel,
+                               uint32_t reason);
+
+// Returns whether the other end was closed with a reason (`strait_channel_close_with`), and writes the reason to
+// `reason`. Returns false until a receive from this end has failed with `STRAIT_PEER_CLOSED`, and if `channel` or
+// `reason` is `NULL`. Does not block.
+bool strait_channel_close_reason(const struct strait_channel *channel,
+                                 uint32_t *reason);
 
 // Returns whether receiving would return at once: a message is there, or the channel has ended. Returns false if the
 // end is closed or moved, or `channel` is `NULL`. Does not block.
@@ -1333,6 +1347,19 @@ strait_status strait_spawn(const char *program,
                            const struct strait_options *options,
                            struct strait_channel **channel,
                            pid_t *pid);
+
+// Makes a channel to a program that the caller starts in another way than with `strait_spawn`.
+//
+// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives the
+// descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the number
+// that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the program
+// has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`; it must
+// have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
+strait_status strait_inheritance(const struct strait_options *options,
+                                 int number,
+                                 struct strait_channel **channel,
+                                 int *fd,
+                                 char *value);
 
 // Takes the channel to the process that started this one with `strait_spawn`, or with the same function of another
 // language. This works once in the life of a process. Does not block.

@@ -13,6 +13,38 @@
 static strait_channel *a, *b;
 static strait_message *message;
 
+static void inheritance(void) {
+    char value[STRAIT_INHERITANCE_LEN];
+    strait_channel *out;
+    int fd;
+    IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, -1, NULL, &fd, value));
+    IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, -1, &out, NULL, value));
+    IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, -1, &out, &fd, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, 2, &out, &fd, value));
+    CHECK(out == NULL && fd == -1 && value[0] == 0);
+    OK(strait_inheritance(NULL, 77, &out, &fd, value));
+    CHECK(strncmp(value, "77:", 3) == 0 && strlen(value) < sizeof value && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    OK(strait_send(out, "early", 5, STRAIT_NOW));
+    CHECK(close(fd) == 0);
+    strait_channel_close(out);
+}
+
+static void reasons(void) {
+    strait_channel *x, *y;
+    strait_message *received;
+    uint32_t reason = 7;
+    OK(strait_channel_pair(NULL, &x, &y));
+    received = strait_message_new();
+    CHECK(!strait_channel_close_reason(NULL, &reason) && !strait_channel_close_reason(x, NULL));
+    strait_channel_close_with(NULL, 1);
+    strait_channel_close_with(x, 4000000000u);
+    CHECK(!strait_channel_close_reason(y, &reason) && reason == 0);
+    IS(STRAIT_PEER_CLOSED, strait_recv(y, received, STRAIT_NOW));
+    CHECK(strait_channel_close_reason(y, &reason) && reason == 4000000000u);
+    strait_message_free(received);
+    strait_channel_close(y);
+}
+
 static void null_pointers(void) {
     strait_channel *out;
     strait_reservation *room;
@@ -129,6 +161,8 @@ static void null_pointers(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_spawn("/bin/true", NULL, NULL, NULL, NULL, &pid));
     IS(STRAIT_INVALID_ARGUMENT, strait_spawn("/bin/true", NULL, NULL, NULL, &out, NULL));
     IS(STRAIT_SYSTEM, strait_spawn("/nowhere/to/be/found", NULL, NULL, NULL, &out, &pid));
+    inheritance();
+    reasons();
     {
         strait_error error;
         strait_last_error(&error);

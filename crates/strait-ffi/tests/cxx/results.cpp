@@ -342,6 +342,12 @@ void processes(const char *self) {
     int ended;
     CHECK(waitpid(child.pid, &ended, 0) == child.pid && ended == 0);
 
+    auto inheritance = strait::Inheritance::create(9).value();
+    CHECK(inheritance.value.starts_with("9:") && inheritance.descriptor.get() >= 0 && inheritance.channel.send("early"));
+    inheritance.channel.close_with(3);
+    auto [left, right] = Channel::pair().value();
+    left.close_with(9);
+    CHECK(right.recv().error() == STRAIT_PEER_CLOSED && right.close_reason() == 9);
     // With an environment of its own, the program does not have its parent's other variables, but it has its channel.
     child = strait::spawn({self, {self, "--child"}, {"A=B"}}).value();
     CHECK(child.channel.send("x") && child.channel.recv(20s)->text() == "x");

@@ -300,6 +300,13 @@ impl ReceivedExtras {
         }
     }
 
+    /// Takes the handle with this index out of the message; the handles behind it move up. Returns `None` if the message
+    /// has fewer handles.
+    pub(crate) fn take_one(&mut self, index: usize) -> Result<Option<Handle>, Error> {
+        let Some(beside) = &mut self.0 else { return Ok(None) };
+        beside.lost.map_or_else(|| Ok(beside.handles.take_one(index)), Err)
+    }
+
     pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
         match &mut self.0 {
             None => Ok(Vec::new()),
@@ -339,7 +346,7 @@ impl MessageExtras {
     }
 
     /// Returns the size in bytes that the value reports ([`Value::size`]); 0 if the message is not a value.
-    pub(crate) fn size(&self) -> usize {
+    pub(crate) fn value_size(&self) -> usize {
         self.value.as_ref().map_or(0, Lazy::size)
     }
 }
@@ -351,6 +358,10 @@ impl Parcel for MessageExtras {
 
     fn is_value(&self) -> bool {
         self.value.is_some()
+    }
+
+    fn size(&self) -> usize {
+        self.value_size()
     }
 
     fn ends(&self) -> Vec<Arc<dyn LaneUser>> {
@@ -426,6 +437,28 @@ impl Message {
             arrived: ReceivedExtras::of_handles(UnclaimedHandles::new(handles, Payer::default())),
             ..Self::EMPTY
         }
+    }
+
+    /// Replaces the bytes and the handles of the message, and drops the old handles. Who [sent](Self::sender) the
+    /// message stays known: a layer that rewrites what it received, or that puts handles back which it did not want,
+    /// keeps the sender that a report of a bad message accuses.
+    ///
+    /// ```
+    /// use strait::{Channel, Message, Outgoing};
+    /// let (a, b) = Channel::pair()?;
+    /// a.send(Outgoing::new(b"wrapped").handle(std::fs::File::open("/dev/null").expect("/dev/null")))?;
+    ///
+    /// let mut message = b.recv()?;
+    /// let file = message.take_handle(0)?.expect("a file");
+    /// message.set_parts(b"plain".to_vec(), vec![file]);
+    /// assert_eq!((message.bytes(), message.handles().len()), (b"plain".as_slice(), 1));
+    /// assert!(message.sender().is_some() && Message::from_parts(Vec::new(), Vec::new()).sender().is_none());
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    pub fn set_parts(&mut self, bytes: Vec<u8>, handles: Vec<Handle>) {
+        let origin = self.origin;
+        *self = Self { origin, ..Self::from_parts(bytes, handles) };
+        deferred::run();
     }
 
     /// Creates a message that is this value. [`Channel::forward`](crate::Channel::forward) sends it.
@@ -552,6 +585,17 @@ impl Message {
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.turn();
         self.arrived.take()
+    }
+
+    /// Takes the handle with this index, and leaves the others in the message: those behind it move up by one. Returns
+    /// `None` if the message has no handle with this index. A value is turned into bytes and handles, as by
+    /// [`Message::bytes`].
+    ///
+    /// # Errors
+    /// As [`Message::take_handles`].
+    pub fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, Error> {
+        self.turn();
+        self.arrived.take_one(index)
     }
 
     /// Returns the identity of the process that sent this message, as the kernel reports it. Within one process,

@@ -35,12 +35,12 @@ pub use interrupter::Interrupter;
 pub(crate) use interrupter::WakeWaiters;
 pub use message::{Message, Outgoing, Received};
 pub use options::Options;
-pub use receiver::{Conditions, PutBackError, Status};
+pub use receiver::{Conditions, MessageInfo, PutBackError, Status};
 pub use send_error::{SendError, SendManyError};
 pub(crate) use sender::WakeOnDrop;
-pub use transfer::FuseError;
 #[cfg(any(strait_fuzzing, feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;
+pub use transfer::{FuseError, set_close_reason};
 pub(crate) use transfer::{PipeState, close};
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation, recv_in_place, reserve, reserve_sealed};
@@ -153,6 +153,10 @@ struct ColdCounts {
     recv_wake_ups: Count,
     recv_sleeps: Count,
     limits_reached: Count,
+    /// The reason that this end gives when it is closed, set by [`Channel::close_with`].
+    closes_with: OnceLock<u32>,
+    /// The reason that the other end gave when it was closed, once this end has read it.
+    closed_with: OnceLock<u32>,
 }
 
 impl fmt::Debug for Channel {
@@ -386,6 +390,25 @@ impl Channel {
         self.end.break_off(Error::BadPeer(reason));
         deferred::run();
         reported
+    }
+
+    /// Ends the link to the process at the other end, and with it every channel over the link, and accuses nobody: both
+    /// sides see [`Error::PeerClosed`] on all of them, once they have received what was sent before. Does nothing within
+    /// one process. Returns whether there was a link to end.
+    ///
+    /// Use it to be rid of a process with which this one is done, whatever ends of channels that process has passed on.
+    /// [`report_bad`](Self::report_bad) ends the link to a process that broke the rules.
+    ///
+    /// # Errors
+    /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads wait on this end in both directions.
+    pub fn disconnect(&self) -> Result<bool, Error> {
+        let link = self.end.link_to_peer()?;
+        let is_up = !link.is_local() && !link.is_down();
+        if is_up {
+            link.cut(Error::PeerClosed);
+        }
+        deferred::run();
+        Ok(is_up)
     }
 
     /// Moves the channel into memory that only this process and the process of the other end have.

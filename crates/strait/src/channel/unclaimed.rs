@@ -25,6 +25,11 @@ impl UnclaimedHandles {
         std::mem::take(&mut self.handles)
     }
 
+    /// Takes the handle with this index, which the caller then owns. Returns `None` if there are fewer handles.
+    pub(crate) fn take_one(&mut self, index: usize) -> Option<Handle> {
+        (index < self.handles.len()).then(|| self.handles.remove(index))
+    }
+
     /// Returns the file descriptors `received`, which arrived from the peer with the account `payer`, as handles.
     pub(crate) fn received(received: Vec<ReceivedFd>, payer: &Payer) -> Self {
         Self::new(received.into_iter().map(|fd| Handle::Fd(fd.into_fd())).collect(), payer.clone())

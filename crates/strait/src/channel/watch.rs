@@ -11,7 +11,6 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 
 use super::End;
-use super::receiver::queued::{Queued, Status};
 use super::receiver::{Conditions, Rx};
 use super::sender::Tx;
 use super::sender::packets::is_lane_of;
@@ -323,14 +322,14 @@ impl End {
         match member.conditions() {
             None => Ok(self.has_next(rx)),
             Some(conditions) => {
-                let Queued { messages, bytes, peer_closed } = self.queued(rx)?;
-                if peer_closed && messages > 0 && conditions.wait_for_the_end() {
+                let queued = self.queued(rx)?;
+                if queued.peer_closed && queued.messages > 0 && conditions.wait_for_the_end() {
                     // No peer will notify the wait set any more: the thread that receives the remaining messages has to
                     // do so.
                     rx.receive_slowly();
                     self.notifies_each.store(true, Ordering::Relaxed);
                 }
-                let status = Status { messages, bytes, peer_closed, has_room: false };
+                let status = self.status_of(queued, false);
                 Ok(conditions.are_met(&status) || conditions.are_out_of_reach(&status))
             }
         }

@@ -25,6 +25,9 @@ pub(crate) trait Parcel: Any + Debug + Send {
     /// Returns whether the message is an object (a value).
     fn is_value(&self) -> bool;
 
+    /// Returns the size in bytes that the object reports; 0 if the message is not an object.
+    fn size(&self) -> usize;
+
     /// Returns the channel ends among the handles.
     fn ends(&self) -> Vec<Arc<dyn LaneUser>>;
 
@@ -143,6 +146,17 @@ impl Mailbox {
         self.parcels.range(all_of(token)).any(|(_, left)| left.parcel.is_value())
     }
 
+    /// Returns the size of the value that is the message with this token and number; 0 if it is not here.
+    pub(crate) fn size_of(&self, token: u128, message: u64) -> usize {
+        self.parcels.get(&(token, message)).map_or(0, |left| left.parcel.size())
+    }
+
+    /// Returns the sizes, added up, of the values that lie here for the ring with this token.
+    pub(crate) fn size_for(&self, token: u128) -> u64 {
+        let committed = self.parcels.range(all_of(token)).filter(|(_, left)| !left.is_uncommitted);
+        committed.fold(0, |sum, (_, left)| sum.saturating_add(left.parcel.size() as u64))
+    }
+
     /// Returns the channel ends that lie here for the ring with this token. They stay here.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<dyn LaneUser>> {
         self.parcels.range(all_of(token)).flat_map(|(_, left)| left.parcel.ends()).collect()
@@ -196,6 +210,10 @@ mod tests {
 
         fn is_value(&self) -> bool {
             false
+        }
+
+        fn size(&self) -> usize {
+            0
         }
 
         fn ends(&self) -> Vec<Arc<dyn LaneUser>> {

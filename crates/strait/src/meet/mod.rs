@@ -56,4 +56,4 @@ pub use connector::{Connector, connect};
 pub use invitation::{Invitation, invited};
 pub use listener::{Listener, ListenerBuilder, Refused};
 pub use name::{Listening, names};
-pub use spawn::{CommandExt, from_parent};
+pub use spawn::{CommandExt, Inheritance, from_parent};

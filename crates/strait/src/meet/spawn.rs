@@ -1,6 +1,6 @@
 //! Starting a process with a channel to it.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,20 +49,82 @@ impl CommandExt for Command {
     }
 }
 
+/// What a process has to inherit to take the other end of a channel with [`from_parent`]: a descriptor, and a variable
+/// of its environment that names the descriptor. Use it to start processes in another way than by [`Command`]: with
+/// `posix_spawn`, through a launcher, or from another language.
+///
+/// The descriptor is closed on `exec` in this process and has to be inherited by the new process alone, under any number
+/// above 2. Drop the `Inheritance` once the process has started: until then this end does not see the death of the new
+/// process.
+///
+/// ```
+/// use std::os::fd::AsRawFd;
+/// use strait::Options;
+/// use strait::meet::Inheritance;
+///
+/// let (channel, inheritance) = Options::new().inheritance()?;
+/// // The new process gets the descriptor as its number 3, say with `posix_spawn_file_actions_adddup2`.
+/// let from = inheritance.as_raw_fd();
+/// let variable = format!("{}={}", Inheritance::VARIABLE, inheritance.value_at(3));
+/// assert!(variable.starts_with("STRAIT_PARENT=3:"));
+/// # let _ = from;
+/// drop(inheritance);
+/// channel.send(b"work").unwrap_err(); // Nobody has taken the other end, and nobody can any more.
+/// # Ok::<(), strait::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Inheritance {
+    socket: OwnedFd,
+    inode: u64,
+}
+
+impl Inheritance {
+    /// The name of the environment variable, `STRAIT_PARENT`. The variable is for the new process only: that process
+    /// should not pass it on.
+    pub const VARIABLE: &str = VARIABLE;
+
+    /// Returns the value of [`VARIABLE`](Self::VARIABLE) for a process that inherits the descriptor under the number
+    /// that the descriptor has in this process.
+    pub fn value(&self) -> String {
+        self.value_at(self.socket.as_raw_fd())
+    }
+
+    /// Returns the value of [`VARIABLE`](Self::VARIABLE) for a process that gets the descriptor as its number `number`,
+    /// which must be above 2: the lower numbers are the standard streams.
+    pub fn value_at(&self, number: RawFd) -> String {
+        format!("{number}:{}", self.inode)
+    }
+}
+
+impl AsFd for Inheritance {
+    /// Returns the descriptor that the new process has to inherit.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Inheritance {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl From<Inheritance> for OwnedFd {
+    /// Returns the descriptor that the new process has to inherit. The caller closes it once the process has started.
+    fn from(inheritance: Inheritance) -> Self {
+        inheritance.socket
+    }
+}
+
 impl Options {
     /// Starts `command`, and makes a channel with these options, as [`CommandExt::spawn_with_channel`] does.
     ///
     /// # Errors
     /// As [`CommandExt::spawn_with_channel`].
     pub fn spawn(&self, command: &mut Command) -> Result<(Child, Channel), Error> {
-        let (ours, theirs) = socket::pair()?;
-        // The sockets ask for credentials before the child can send a handshake, so that the kernel names the sender.
-        credentials::ask(ours.as_fd(), true)?;
-        credentials::ask(theirs.as_fd(), true)?;
-        let channel = self.over(ours)?;
-        let inode = spawn::inode(&theirs).ok_or(Error::NotASocket)?;
-        command.env(VARIABLE, format!("{}:{inode}", theirs.as_raw_fd()));
-        let inherited = spawn::Inherited::by(command, &theirs);
+        let (channel, inheritance) = self.inheritance()?;
+        command.env(VARIABLE, inheritance.value());
+        let inherited = spawn::Inherited::by(command, &inheritance.socket);
         let spawned = command.spawn();
         // The descriptor and the variable are for this child only: the command may start other processes.
         drop(inherited);
@@ -72,6 +134,21 @@ impl Options {
             code: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
         })?;
         Ok((child, channel))
+    }
+
+    /// Makes a channel with these options to a process that something else than [`Command`] will start, and returns
+    /// this end with what that process has to inherit. See [`Inheritance`].
+    ///
+    /// # Errors
+    /// As [`Channel::over`].
+    pub fn inheritance(&self) -> Result<(Channel, Inheritance), Error> {
+        let (ours, theirs) = socket::pair()?;
+        // The sockets ask for credentials before the child can send a handshake, so that the kernel names the sender.
+        credentials::ask(ours.as_fd(), true)?;
+        credentials::ask(theirs.as_fd(), true)?;
+        let channel = self.over(ours)?;
+        let inode = spawn::inode(&theirs).ok_or(Error::NotASocket)?;
+        Ok((channel, Inheritance { socket: theirs, inode }))
     }
 
     /// Takes this process's end of the channel to its parent, with these options, as [`from_parent`] does.

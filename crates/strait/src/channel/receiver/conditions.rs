@@ -13,6 +13,7 @@ use super::Status;
 pub struct Conditions {
     pub(crate) messages: Option<u64>,
     pub(crate) bytes: Option<u64>,
+    pub(crate) arrived: Option<u64>,
     pub(crate) room: bool,
     pub(crate) peer_closed: bool,
     pub(crate) all_read: bool,
@@ -21,7 +22,7 @@ pub struct Conditions {
 impl Conditions {
     /// Creates a `Conditions` that contains no condition.
     pub const fn new() -> Self {
-        Self { messages: None, bytes: None, room: false, peer_closed: false, all_read: false }
+        Self { messages: None, bytes: None, arrived: None, room: false, peer_closed: false, all_read: false }
     }
 
     /// Adds the condition that at least `messages` messages are queued at this end of the channel.
@@ -39,6 +40,26 @@ impl Conditions {
     /// limits are those of [`messages`](Self::messages).
     pub const fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
+        self
+    }
+
+    /// Adds the condition that [`Status::arrived`] is at least `messages`: that so many messages have arrived at this end,
+    /// received ones included. With `status.arrived + 1` a trap fires at the next message, also if messages are queued
+    /// already.
+    ///
+    /// ```
+    /// use strait::Channel;
+    /// use strait::wait::Conditions;
+    /// let (a, b) = Channel::pair()?;
+    /// a.send(b"one")?;
+    /// let next = Conditions::new().arrived(b.status()?.arrived + 1);
+    /// assert!(!next.are_met(&b.status()?));
+    /// a.send(b"two")?;
+    /// assert!(next.are_met(&b.status()?));
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    pub const fn arrived(mut self, messages: u64) -> Self {
+        self.arrived = Some(messages);
         self
     }
 
@@ -66,6 +87,7 @@ impl Conditions {
     pub fn are_met(&self, status: &Status) -> bool {
         self.messages.is_some_and(|messages| status.messages >= messages)
             || self.bytes.is_some_and(|bytes| status.bytes >= bytes)
+            || self.arrived.is_some_and(|arrived| status.arrived >= arrived)
             || (self.room && status.has_room)
             || (self.peer_closed && status.peer_closed)
             || (self.all_read && status.all_read())
@@ -74,7 +96,7 @@ impl Conditions {
     /// Returns whether these conditions can never be met: the other end is closed, the conditions on messages or bytes
     /// need more than is queued, and no other condition is met or can be.
     pub(crate) fn are_out_of_reach(&self, status: &Status) -> bool {
-        let counts = self.messages.is_some() || self.bytes.is_some();
+        let counts = self.messages.is_some() || self.bytes.is_some() || self.arrived.is_some();
         counts && status.peer_closed && !self.all_read && !self.are_met(status)
     }
 

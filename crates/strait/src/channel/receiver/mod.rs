@@ -9,7 +9,7 @@ mod recv;
 
 pub use conditions::Conditions;
 pub use queued::Status;
-pub use recv::PutBackError;
+pub use recv::{MessageInfo, PutBackError};
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;

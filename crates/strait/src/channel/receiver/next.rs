@@ -192,6 +192,7 @@ impl End {
     pub(in crate::channel) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         match record.header.kind() {
             RecordKind::Closed => {
+                self.note_close_reason(rx, record);
                 rx.lane.set_read();
                 Err(rx.end_with(Error::PeerClosed))
             }

@@ -8,6 +8,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::Lane;
+use crate::lane::mailbox::mailbox;
 use crate::ring::{Corrupt, RecordKind, Survey};
 
 /// Largest number of rings and lanes that one survey (a count of the queued messages) goes through. The next survey
@@ -21,8 +22,12 @@ pub struct Status {
     /// Number of messages that can be received now.
     pub messages: u64,
     /// Number of bytes in the messages that can be received now. A [value](crate::view::Value) from within the process
-    /// counts 0 bytes, whatever its [size](crate::view::Value::size).
+    /// counts as many as its [size](crate::view::Value::size) says.
     pub bytes: u64,
+    /// Number of messages that have arrived at this end since this process has it: those that were received, and those
+    /// that can be received now. It only grows, so two calls tell whether a message came between them. A message that
+    /// was [put back](Channel::put_back) counts once more.
+    pub arrived: u64,
     /// Whether a small message with one descriptor can be sent now without blocking, as far as the ring and the limits
     /// of this end's [`Options`](crate::Options) allow. Also `true` if a send would fail at once.
     pub has_room: bool,
@@ -50,7 +55,7 @@ pub(in crate::channel) struct Lookahead {
 }
 
 /// The result of a survey: the number of messages queued at an end, the bytes in them, and whether the other end is
-/// closed.
+/// closed. `bytes` includes the sizes of values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::channel) struct Queued {
     pub(in crate::channel) messages: u64,
@@ -77,7 +82,7 @@ impl Channel {
 impl End {
     pub(crate) fn status(&self) -> Result<Status, Error> {
         self.born.check()?;
-        let Queued { messages, bytes, peer_closed } = {
+        let queued = {
             let mut rx = self.rx.lock(Deadline::NOW)?;
             self.queued(&mut rx)?
         };
@@ -85,7 +90,12 @@ impl End {
             let mut tx = self.tx.lock(Deadline::NOW)?;
             self.has_room(&mut tx)
         };
-        Ok(Status { messages, bytes, has_room, peer_closed })
+        Ok(self.status_of(queued, has_room))
+    }
+
+    pub(in crate::channel) fn status_of(&self, queued: Queued, has_room: bool) -> Status {
+        let Queued { messages, bytes, peer_closed } = queued;
+        Status { messages, bytes, arrived: self.counts.messages_received.get() + messages, has_room, peer_closed }
     }
 
     /// Counts the messages queued at this end, and finds out whether the other end is closed. Receives none of them. A
@@ -100,11 +110,15 @@ impl End {
             // seen in the ring.
             let down = rx.lane.is_down();
             let Some(end) = self.look_ahead(rx)? else {
-                return Ok(self.count_of(rx, down));
+                let counted = self.count_of(rx, down);
+                return Ok(with_values(rx, counted));
             };
             match end {
                 // The close comes after all messages.
-                RecordKind::Closed => return Ok(self.count_of(rx, true)),
+                RecordKind::Closed => {
+                    let counted = self.count_of(rx, true);
+                    return Ok(with_values(rx, counted));
+                }
                 // The messages before this record go to the backlog, so that the ring behind it can be seen.
                 _ => self.take_all_before(rx)?,
             }
@@ -175,6 +189,19 @@ impl End {
             }
         }
     }
+}
+
+/// Adds to `queued` the sizes of the values that can be received. Their records say that they have no bytes.
+fn with_values(rx: &mut Rx, mut queued: Queued) -> Queued {
+    if queued.messages > 0 {
+        let here = rx.backlog().into_iter().flatten().filter_map(|unread| unread.arrived.value());
+        let mut bytes = here.fold(0, |sum: u64, value| sum.saturating_add(value.size() as u64));
+        if rx.lane.current_link().is_local() {
+            bytes = bytes.saturating_add(mailbox().size_for(rx.lane.token_in()));
+        }
+        queued.bytes = queued.bytes.saturating_add(bytes);
+    }
+    queued
 }
 
 fn consumer_look(rx: &mut Rx, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {

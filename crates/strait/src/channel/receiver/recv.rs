@@ -12,6 +12,7 @@ use crate::channel::{Channel, End, InPlace, recv_in_place};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::lane::mailbox::mailbox;
 use crate::ring::Record;
 use crate::wake::lock::Guard;
 
@@ -43,7 +44,43 @@ impl From<PutBackError> for Error {
     }
 }
 
+/// What the next message of an end is, before it is received: see [`Channel::peek`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageInfo {
+    /// Number of bytes in the message. For a value, the [size](crate::view::Value::size) that it reports.
+    pub len: usize,
+    /// Number of handles that the message was sent with. 0 for a value.
+    pub handles: usize,
+    /// Whether the message is a [value](crate::view::Value) from within this process.
+    pub is_value: bool,
+}
+
 impl Channel {
+    /// Returns the sizes of the next message, and leaves the message there; `None` if no message is there now. Does not
+    /// block.
+    ///
+    /// The next receive gets this message, unless another thread receives first. Its buffer may be chosen by
+    /// [`MessageInfo::len`]; a peer that is not trusted may still make the call fail with [`Error::BufferTooSmall`].
+    ///
+    /// ```
+    /// use strait::{Channel, Outgoing};
+    /// let (a, b) = Channel::pair()?;
+    /// assert_eq!(b.peek()?, None);
+    /// a.send(Outgoing::new(b"a file").handle(std::fs::File::open("/dev/null").expect("/dev/null")))?;
+    /// let next = b.peek()?.expect("a message");
+    /// assert_eq!((next.len, next.handles), (6, 1));
+    /// assert_eq!(b.recv()?.bytes(), b"a file");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] while another thread waits for a message or holds a view of one; otherwise the errors of
+    /// [`Channel::recv_message`].
+    pub fn peek(&self) -> Result<Option<MessageInfo>, Error> {
+        self.end.received_or(self.end.peek())
+    }
+
     /// Receives the next message; waits for the message without a time limit.
     ///
     /// # Errors
@@ -224,6 +261,15 @@ impl Channel {
     }
 }
 
+/// Returns the sizes of the first message in the backlog of `rx`; `None` if the backlog is empty.
+fn peek_backlog(rx: &mut Rx) -> Option<MessageInfo> {
+    let BacklogMessage { payload, arrived, .. } = rx.backlog()?.front()?;
+    Some(match arrived.value() {
+        Some(value) => MessageInfo { len: value.size(), handles: 0, is_value: true },
+        None => MessageInfo { len: payload.len(), handles: arrived.handles().len(), is_value: false },
+    })
+}
+
 impl End {
     #[inline]
     fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
@@ -280,6 +326,20 @@ impl End {
         };
         drop(rx);
         self.received_or(taken)
+    }
+
+    fn peek(&self) -> Result<Option<MessageInfo>, Error> {
+        let mut rx = self.lock_rx(Deadline::NOW)?;
+        if let Some(found) = peek_backlog(&mut rx) {
+            return Ok(Some(found));
+        }
+        let Some(record) = self.next_record(&mut rx)? else { return Ok(peek_backlog(&mut rx)) };
+        if self.is_value(&mut rx, record) {
+            let (token, message) = (rx.lane.token_in(), rx.consumer().taken());
+            return Ok(Some(MessageInfo { len: mailbox().size_of(token, message), handles: 0, is_value: true }));
+        }
+        let len = self.len_of(&mut rx, record)?;
+        Ok(Some(MessageInfo { len, handles: record.header.handles(), is_value: false }))
     }
 
     pub(in crate::channel) fn recv_view_with<K>(

@@ -3,6 +3,7 @@
 //! A peer chooses how many messages and lanes an end has to go through before it is closed. The call that drops the end
 //! does a [limited part](AT_ONCE) of this work, and the [deferred close](super::deferred_close) does the rest.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::deferred_close;
@@ -15,7 +16,7 @@ use crate::error::{Error, Resource};
 use crate::lane::waiter;
 use crate::os::fault;
 use crate::quota;
-use crate::ring::{Ended, Memory, RecordKind};
+use crate::ring::{Ended, Memory, Record, RecordKind};
 use crate::wake::lock::Guard;
 
 /// Largest number of records that closing one end drops while the peer goes on sending. The ends in the dropped
@@ -33,6 +34,9 @@ const CLOSE_LANE: usize = 4;
 /// Number of records that a handle or a piece of memory counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`], because the
 /// kernel is called for it.
 const CLOSE_THING: usize = 64;
+
+/// Number of bytes of the reason in the record that says *closed*. The record of an end that gave no reason has none.
+const CLOSE_REASON: usize = 4;
 
 /// How much work an attempt to close ends may still do, counted in records.
 #[derive(Debug)]
@@ -141,6 +145,44 @@ fn shortage_behind(error: Error) -> Error {
     match error {
         Error::LimitReached(Resource::Descriptors) if quota::has_few_descriptors() => Error::NoDescriptors,
         error => error,
+    }
+}
+
+impl Channel {
+    /// Closes this end of the channel, as dropping it does, with a number that tells the peer why. The peer receives
+    /// everything that this end has sent, then [`Error::PeerClosed`], and then [`Channel::close_reason`] returns the
+    /// number. What the number means is for the program to say. Never blocks.
+    ///
+    /// ```
+    /// use strait::{Channel, Error};
+    /// let (worker, boss) = Channel::pair()?;
+    /// worker.send(b"half of it")?;
+    /// worker.close_with(17);
+    ///
+    /// assert_eq!(boss.recv()?.bytes(), b"half of it");
+    /// assert_eq!(boss.close_reason(), None);
+    /// assert_eq!(boss.recv().unwrap_err(), Error::PeerClosed);
+    /// assert_eq!(boss.close_reason(), Some(17));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn close_with(self, reason: u32) {
+        set_close_reason(&self, reason);
+        drop(self);
+    }
+
+    /// Returns the number with which the other end was closed ([`Channel::close_with`]), once a receive from this end
+    /// has returned [`Error::PeerClosed`]. `None` before, and if the other end was dropped, its process died, or this
+    /// end was sent to another process after the other end had been closed.
+    pub fn close_reason(&self) -> Option<u32> {
+        self.end.counts.cold.get()?.closed_with.get().copied()
+    }
+}
+
+/// Sets the number that `channel` tells its peer when it is closed. The first call decides.
+pub fn set_close_reason(channel: &Channel, reason: u32) {
+    // A child of `fork` closes nothing.
+    if !channel.end.born.is_elsewhere() {
+        let _ = channel.end.counts.cold().closes_with.set(reason);
     }
 }
 
@@ -303,12 +345,26 @@ impl End {
         }
     }
 
+    /// Notes the reason for which the other end was closed. `record` is the mark that says so; its payload is the reason,
+    /// if the peer gave one.
+    pub(in crate::channel) fn note_close_reason(&self, rx: &mut Rx, record: Record) {
+        if record.header.len() != CLOSE_REASON {
+            return;
+        }
+        let mut reason = [MaybeUninit::uninit(); CLOSE_REASON];
+        let reason = rx.consumer().read(record, 0, &mut reason);
+        let reason = u32::from_le_bytes((&*reason).try_into().expect("four bytes"));
+        let _ = self.counts.cold().closed_with.set(reason);
+    }
+
     /// Closes the sending direction of this end: ends the ring with a record that says *closed*, and wakes the peer.
     /// Follows the other end before, from lane to lane, and counts this as `work`. Returns why the ring was not ended,
     /// if the close has to be tried again.
     fn close_tx(&self, tx: &mut Guard<'_, Tx>, work: &mut Work) -> Option<Open> {
+        let reason = self.counts.cold.get().and_then(|cold| cold.closes_with.get()).map(|reason| reason.to_le_bytes());
+        let reason = reason.as_ref().map_or(&[][..], |bytes| bytes);
         while !tx.over {
-            match tx.producer.end(RecordKind::Closed, &[]) {
+            match tx.producer.end(RecordKind::Closed, reason) {
                 Ok(()) => {
                     tx.end_with(Error::PeerClosed);
                     let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());

@@ -34,7 +34,7 @@ impl Channel {
     ///
     /// # Cost
     /// Within the process, the cost is that of a message with a handle, whatever the size of the value.
-    /// [`Status`](crate::channel::Status) counts a value as a message without bytes.
+    /// [`Status`](crate::channel::Status) counts a value as a message with as many bytes as its size says.
     pub fn send_value(&self, value: impl Value, deadline: impl Into<Deadline>) -> Result<(), ValueError> {
         let mut message = Message::from_value(value);
         self.forward(&mut message, deadline).map_err(|error| ValueError { error, message: Box::new(message) })
@@ -92,7 +92,7 @@ impl End {
         value: &mut Option<Valued>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let size = value.as_ref().map_or(0, |value| value.size());
+        let size = value.as_ref().map_or(0, |value| value.value_size());
         self.check_size(size, &[])?;
         self.wait_for_quotas(tx, 0, size, deadline)?;
         self.stage_record(tx, Header::new(RecordKind::Message, 0, 1), deadline)?;
