@@ -68,8 +68,10 @@ impl CommandExt for Command {
 /// let variable = format!("{}={}", Inheritance::VARIABLE, inheritance.value_at(3));
 /// assert!(variable.starts_with("STRAIT_PARENT=3:"));
 /// # let _ = from;
+/// channel.send(b"work")?; // The message waits for the new process.
 /// drop(inheritance);
-/// channel.send(b"work").unwrap_err(); // Nobody has taken the other end, and nobody can any more.
+/// // In this example no process was started, so the other end is gone.
+/// assert_eq!(channel.recv().unwrap_err(), strait::Error::PeerClosed);
 /// # Ok::<(), strait::Error>(())
 /// ```
 #[derive(Debug)]
