@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
