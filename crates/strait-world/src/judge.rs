@@ -4,8 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use strait::Error;
 
-use crate::ledger::faults::KILLS;
-use crate::ledger::{LIVES, Ledger, Place};
+use crate::ledger::{Ledger, Place};
 
 /// Returns whether an end may be gone: closed, lost, in a process that was killed, or in a message that will never be
 /// received.
@@ -43,7 +42,7 @@ fn is_peer_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
 fn is_dropped(ledger: &Ledger, stream: u32, number: u64, unknown: bool) -> bool {
     let carrier = ledger.end(stream);
     // A sender that was killed during the call may or may not have sent the message.
-    let is_sent = carrier.accepted.load(SeqCst) > number;
+    let is_sent = ledger.is_settled(stream, number);
     let sender_is_dead = matches!(carrier.place(), Place::Held { life, .. } if ledger.lives[life].is_doomed());
     (unknown && !is_sent && sender_is_dead) || is_peer_gone_or(ledger, stream, unknown)
 }
@@ -69,29 +68,15 @@ fn may_be_lost(ledger: &Ledger, end: u32) -> bool {
     receiver_lacks || had_any || may_be_lost(ledger, ledger.peer(stream))
 }
 
-/// Violations of the protocol of which the library accused an honest peer in a world whose processes are killed, each about
-/// once in a hundred worlds. How that comes about is not known yet; the record of what was announced over links is in
-/// question. The end that such an error ends counts as closed, and the summary of the world counts these errors.
-const NOT_EXPLAINED: [&str; 2] =
-    ["a record that refers to memory which was never sent", "a lane that was never announced"];
-
-/// Returns whether an error is one of [`NOT_EXPLAINED`] in a world whose processes are killed. If so, counts it.
-pub(crate) fn is_not_explained(ledger: &Ledger, error: Error) -> bool {
-    let Error::BadPeer(reason) = error else { return false };
-    let is = ledger.faults.load(SeqCst) & KILLS != 0 && NOT_EXPLAINED.contains(&reason);
-    ledger.not_explained.fetch_add(is.into(), SeqCst);
-    is
-}
-
-/// Returns whether an end or its other end was in a process that was killed. If so, counts that: about once in two hundred
-/// worlds, a call on such an end says that the peer is closed, although the other end has moved on from the killed process
-/// before. That is not explained yet either.
-pub(crate) fn is_loss_not_explained(ledger: &Ledger, end: u32) -> bool {
-    let ends: Vec<u32> = ledger.far_ends(end).chain([end]).collect();
-    let was_in = |life: usize| ends.iter().any(|end| ledger.end(*end).was_held_by(life));
-    let is = (0..LIVES).any(|life| ledger.lives[life].is_doomed() && was_in(life));
-    ledger.not_explained.fetch_add(is.into(), SeqCst);
-    is
+/// Returns whether an end or its other end arrived in a message whose sender was killed before it handed the end over.
+/// Then the other process may have been told that the channel is closed, and if so, both are.
+pub(crate) fn may_be_abandoned(ledger: &Ledger, end: u32) -> bool {
+    let was_sent_in_vain = |(stream, number): (u32, u64)| {
+        let sender = ledger.end(stream);
+        let is_dead = matches!(sender.place(), Place::Held { life, .. } if ledger.lives[life].is_doomed());
+        is_dead && !ledger.is_settled(stream, number)
+    };
+    ledger.far_ends(end).chain([end]).any(|end| ledger.end(end).unsettled().any(was_sent_in_vain))
 }
 
 /// Returns whether an error says that this process lacks descriptors or memory at present.

@@ -25,6 +25,9 @@ pub(crate) const ENDS: usize = 1 << 17;
 pub(crate) const AWAITED: usize = 64;
 /// The largest number of calls of an end that are recorded as without an answer at a time.
 pub(crate) const CALLS: usize = 8;
+/// The largest number of messages in which an end arrived, and which their senders have not recorded as accepted, that
+/// are recorded at a time.
+const UNSETTLED: usize = 4;
 /// The class of channels for calls.
 pub(crate) const FOR_CALLS: u64 = 4;
 /// The number of a thread's last calls whose results are stored.
@@ -165,8 +168,9 @@ pub(crate) struct End {
     asks: [AtomicU64; CALLS],
     /// What became of these calls at the other end.
     answers: [AtomicU64; CALLS],
-    /// The processes that have had the end so far, each as the bit of its number.
-    holders: [AtomicU64; LIVES / 64],
+    /// The messages in which the end arrived before their sender had recorded that they were accepted, each as the word
+    /// of [`Place::Riding`]; 0 for none.
+    unsettled: [AtomicU64; UNSETTLED],
 }
 
 impl End {
@@ -175,9 +179,6 @@ impl End {
     }
 
     pub(crate) fn put(&self, place: Place) {
-        if let Place::Held { life, .. } = place {
-            self.holders[life / 64].fetch_or(1 << (life % 64), SeqCst);
-        }
         self.place.store(place.word(), SeqCst);
     }
 
@@ -220,9 +221,13 @@ impl End {
         self.received.load(SeqCst) < self.accepted.load(SeqCst)
     }
 
-    /// Returns whether the process `life` has had the end.
-    pub(crate) fn was_held_by(&self, life: usize) -> bool {
-        self.holders[life / 64].load(SeqCst) & 1 << (life % 64) != 0
+    /// Returns the messages in which the end arrived before their sender had recorded that they were accepted, as streams
+    /// and numbers.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.unsettled.iter().filter_map(|place| match Place::of(place.load(SeqCst)) {
+            Place::Riding { stream, number } => Some((stream, number)),
+            _ => None,
+        })
     }
 }
 
@@ -364,8 +369,6 @@ pub(crate) struct Ledger {
     next_channel: AtomicU32,
     /// The kinds of faults that the world has: bits of [`faults`].
     pub(crate) faults: AtomicU32,
-    /// The number of errors that are excused without an explanation.
-    pub(crate) not_explained: AtomicU64,
     pub(crate) slots: AtomicU32,
     pub(crate) seed: AtomicU64,
     pub(crate) lives: [Life; LIVES],
@@ -400,6 +403,25 @@ impl Ledger {
 
     pub(crate) fn end(&self, end: u32) -> &End {
         &self.ends[end as usize]
+    }
+
+    /// Returns whether the sender of this message has recorded that the message was accepted.
+    pub(crate) fn is_settled(&self, stream: u32, number: u64) -> bool {
+        self.end(stream).accepted.load(SeqCst) > number
+    }
+
+    /// Records that `end` has arrived in this message, unless the sender has recorded that the message was accepted.
+    pub(crate) fn note_arrival(&self, end: u32, stream: u32, number: u64) {
+        if self.is_settled(stream, number) {
+            return;
+        }
+        let is_free = |place: &&AtomicU64| match Place::of(place.load(SeqCst)) {
+            Place::Riding { stream, number } => self.is_settled(stream, number),
+            _ => true,
+        };
+        if let Some(place) = self.end(end).unsettled.iter().find(is_free) {
+            place.store(Place::Riding { stream, number }.word(), SeqCst);
+        }
     }
 
     /// Returns the ends whose streams `end` receives, one after the other: the end that was made as its other end; if that

@@ -293,7 +293,7 @@ impl Walker {
         match error {
             Error::WouldBlock => patience.is_zero(),
             Error::TimedOut => !patience.is_zero(),
-            _ => excuse || judge::is_not_explained(self.process.ledger, error),
+            _ => excuse,
         }
     }
 
@@ -302,7 +302,8 @@ impl Walker {
     fn is_other_gone(&self, end: u32) -> bool {
         let (ledger, begin) = (self.process.ledger, Instant::now());
         loop {
-            if judge::is_peer_gone(ledger, end) || judge::presume_lost(ledger, ledger.peer(end)) {
+            let may_be = judge::is_peer_gone(ledger, end) || judge::may_be_abandoned(ledger, end);
+            if may_be || judge::presume_lost(ledger, ledger.peer(end)) {
                 return true;
             }
             if begin.elapsed() > WRITTEN_DOWN {
@@ -826,7 +827,7 @@ impl Walker {
             (is_closed, channel.status().and(channel.peer()).map(|_| ()))
         };
         let (is_closed, asked) = self.timed(about, Duration::ZERO, ask, |(_, asked)| said(asked));
-        if is_closed && !self.is_other_gone(end) && !judge::is_loss_not_explained(self.process.ledger, end) {
+        if is_closed && !self.is_other_gone(end) {
             self.wrong(end, "is_peer_closed says so, and it is not");
         }
         if let Err(error) = asked {
@@ -855,7 +856,7 @@ impl Walker {
     /// Reports a mistake if a call that sent nothing must not have returned this error.
     fn take_error(&mut self, end: u32, over: u64, patience: Duration, error: Error) {
         if error == Error::PeerClosed {
-            if !self.is_other_gone(end) && !judge::is_loss_not_explained(self.process.ledger, end) {
+            if !self.is_other_gone(end) {
                 self.wrong(end, "sending says that the peer is closed, and it is not");
             }
         } else if !self.passes(end, over, patience, error) {
@@ -975,10 +976,6 @@ impl Walker {
                 self.see_closed(at);
                 false
             }
-            Err(error) if judge::is_not_explained(self.process.ledger, error) => {
-                self.close(at);
-                false
-            }
             Err(error) => {
                 if !self.passes(end, over, patience, error) {
                     self.wrong(end, &format!("receiving says {error:?}"));
@@ -1020,9 +1017,6 @@ impl Walker {
     /// Checks that the other end is gone and that all accepted messages have arrived, after *peer closed* at an end.
     fn judge_closed(&self, end: u32) {
         if !self.is_other_gone(end) {
-            if judge::is_loss_not_explained(self.process.ledger, end) {
-                return;
-            }
             self.wrong(end, "receiving says that the peer is closed, and it is not");
         }
         if !self.process.ledger.is_fuse_unknown(end) {
@@ -1084,6 +1078,7 @@ impl Walker {
                         if self.life.has_been_short() || self.may_lose_handles(end) {
                             book.hardship.store(1, SeqCst);
                         }
+                        self.process.ledger.note_arrival(*rider, said.stream, number);
                         self.hold(*rider, channel);
                         trail::note(self.walk, now(), 0, Call::Recv, *rider, u64::from(said.stream), "arrived");
                     }

@@ -141,19 +141,16 @@ impl Walker {
     /// end is still there.
     fn take_error_of_calls(&mut self, end: u32, over: u64, patience: Duration, error: Error) -> bool {
         let is_closed = error == Error::PeerClosed;
-        if is_closed && !self.is_other_gone(end) && !judge::is_loss_not_explained(self.process.ledger, end) {
+        if is_closed && !self.is_other_gone(end) {
             self.wrong(end, "a call says that the peer is closed, and it is not");
         }
-        let is_bad = matches!(error, Error::BadPeer(_));
         if !is_closed && !self.passes(end, over, patience, error) {
             self.wrong(end, &format!("a call says {error:?}"));
         }
-        if (is_closed || is_bad)
-            && let Some(at) = self.calling.iter().position(|calling| calling.end == end)
-        {
+        if is_closed && let Some(at) = self.calling.iter().position(|calling| calling.end == end) {
             self.close_calls(at);
         }
-        !is_closed && !is_bad
+        !is_closed
     }
 }
 

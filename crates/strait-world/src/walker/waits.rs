@@ -10,7 +10,6 @@ use strait::wait::{Conditions, Interest, Mode, NotArmed, Reason, Sprung, Traps, 
 use strait::{Deadline, Error};
 
 use super::{About, Walker, in_parts, said};
-use crate::judge;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;
 
@@ -52,7 +51,7 @@ impl Walker {
             Err(Error::Interrupted) => {}
             Err(Error::PeerClosed) => self.see_closed(at),
             Err(error) => {
-                if !excused(self.process, over, error) && !judge::is_not_explained(self.process.ledger, error) {
+                if !excused(self.process, over, error) {
                     self.wrong(end, &format!("receiving from an end that is interrupted says {error:?}"));
                 }
             }
