@@ -9,9 +9,10 @@ use std::time::Duration;
 use strait::wait::{Dispatched, Dispatcher};
 use strait::{Deadline, Error};
 
+use super::receiving::in_parts;
 use super::tasks::ENOUGH;
 use super::waits::Registration;
-use super::{About, Held, Walker, in_parts, said};
+use super::{About, Held, Walker, said};
 use crate::ledger::Place;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;

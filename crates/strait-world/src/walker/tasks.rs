@@ -12,8 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::task::{AsyncChannel, Reactor};
 use strait::{Channel, Error, Message, Outgoing, SendError};
 
+use super::receiving::in_parts;
 use super::waits::Registration;
-use super::{About, Walker, bytes_of, in_parts, is_empty, said};
+use super::{About, Walker, bytes_of, is_empty, said};
 use crate::ledger::Place;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;

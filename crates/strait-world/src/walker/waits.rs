@@ -9,7 +9,8 @@ use std::time::Duration;
 use strait::wait::{Conditions, Interest, Mode, NotArmed, Reason, Sprung, Traps, WaitSet};
 use strait::{Deadline, Error};
 
-use super::{About, Walker, in_parts, said};
+use super::receiving::in_parts;
+use super::{About, Walker, said};
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;
 

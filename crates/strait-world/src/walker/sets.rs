@@ -1,0 +1,89 @@
+//! Waiting for many ends by a wait set.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Deadline, Error};
+
+use super::waits::Registration;
+use super::{About, Mood, Walker, said};
+use crate::ledger::AWAITED;
+use crate::trail::{Call, NO_END};
+use crate::worker::excused;
+
+impl Walker {
+    /// Returns the wait set of this thread, or a new one, after adding some of the thread's ends to it. `None` in a
+    /// shortage.
+    fn fill_set(&mut self) -> Option<WaitSet> {
+        let over = self.life.shortages_over();
+        let set = match self.set.take().filter(|_| !self.random.one_in(8)) {
+            Some(set) => set,
+            None => {
+                self.held.iter_mut().for_each(|held| held.registration = Registration::None);
+                let about = About { call: Call::NewSet, end: NO_END, number: 0 };
+                match self.timed(about, Duration::ZERO, WaitSet::new, said) {
+                    Ok(set) => set,
+                    Err(error) if excused(self.process, over, error) => return None,
+                    Err(error) => self.process.wrong(None, &format!("a wait set: {error:?}")),
+                }
+            }
+        };
+        for at in 0..self.held.len() {
+            if self.held[at].registration != Registration::None || set.len() >= AWAITED || self.random.one_in(4) {
+                continue;
+            }
+            self.add(&set, at);
+        }
+        self.rearm_some(&set);
+        Some(set)
+    }
+
+    fn add(&mut self, set: &WaitSet, at: usize) {
+        let over = self.life.shortages_over();
+        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let about = About { call: Call::Add, end, number: 0 };
+        let (mode, registration) = match self.random.one_in(3) {
+            true => (Mode::OneShot, Registration::OneShot { armed: true }),
+            false => (Mode::Level, Registration::Level),
+        };
+        let add = || set.add(&channel, end.into(), Interest::Readable, mode);
+        let added = self.timed(about, Duration::ZERO, add, said);
+        match added {
+            Ok(()) => self.held[at].registration = registration,
+            // An end that came back from a failed send is still in the set.
+            Err(Error::InSet) => return self.remove(set, at),
+            Err(_) => {}
+        }
+        if let Err(error) = added
+            && error != Error::PeerClosed
+            && !self.passes(end, over, Duration::ZERO, error)
+        {
+            self.wrong(end, &format!("adding to a set: {error:?}"));
+        }
+    }
+
+    pub(super) fn wait(&mut self) {
+        let Some(set) = self.fill_set() else { return };
+        let patience = if self.mood.0 == Mood::Listening { self.long_patience() } else { self.patience() };
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        let over = self.life.shortages_over();
+        self.awaits(self.held.iter().filter(|held| held.registration.reports()).map(|held| held.end));
+        let mut events: Vec<Event> = Vec::new();
+        let about = About { call: Call::Wait, end: NO_END, number: set.len() as u64 };
+        let waited = self.timed(about, patience, || set.wait(&mut events, deadline), |done| format!("{done:?}"));
+        self.set = Some(set);
+        if let Err(error) = waited
+            && !excused(self.process, over, error)
+        {
+            self.process.wrong(None, &format!("waiting for a set: {error:?}"));
+        }
+        for event in events {
+            let Some(at) = self.held.iter().position(|held| u64::from(held.end) == event.key()) else { continue };
+            if !event.has_moved() {
+                self.note_event(at);
+                self.receive(at, Duration::ZERO);
+            }
+        }
+    }
+}
