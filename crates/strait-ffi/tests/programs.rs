@@ -236,7 +236,7 @@ fn symbols_have_versions() {
 fn examples_in_the_documents() {
     let repository = root().join("../..");
     let mut found = 0;
-    for document in ["README.md", "docs/reference/c-and-cpp.md"] {
+    for document in ["README.md", "docs/reference/c-and-cpp.md", "docs/start/hello-c.md", "docs/start/hello-cpp.md"] {
         let text = std::fs::read_to_string(repository.join(document)).expect("a document");
         for (number, block) in text.split("\n```").skip(1).step_by(2).enumerate() {
             let (language, code) = block.split_once('\n').expect("a block");
@@ -254,5 +254,5 @@ fn examples_in_the_documents() {
             }
         }
     }
-    assert!(found >= 3, "{found}");
+    assert!(found >= 5, "{found}");
 }

@@ -35,25 +35,6 @@ mod wake;
 
 use strait_ring::ring;
 
-/// Compiles and runs the code examples of the project's Markdown documents as tests.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../../docs/guides/messages.md")]
-    struct Messages;
-    #[doc = include_str!("../../../docs/guides/regions.md")]
-    struct Regions;
-    #[doc = include_str!("../../../docs/guides/data-pipes.md")]
-    struct DataPipes;
-    #[doc = include_str!("../../../docs/guides/serving.md")]
-    struct Serving;
-    #[doc = include_str!("../../../docs/guides/calls.md")]
-    struct Calls;
-    #[doc = include_str!("../../../docs/guides/layers.md")]
-    struct LayersOnTop;
-    #[doc = include_str!("../../../docs/guides/async.md")]
-    struct Async;
-}
-
 /// Internals for the crates of this workspace that wrap this crate for other languages. Not part of the public
 /// interface.
 #[doc(hidden)]

@@ -1,0 +1,144 @@
+//! The book is whole: its summary lists every page, no link is dead, and each example in Rust is compiled.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the paths of all files with the extension `md` in a folder and the folders in it.
+fn markdown_in(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(markdown_in(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.insert(path);
+        }
+    }
+    found
+}
+
+/// Returns the pages of the book, without its summary.
+fn pages() -> BTreeSet<PathBuf> {
+    let mut pages = markdown_in(&root().join("docs"));
+    assert!(pages.remove(&root().join("docs/SUMMARY.md")));
+    assert!(pages.len() > 30);
+    pages
+}
+
+/// Returns the lines of a document that are not in a block of code.
+fn text_of(document: &str) -> String {
+    let blocks = document.split("\n```").step_by(2).map(|text| text.split_once('\n').map_or("", |(_, rest)| rest));
+    // The first part does not begin behind a block of code.
+    let first = document.split("\n```").next().unwrap_or("");
+    std::iter::once(first).chain(blocks.skip(1)).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the targets of the links in a document.
+fn links(document: &str) -> Vec<String> {
+    let text = text_of(document).replace('\n', " ");
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned());
+    let targets: Vec<_> = inline.filter(|target| !target.contains(' ') && !target.contains("://")).collect();
+    targets
+}
+
+/// Returns the anchors of a document: one for each of its headings.
+fn anchors(document: &str) -> BTreeSet<String> {
+    let heading = |line: &str| {
+        let text = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
+        let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+        Some(text.to_lowercase().chars().filter(kept).map(|c| if c == ' ' { '-' } else { c }).collect())
+    };
+    text_of(document).lines().filter_map(heading).collect()
+}
+
+/// Returns a path without `..` in its middle.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => assert!(plain.pop()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let docs = root().join("docs");
+    let listed: Vec<_> = links(&read(&docs.join("SUMMARY.md"))).iter().map(|link| docs.join(link)).collect();
+    let once: BTreeSet<_> = listed.iter().cloned().collect();
+    assert_eq!(once.len(), listed.len(), "a page is listed twice");
+    assert_eq!(once, pages());
+}
+
+#[test]
+fn no_link_is_dead() {
+    let documents = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name));
+    let mut dead = Vec::new();
+    let mut count = 0;
+    for page in pages().into_iter().chain(documents) {
+        for link in links(&read(&page)) {
+            let (file, anchor) = link.split_once('#').map_or((link.as_str(), None), |(file, at)| (file, Some(at)));
+            let target = if file.is_empty() { page.clone() } else { plain(&page.parent().unwrap().join(file)) };
+            let is_inside = !page.starts_with(root().join("docs")) || target.starts_with(root().join("docs"));
+            let has_anchor = |anchor| anchors(&read(&target)).contains(anchor);
+            count += 1;
+            if !is_inside || !target.exists() || !anchor.is_none_or(has_anchor) {
+                dead.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "these links lead nowhere, or out of the book: {dead:#?}");
+    assert!(count > 100, "{count}");
+}
+
+/// Shows that every block of code in Rust, C and C++ is compiled. In Rust its page is a documentation test of this crate,
+/// and the block is not left out of it. Blocks in C and C++ are compiled by a test of `strait-ffi`.
+#[test]
+fn every_example_is_compiled() {
+    let compiled = read(&root().join("crates/strait-book/src/lib.rs"));
+    let in_c = read(&root().join("crates/strait-ffi/tests/programs.rs"));
+    for page in pages().into_iter().chain([root().join("README.md")]) {
+        let name = page.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        let document = format!("\n{}", read(&page));
+        let languages = document.split("\n```").skip(1).step_by(2).map(|block| block.lines().next().unwrap_or(""));
+        let is_rust = |language: &&str| language.split(',').next() == Some("rust");
+        for language in languages {
+            let known = ["c", "cpp", "sh", "text", "toml", "cmake"];
+            assert!(is_rust(&language) || known.contains(&language), "{name}: a block of code in {language:?}");
+            let is_c = ["c", "cpp"].contains(&language);
+            assert!(!is_c || in_c.contains(&format!("\"{name}\"")), "{name} is not in strait-ffi/tests/programs.rs");
+            assert!(!language.contains("ignore"), "{name}: an example that is not compiled");
+            let included = compiled.contains(&format!("include_str!(\"../../../{name}\")"));
+            assert!(!is_rust(&language) || included, "{name} is not in strait-book/src/lib.rs");
+        }
+    }
+}
+
+/// Shows that mdbook accepts the book, if it is installed (`tools/book` installs it).
+#[test]
+fn the_book_can_be_built() {
+    let own = root().join("target/tools/bin/mdbook");
+    let mdbook = if own.exists() { own } else { PathBuf::from("mdbook") };
+    let destination = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
+    let build = Command::new(mdbook).arg("build").arg("--dest-dir").arg(&destination).arg(root().join("docs")).output();
+    match build {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !said.contains("ERROR") && !said.contains("WARN"), "{said}");
+            assert!(destination.join("how-it-works/wire.html").exists());
+        }
+        Err(_) => eprintln!("mdbook is not installed, so the book was not built: tools/book installs it"),
+    }
+}
