@@ -12,17 +12,21 @@
 //!
 //! Ends travel in messages: see [`transfer`]. [`watch`] connects an end to wait sets, and [`interrupter`] ends waits.
 
+// In this order, so that the page of `Channel` begins with `pair`, `over`, `send` and `recv`.
+pub(crate) mod options;
+
+mod sender;
+
+mod receiver;
+
 mod counters;
 pub(crate) mod handle;
 mod interrupter;
 pub(crate) mod message;
-pub(crate) mod options;
 pub(crate) mod origin;
 pub(crate) mod pipe_end;
 pub(crate) mod pool;
-mod receiver;
 mod send_error;
-mod sender;
 mod transfer;
 pub(crate) mod unclaimed;
 pub(crate) mod value;
@@ -88,6 +92,28 @@ const FIRST_CELLS: usize = 128;
 ///
 /// The peer is not trusted: whatever the peer writes or sends, calls on this end return in bounded time with a result
 /// or an error.
+///
+/// ```
+/// use std::time::Duration;
+/// use strait::{Channel, Error};
+///
+/// // Both ends are in this process; `connect`, `from_parent` and `Listener::accept` return an end whose other end is
+/// // in another process.
+/// let (a, b) = Channel::pair()?;
+/// a.send(b"a request")?;
+/// assert_eq!(b.recv()?.bytes(), b"a request");
+/// b.send(b"an answer")?;
+/// assert_eq!(a.recv_by(Duration::from_secs(1))?.bytes(), b"an answer");
+/// drop(a);
+/// assert_eq!(b.recv().unwrap_err(), Error::PeerClosed);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// | task | calls |
+/// |---|---|
+/// | make a channel | [`Channel::pair`], [`connect`](crate::connect), [`Listener::accept`](crate::Listener::accept), [`from_parent`](crate::from_parent), [`Channel::over`] |
+/// | send | [`send`](Self::send), [`try_send`](Self::try_send), [`send_by`](Self::send_by), [`send_many`](Self::send_many); in place: [`reserve`](Self::reserve), [`draft`](Self::draft) |
+/// | receive | [`recv`](Self::recv), [`try_recv`](Self::try_recv), [`recv_by`](Self::recv_by), [`recv_many`](Self::recv_many); in place: [`recv_in_place`](Self::recv_in_place) |
 ///
 /// # Cost
 /// A message of up to 56 bytes is one cache line. In steady flow, while the peer is awake, sending and receiving make
@@ -216,28 +242,6 @@ impl Options {
 }
 
 impl Channel {
-    /// Creates a channel with both ends in this process and default options. Uses no descriptor and no shared memory.
-    ///
-    /// # Errors
-    /// [`Error::NoMemory`], [`Error::Forked`].
-    pub fn pair() -> Result<(Self, Self), Error> {
-        Options::new().pair()
-    }
-
-    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process that holds
-    /// the other end of the socket calls this function, or [`Options::over`], too.
-    ///
-    /// The socket is the link from now on: nothing else may be sent or received on it, and `exec` closes it. Returns
-    /// at once; messages sent before the peer has opened its side wait for the peer.
-    ///
-    /// # Errors
-    /// [`Error::NotASocket`]; [`Error::System`] naming the call that the kernel refuses; [`Error::NoDescriptors`],
-    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if the peer has closed the socket without having
-    /// opened its side.
-    pub fn over(socket: OwnedFd) -> Result<Self, Error> {
-        Options::new().over(socket)
-    }
-
     /// Creates the channel to a listener over `socket`, which is connected to that listener. Sends the connect
     /// request with `token` and waits until the listener has accepted. `server` is the user id that the listener's
     /// process must have.

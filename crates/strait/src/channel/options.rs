@@ -1,8 +1,11 @@
-//! Options of an end: wait strategy and limits.
+//! Options of an end: wait strategy and limits; and the channels that have the default options.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::Channel;
+use crate::error::Error;
 use crate::os::fork::PerProcess;
 use crate::quota::{HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::{self, MAX_MESSAGE};
@@ -225,6 +228,30 @@ impl Options {
     #[inline]
     pub(crate) fn inline_limit(&self) -> usize {
         self.inline_max.min(ring::longest_payload(self.ring_max_cells))
+    }
+}
+
+impl Channel {
+    /// Creates a channel with both ends in this process and default options. Uses no descriptor and no shared memory.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], [`Error::Forked`].
+    pub fn pair() -> Result<(Self, Self), Error> {
+        Options::new().pair()
+    }
+
+    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process that holds
+    /// the other end of the socket calls this function, or [`Options::over`], too.
+    ///
+    /// The socket is the link from now on: nothing else may be sent or received on it, and `exec` closes it. Returns
+    /// at once; messages sent before the peer has opened its side wait for the peer.
+    ///
+    /// # Errors
+    /// [`Error::NotASocket`]; [`Error::System`] naming the call that the kernel refuses; [`Error::NoDescriptors`],
+    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if the peer has closed the socket without having
+    /// opened its side.
+    pub fn over(socket: OwnedFd) -> Result<Self, Error> {
+        Options::new().over(socket)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The receiving direction of an end: its position in the ring, and its backlog.
 
+// First, so that the page of `Channel` has the calls to receive before the others of this folder.
+mod recv;
+
 pub(super) mod backlog;
 mod conditions;
 pub(super) mod next;
 pub(super) mod payload;
 pub(super) mod queued;
-mod recv;
 
 pub use conditions::Conditions;
 pub use queued::Status;
