@@ -175,6 +175,7 @@ fn pipes_and_regions(printed: &mut Printed) {
     let region = Region::sealed(b"bytes").unwrap();
     printed.object("Region", &region);
     printed.object("RegionOptions", &RegionOptions::new());
+    printed.object("RegionWriter", &RegionOptions::new().writer(4096).unwrap());
     printed.object("RegionMap", &region.map(..).unwrap());
     printed.object("RegionView", &region.view(..).unwrap());
     printed.object("RegionCopy", &region.copy_on_write(..).unwrap());
