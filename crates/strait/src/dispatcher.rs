@@ -65,6 +65,8 @@ const STOPPED: u64 = u64::MAX;
 
 /// The argument with which a dispatcher calls the handler of a channel: the next message, or the reason why there will
 /// be no more messages.
+///
+/// Example: [a dispatcher](crate::wait::Dispatcher).
 #[derive(Debug)]
 pub enum Dispatched {
     /// The handler gets the next message of its channel.
@@ -607,6 +609,8 @@ impl Drop for Dispatcher {
 
 /// Receives messages for a [`Dispatcher`] in a thread other than the dispatcher's own. Once the last pump of a
 /// dispatcher was dropped, the dispatcher receives messages itself again.
+///
+/// Example: [a dispatcher](crate::wait::Dispatcher).
 #[derive(Debug)]
 pub struct Pump {
     shared: Arc<DispatcherShared>,

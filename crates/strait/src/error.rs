@@ -12,6 +12,8 @@ const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 
 /// The reason why a call of the library failed. The `Display` text of each error says what happened and what to do;
 /// `docs/reference/errors.md` lists them all.
+///
+/// Example: [what a dead peer leads to](crate#death).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -141,6 +143,8 @@ pub enum Error {
 }
 
 /// A resource that this process holds for a peer, and whose amount has a limit.
+///
+/// Example: [limits](crate::quota).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Resource {
@@ -181,6 +185,8 @@ impl fmt::Display for Resource {
 }
 
 /// The reason why one process refused the connection of another process. Both processes get the reason.
+///
+/// Example: [a listener](crate::meet).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {

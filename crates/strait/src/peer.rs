@@ -5,6 +5,15 @@
 /// Process and user numbers are those that this process's namespaces show. If a peer kept the kernel from attaching its
 /// credentials, nothing is known of the peer: `pid` is `None`, and `uid` and `gid` are the numbers that stand for
 /// *unknown* (usually 65534).
+///
+/// ```
+/// let (a, _b) = strait::Channel::pair()?;
+/// // The other end is in this process; `None` if it is not known yet where it is.
+/// if let Some(peer) = a.peer()? {
+///     println!("process {:?} of user {}", peer.pid, peer.uid);
+/// }
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The peer's process number; `None` if the peer is in a process namespace that this process does not see. The

@@ -22,6 +22,8 @@ use crate::sync::unpoisoned;
 use crate::wait_set::{Event, WaitSet};
 
 /// The reason why a trap sprang, as its handler gets it.
+///
+/// Example: [traps](crate::wait::Traps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sprung {
@@ -39,11 +41,15 @@ pub enum Sprung {
 }
 
 /// Identifies an armed trap, for [`Traps::cancel`]. No other trap of the same [`Traps`] ever has an equal id.
+///
+/// Example: [traps](crate::wait::Traps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrapId(u64);
 
 /// The error of [`Traps::arm`]: the trap was not armed. The trap's handler was not called, and this error gives the
 /// handler back.
+///
+/// Example: [traps](crate::wait::Traps).
 pub struct NotArmed<H> {
     /// The reason why the trap was not armed.
     pub reason: Reason,
@@ -52,6 +58,8 @@ pub struct NotArmed<H> {
 }
 
 /// The reason why [`Traps::arm`] has not armed a trap.
+///
+/// Example: [traps](crate::wait::Traps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// `Met`: the trap was not armed, because one of its conditions is met already. The field is the status of the

@@ -117,6 +117,7 @@ fn channels(printed: &mut Printed) {
     printed.object("Interrupter", &one.interrupter());
     printed.object("Outgoing", &Outgoing::new(&[7; 10_000]));
     one.send(&[7; 10_000]).unwrap();
+    printed.object("MessageInfo", &other.peek().unwrap().unwrap());
     printed.object("Message", &other.recv().unwrap());
     one.send(b"bytes").unwrap();
     printed.object("Received", &other.recv_into(&mut [0; 8], Deadline::NOW).unwrap());
@@ -213,6 +214,7 @@ fn waiting(printed: &mut Printed) {
 fn meeting(printed: &mut Printed) {
     let name = format!("strait-printed-{}", std::process::id());
     printed.object("Connector", &Connector::new());
+    printed.object("Inheritance", &Options::new().inheritance().unwrap().1);
     printed.object("ListenerBuilder", &Listener::builder());
     let listener = Listener::bind(&name).unwrap();
     printed.object("Listener", &listener);

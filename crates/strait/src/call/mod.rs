@@ -113,6 +113,16 @@ pub struct CallEnd {
 /// |---|---|
 /// | [`calls`](Self::calls) | 1024 |
 /// | [`requests`](Self::requests) | 1024 |
+///
+/// ```
+/// use strait::Channel;
+/// use strait::call::CallOptions;
+/// let (a, _b) = Channel::pair()?;
+/// // The other end may have 10 requests here that are not answered.
+/// let server = CallOptions::new().requests(10).over(a);
+/// assert_eq!(server.under_way(), 0);
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct CallOptions {
     calls: usize,
@@ -158,6 +168,8 @@ impl CallOptions {
 }
 
 /// The reason why a call has no reply.
+///
+/// Example: [the table of outcomes](crate::call).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CallError {
@@ -328,6 +340,23 @@ impl CallEnd {
 }
 
 /// A call whose reply has not been taken yet. Dropping it [cancels](Self::cancel) the call.
+///
+/// ```
+/// use strait::call::CallEnd;
+/// use strait::{Channel, Deadline};
+/// let (a, b) = Channel::pair()?;
+/// let (client, server) = (CallEnd::over(a), CallEnd::over(b));
+/// let one = client.begin_call(b"one", Deadline::NEVER).unwrap();
+/// let two = client.begin_call(b"two", Deadline::NEVER).unwrap();
+/// for _ in 0..2 {
+///     let request = server.next_request(Deadline::NEVER)?;
+///     let answer = request.bytes().to_ascii_uppercase();
+///     request.reply(&answer, Deadline::NEVER)?;
+/// }
+/// assert_eq!(two.wait(Deadline::NEVER).unwrap().bytes(), b"TWO");
+/// assert_eq!(one.wait(Deadline::NEVER).unwrap().bytes(), b"ONE");
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct PendingCall {
     shared: Arc<CallShared>,
@@ -396,6 +425,8 @@ impl Drop for PendingCall {
 
 /// A request of the other end that needs a reply. If the program drops the request without a reply, the caller gets
 /// [`CallError::NotAnswered`].
+///
+/// Example: [a call and its reply](crate::call).
 #[derive(Debug)]
 pub struct Request {
     message: Message,
@@ -441,6 +472,19 @@ impl Request {
 }
 
 /// Sends the reply to one request. If a replier is dropped without a reply, the caller gets [`CallError::NotAnswered`].
+///
+/// ```
+/// use strait::call::CallEnd;
+/// use strait::{Channel, Deadline};
+/// let (a, b) = Channel::pair()?;
+/// let (client, server) = (CallEnd::over(a), CallEnd::over(b));
+/// let call = client.begin_call(b"how long?", Deadline::NEVER).unwrap();
+/// // The message can be forwarded or kept, and answered later.
+/// let (message, mut replier) = server.next_request(Deadline::NEVER)?.into_parts();
+/// replier.reply(&[message.bytes().len() as u8], Deadline::NEVER)?;
+/// assert_eq!(call.wait(Deadline::NEVER).unwrap().bytes(), [9]);
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Replier {
     shared: Arc<CallShared>,

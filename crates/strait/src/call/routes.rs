@@ -26,6 +26,13 @@ pub(super) struct Queued {
 }
 
 /// The numbers of calls, requests and unexpected answers that a call end has counted since it was made.
+///
+/// ```
+/// let (a, _b) = strait::Channel::pair()?;
+/// let end = strait::call::CallEnd::over(a);
+/// println!("{:?}", end.counters());
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallCounters {

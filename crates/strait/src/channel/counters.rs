@@ -3,6 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of the messages, wake-ups and other events of one end of a channel since the end was created.
+///
+/// ```
+/// let (a, b) = strait::Channel::pair()?;
+/// a.send(b"hello")?;
+/// b.recv()?;
+/// assert_eq!((a.counters().messages_sent, b.counters().bytes_received), (1, 5));
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

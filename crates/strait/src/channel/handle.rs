@@ -13,6 +13,8 @@ use crate::region::Region;
 /// For a file, the receiver gets a new descriptor for the same open file; `exec` closes that descriptor. An end of a
 /// channel travels with all messages that it has not received yet; its other end notices nothing. Handles in a message
 /// that is never received are closed.
+///
+/// Example: [an end that travels](crate#handles).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Handle {

@@ -7,6 +7,8 @@ use super::{Channel, End};
 use crate::wake::interrupt::{Interruption, Interrupts};
 
 /// Ends the waits of other threads on an end of a channel or of a data pipe: see [`Channel::interrupter`].
+///
+/// Example: [a wait that is ended](crate::Channel::interrupter).
 #[derive(Clone, Debug)]
 pub struct Interrupter {
     end: Weak<End>,

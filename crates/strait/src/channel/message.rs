@@ -392,6 +392,17 @@ impl Drop for ReceivedExtras {
 /// The bytes are in memory of this process. If the sender has [sealed](crate::Channel::reserve_sealed) a large
 /// message, its bytes stay in the sealed memory, since they cannot change there; the message then keeps one
 /// descriptor open.
+///
+/// ```
+/// use strait::{Channel, Outgoing};
+/// let (a, b) = Channel::pair()?;
+/// a.send(Outgoing::new(b"a file").handle(std::fs::File::open("/dev/null").expect("a file")))?;
+/// let mut message = b.recv()?;
+/// assert_eq!((message.bytes(), message.handles().len()), (b"a file".as_slice(), 1));
+/// let file = message.take_handles()?.remove(0).into_fd().expect("a descriptor");
+/// # drop(file);
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Default)]
 pub struct Message {
     /// The bytes of the message; empty if they lie in sealed memory, or if the message is a value.
@@ -638,6 +649,15 @@ impl Message {
 }
 
 /// A message that was received into the caller's buffer: its length and its handles.
+///
+/// ```
+/// let (a, b) = strait::Channel::pair()?;
+/// a.send(b"hello")?;
+/// let mut buffer = [0; 100];
+/// let received = b.recv_into(&mut buffer, strait::Deadline::NEVER)?;
+/// assert_eq!(&buffer[..received.len()], b"hello");
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Received {
     pub(crate) len: usize,

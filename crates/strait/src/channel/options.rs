@@ -30,6 +30,16 @@ use crate::wake::spin::{self, LONGEST as LONGEST_SPIN};
 /// | [`pool`](Self::pool) | 64 MiB |
 /// | [`peer_memory`](Self::peer_memory) | 1 GiB |
 /// | [`accept_descriptors`](Self::accept_descriptors) | yes |
+///
+/// ```
+/// let (a, b) = strait::Options::new().max_message(1000).queue_messages(10).pair()?;
+/// for _ in 0..10 {
+///     a.try_send(b"as many as may wait")?;
+/// }
+/// assert_eq!(a.try_send(b"one more").unwrap_err().error, strait::Error::WouldBlock);
+/// b.recv()?;
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     pub(crate) wait: Wait,

@@ -24,6 +24,8 @@ use crate::wake::lock::Lock;
 /// Many threads may use the end through `&self`: one thread at a time writes, and the calls of the others wait for
 /// their turn until their deadline. Dropping the end ends the stream: see [the end of the
 /// stream](crate::pipe::DataPipe#the-end-of-the-stream).
+///
+/// Example: [a pipe](crate::pipe).
 #[derive(Debug)]
 pub struct DataProducer {
     pub(crate) shared: Arc<ProducerShared>,
@@ -33,6 +35,8 @@ pub struct DataProducer {
 ///
 /// Many threads may use the end through `&self`: one thread at a time reads, and the calls of the others wait for their
 /// turn until their deadline.
+///
+/// Example: [a pipe](crate::pipe).
 #[derive(Debug)]
 pub struct DataConsumer {
     pub(crate) shared: Arc<ConsumerShared>,

@@ -7,6 +7,16 @@ use crate::error::Error;
 
 /// The error of a send. The message was not sent; the error contains its handles. The bytes still belong to the
 /// caller.
+///
+/// ```
+/// use strait::{Channel, Error, Outgoing};
+/// let (a, b) = Channel::pair()?;
+/// let (end, _other) = Channel::pair()?;
+/// drop(b);
+/// let failed = a.send(Outgoing::new(b"take this").handle(end)).unwrap_err();
+/// assert_eq!((failed.error, failed.handles.len()), (Error::PeerClosed, 1));
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SendError {
     /// The reason why the message was not sent.
@@ -47,6 +57,8 @@ impl From<SendError> for std::io::Error {
 }
 
 /// The error of [`Channel::send_many`](crate::Channel::send_many): some messages of the batch were not sent.
+///
+/// Example: [a batch](crate::Channel::send_many).
 #[derive(Debug)]
 pub struct SendManyError {
     /// Number of messages that were sent before the failure.

@@ -170,6 +170,8 @@ impl Drop for Lazy {
 }
 
 /// The error of a message or value that was not sent, together with the message.
+///
+/// Example: [a value](crate::view::Value).
 #[derive(Debug)]
 pub struct ValueError {
     /// The reason why the message was not sent.

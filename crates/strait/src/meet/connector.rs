@@ -22,6 +22,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Connects to the listener of this name that runs as this process's user. Blocks until the listener accepts, or until
 /// `deadline`.
 ///
+/// Example: [a listener and its client](crate::Listener).
+///
 /// # Errors
 /// As [`Connector::connect`].
 pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Error> {

@@ -178,6 +178,8 @@ impl Drop for Invitation {
 /// The line can be read only once, so a call that fails has used up the invitation, whatever the reason. Then start
 /// this process again with a new invitation.
 ///
+/// Example: [an invitation](crate::meet::Invitation).
+///
 /// # Errors
 /// [`Error::NoInvitation`] if the line is not an invitation; [`Error::Refused`] if the listener no longer accepts the
 /// invitation; otherwise as [`Connector::connect`].

@@ -30,6 +30,8 @@ type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
 type OnRefused = Box<dyn Fn(&Refused) + Send + Sync>;
 
 /// A connecting process that a listener refused, and the reason.
+///
+/// Example: [a listener](crate::meet).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
@@ -40,6 +42,8 @@ pub struct Refused {
 }
 
 /// The options with which [`bind`](Self::bind) or [`activated`](Self::activated) makes a [`Listener`].
+///
+/// Example: [a listener in a directory of its own](crate::meet).
 pub struct ListenerBuilder {
     options: Options,
     location: NameDirectory,

@@ -68,6 +68,8 @@ fn of_user() -> PathBuf {
 }
 
 /// A listener's name in a name directory. The process that took the name may have ended.
+///
+/// Example: [the names of listeners](crate::meet::names).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listening {

@@ -19,6 +19,8 @@ const VARIABLE: &str = "STRAIT_PARENT";
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Starts a child process together with a channel to it; implemented for [`Command`].
+///
+/// Example: [parent and child](crate#hello).
 pub trait CommandExt {
     /// Starts the command, and makes a channel with default options, whose other end the new process takes with
     /// [`from_parent`].
@@ -174,6 +176,8 @@ impl Options {
 
 /// Takes this process's end of the channel that its parent made with [`CommandExt::spawn_with_channel`], with default
 /// options. A process can do this once. Does not block.
+///
+/// Example: [parent and child](crate#hello).
 ///
 /// # Errors
 /// [`Error::NoParent`] if this process was not started so; [`Error::ParentTaken`] the second time; otherwise as

@@ -297,6 +297,8 @@ impl ConsumerShared {
 /// **The bytes are untrusted**: unlike ordinary bytes they may change while you read them, since the producer can still
 /// write to them. So you do not get them as `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
 /// some of the bytes, copy them once, and decide by the copy.
+///
+/// Example: [a pipe](crate::pipe).
 #[derive(Debug)]
 pub struct Unread<'a, K = ()> {
     pipe: Borrowed<'a, ConsumerShared>,

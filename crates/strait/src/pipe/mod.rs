@@ -104,6 +104,16 @@ impl DataPipe {
 /// | [`prefault`](Self::prefault) | no |
 /// | [`wait`](Self::wait) | [`Wait::Adaptive`] |
 /// | [`spin`](Self::spin) | [`Options::default_spin`] |
+///
+/// ```
+/// use strait::Deadline;
+/// use strait::pipe::PipeOptions;
+/// // Samples of 4 bytes: no part of a sample is read or written.
+/// let (producer, consumer) = PipeOptions::new().capacity(1 << 16).element(4).create()?;
+/// producer.write_whole(&[0; 8], Deadline::NEVER)?;
+/// assert_eq!((consumer.element(), consumer.available()?), (4, 8));
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PipeOptions {
     capacity: usize,

@@ -245,6 +245,8 @@ impl ProducerShared {
 
 /// Free room in a data pipe, in the shared memory where the consumer will read it, to be filled in place. If this value
 /// is dropped without [`commit`](Self::commit), the consumer gets no bytes.
+///
+/// Example: [room that is filled in place](crate::pipe::DataProducer::begin_write).
 #[derive(Debug)]
 pub struct Room<'a, K = ()> {
     pipe: Borrowed<'a, ProducerShared>,

@@ -38,6 +38,8 @@ impl Resource {
 /// While *n* processes of a user are connected, each may have at most 1/(*n* + 1) of the amount that the other
 /// processes leave of the user's limit. So they always leave something for the next process, and a single process gets
 /// half. The kernel identifies the users. Peers that the kernel does not identify count as one user.
+///
+/// Example: [limits](crate::quota).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub(super) peer: [u64; KINDS],
@@ -96,6 +98,8 @@ impl Limits {
 
 /// Sets the limits of this process; possible at any time. The limits apply to what peers ask for from now on; this
 /// process keeps what it already holds. A forked child has the limits of its parent.
+///
+/// Example: [limits](crate::quota).
 pub fn set_limits(limits: Limits) {
     for (places, limits) in LIMITS.iter().zip([limits.peer, limits.user]) {
         places.iter().zip(limits).for_each(|(place, limit)| place.store(limit, Ordering::Relaxed));
@@ -103,6 +107,8 @@ pub fn set_limits(limits: Limits) {
 }
 
 /// Returns the limits that apply in this process now, for one peer process and for all processes of one user.
+///
+/// Example: [limits](crate::quota).
 pub fn limits() -> Limits {
     let [peer, user] = LIMITS.each_ref().map(|places| places.each_ref().map(|place| place.load(Ordering::Relaxed)));
     Limits { peer, user }

@@ -11,6 +11,8 @@ use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
 /// A report that a peer broke the protocol, as passed to the callback of [`on_bad_peer`].
+///
+/// Example: [limits and reports](crate::quota).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BadPeer {
@@ -50,6 +52,10 @@ static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::de
 /// A forked child has no callback until it calls this function itself.
 ///
 /// The library writes no logs.
+///
+/// ```
+/// strait::quota::on_bad_peer(|report| eprintln!("{report:?}"));
+/// ```
 pub fn on_bad_peer(callback: impl Fn(&BadPeer) + Send + Sync + 'static) {
     let old = unpoisoned(CALLBACK.get()).replace(Arc::new(callback));
     drop(old);
@@ -70,6 +76,8 @@ fn callback() -> Option<Callback> {
 
 /// The result of reporting a bad message: what became of the link to its sender. The [`on_bad_peer`] callback learns of
 /// the report, except for a message that was not received from any process.
+///
+/// Example: [a message that is reported](crate::Message::report_bad).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reported {

@@ -8,6 +8,17 @@ use crate::sync::unpoisoned;
 
 /// The amount of one resource that this process holds for a peer process or for a user, the limit that applies, and how
 /// often that limit was met.
+///
+/// ```
+/// use strait::quota::Resource;
+/// let (a, _b) = strait::Channel::pair()?;
+/// // `None`: the other end is in this process, which is charged nothing.
+/// if let Some(usage) = a.peer_usage()? {
+///     let memory = usage.peer(Resource::Memory);
+///     println!("{} of {} bytes", memory.held, memory.limit);
+/// }
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {
@@ -21,6 +32,8 @@ pub struct Level {
 
 /// What this process holds for the peer process at the other end of a channel, and for all processes of that process's
 /// user.
+///
+/// Example: [how much a peer holds](crate::quota::Level).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     peer: [Level; KINDS],

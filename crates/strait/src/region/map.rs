@@ -27,6 +27,8 @@ impl Mapped {
 ///
 /// If two processes write to the same bytes at once, the result is a mixture. A process that must not read half-written
 /// data needs a shared word, or a message, to know when the data is complete.
+///
+/// Example: [a region](crate::region).
 pub struct RegionMap(pub(super) Mapped);
 
 impl RegionMap {
@@ -103,6 +105,8 @@ impl fmt::Debug for RegionMap {
 }
 
 /// A mapping of a sealed region. Its bytes never change, even if an untrusted process made the region.
+///
+/// Example: [a region](crate::region::Region).
 pub struct RegionView(pub(super) Mapped);
 
 impl Deref for RegionView {
@@ -127,6 +131,8 @@ impl fmt::Debug for RegionView {
 
 /// A private copy of a sealed region, which this process can write to. The kernel copies each page when this process
 /// first writes to it.
+///
+/// Example: [a private copy](crate::region::Region::copy_on_write).
 pub struct RegionCopy(pub(super) Mapped);
 
 impl RegionCopy {

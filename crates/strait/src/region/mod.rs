@@ -89,6 +89,15 @@ struct Memory {
 
 /// The access that a handle of a region permits: writing, reading, or reading of memory that never changes. The kernel
 /// enforces this.
+///
+/// ```
+/// use strait::region::{Access, Region};
+/// let region = Region::new(4096)?;
+/// assert_eq!(region.access()?, Access::Writable);
+/// region.seal()?;
+/// assert_eq!(region.access()?, Access::Sealed);
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// `Writable`: this handle permits reading and writing.

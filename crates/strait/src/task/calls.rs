@@ -18,6 +18,8 @@ use crate::wait_set::{Event, Interest};
 
 /// A call end for tasks: calls and requests wait without blocking a thread. [`Reactor::turn`] receives the messages
 /// that have arrived, and wakes the tasks that wait for them.
+///
+/// Example: [tasks](crate::task).
 pub struct AsyncCallEnd {
     source: Arc<Source>,
 }

@@ -17,6 +17,8 @@ use crate::wait_set::Interest;
 /// An end of a channel for tasks: sending and receiving wait without blocking a thread.
 ///
 /// Any number of tasks may use the end at once.
+///
+/// Example: [tasks](crate::task).
 pub struct AsyncChannel {
     source: Arc<Source<Channel>>,
 }

@@ -13,11 +13,15 @@ use crate::pipe::{DataConsumer, DataProducer, Room, Unread};
 use crate::wait_set::Interest;
 
 /// The writing end of a data pipe for tasks: writing waits without blocking a thread.
+///
+/// Example: [tasks](crate::task).
 pub struct AsyncProducer {
     source: Arc<Source<DataProducer>>,
 }
 
 /// The reading end of a data pipe for tasks: reading waits without blocking a thread.
+///
+/// Example: [tasks](crate::task).
 pub struct AsyncConsumer {
     source: Arc<Source<DataConsumer>>,
 }

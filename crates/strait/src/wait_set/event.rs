@@ -4,6 +4,8 @@ use crate::channel::{Conditions, Ready};
 use std::fmt;
 
 /// The kind of readiness for which a wait set reports a channel: readable, writable, or either.
+///
+/// Example: [a wait set](crate::wait).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
     /// The wait set reports the channel when it is readable: a message can be received, or the channel has ended (the
@@ -27,6 +29,8 @@ impl Interest {
 }
 
 /// How often a wait set reports a channel that is ready.
+///
+/// Example: [a wait set](crate::wait).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The wait set reports the channel at every call of `wait`, as long as the channel is ready.
@@ -39,6 +43,8 @@ pub enum Mode {
 
 /// An event that [`WaitSet::wait`](crate::wait::WaitSet::wait) returns: one source in the set, such as a channel, is
 /// ready.
+///
+/// Example: [a wait set](crate::wait).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     key: u64,

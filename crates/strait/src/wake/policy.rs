@@ -2,6 +2,15 @@
 
 /// The wait strategy of blocking calls on an end. Waking a thread takes the kernel microseconds; spinning keeps a whole
 /// core busy.
+///
+/// ```
+/// use strait::{Options, Wait};
+/// // A program that runs beside others sleeps at once.
+/// let (a, b) = Options::new().wait(Wait::Block).pair()?;
+/// a.send(b"hello")?;
+/// assert_eq!(b.recv()?.bytes(), b"hello");
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// The call never sleeps: it checks in a loop until the awaited event is there. Gives the lowest latency at the

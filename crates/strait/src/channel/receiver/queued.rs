@@ -16,6 +16,14 @@ use crate::ring::{Corrupt, RecordKind, Survey};
 const STEPS: usize = 64;
 
 /// The state of an end of a channel: queued messages, room to send, and whether the other end is closed.
+///
+/// ```
+/// let (a, b) = strait::Channel::pair()?;
+/// a.send(b"hello")?;
+/// let status = b.status()?;
+/// assert_eq!((status.messages, status.bytes), (1, 5));
+/// # Ok::<(), strait::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {

@@ -17,6 +17,8 @@ use crate::ring::Record;
 use crate::wake::lock::Guard;
 
 /// The error of [`Channel::put_back`], with the messages, which are unchanged.
+///
+/// Example: [messages that are put back](crate::Channel::put_back).
 #[derive(Debug)]
 pub struct PutBackError {
     /// The reason why the messages could not be put back.
@@ -45,6 +47,8 @@ impl From<PutBackError> for Error {
 }
 
 /// What the next message of an end is, before it is received: see [`Channel::peek`].
+///
+/// Example: [a message before it is received](crate::Channel::peek).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageInfo {

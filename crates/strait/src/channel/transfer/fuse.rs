@@ -68,6 +68,8 @@ const MOST_TRIES: usize = 4 * ROOMY;
 const PREPENDED: u64 = 1 << 63;
 
 /// The error of [`Channel::fuse`]. Contains the two ends, which are unchanged.
+///
+/// Example: [two channels that become one](crate::Channel::fuse).
 #[derive(Debug)]
 pub struct FuseError {
     /// The reason why the channels were not fused.

@@ -25,6 +25,8 @@ use crate::wake::lock::Guard;
 ///
 /// A small message stays in the ring until the view is dropped, and no other thread receives from this end meanwhile.
 /// A large message keeps its memory, and other threads go on receiving.
+///
+/// Example: [a message that is read in place](crate::view).
 #[derive(Debug)]
 pub struct InPlace<'a, K = ()> {
     end: Borrowed<'a, End>,
