@@ -154,23 +154,13 @@ impl<S, R, C: Encode<S> + Codec<R>> Core<S, R, C> {
     pub(crate) fn send(&self, channel: &Channel, value: &S, deadline: Deadline) -> Result<(), SendError> {
         self.greet(channel, deadline)?;
         scratch::with(|scratch| {
-            let mut writer = Output::new(scratch.take_buffer(), Some(channel));
-            let encoded = encode::<S, C>(scratch, value, &mut writer);
-            let (buffer, sent) = match encoded {
-                Ok(mut outbound) => {
-                    let (buffer, sent) = writer.send(channel, outbound.take_handles(), deadline);
-                    let sent = sent.map_err(|failed| {
-                        outbound.give_back(failed.handles);
-                        SendError::Channel(failed.error)
-                    });
-                    (buffer, sent)
-                }
-                Err(error) => {
-                    let error = writer.failed().map_or(error, SendError::Channel);
-                    (writer.into_buffer(), Err(error))
-                }
+            let mut out = Output::new(scratch.take_buffer(), Some(channel));
+            let sent = match encode::<S, C>(scratch, value, &mut out) {
+                Ok(None) => out.send(channel, Vec::new(), deadline).map_err(|failed| failed.error.into()),
+                Ok(Some(mut outbound)) => send_handles(channel, &mut out, &mut outbound, deadline),
+                Err(error) => Err(out.failed().map_or(error, SendError::Channel)),
             };
-            scratch.keep_buffer(buffer);
+            scratch.keep_buffer(out.into_buffer());
             sent
         })
     }
@@ -234,20 +224,37 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
     }
 }
 
-/// Encodes `value` into `writer`. Returns the handles of the value, or the reason why it cannot be encoded; then the
-/// handles are in the value again.
+/// Sends a message with handles; waits for room until the deadline. If it is not sent, the handles are in the value
+/// again.
+fn send_handles(
+    channel: &Channel,
+    out: &mut Output<'_>,
+    outbound: &mut Outbound,
+    deadline: Deadline,
+) -> Result<(), SendError> {
+    out.send(channel, outbound.take_handles(), deadline).map_err(|failed| {
+        outbound.give_back(failed.handles);
+        SendError::Channel(failed.error)
+    })
+}
+
+/// Encodes `value` into `out`. Returns the handles of the value, if it has some, or the reason why it cannot be encoded;
+/// then the handles are in the value again.
 #[inline]
 pub(crate) fn encode<S: ?Sized, C: Encode<S>>(
     scratch: &Scratch,
     value: &S,
-    writer: &mut Output<'_>,
-) -> Result<Outbound, SendError> {
+    out: &mut Output<'_>,
+) -> Result<Option<Box<Outbound>>, SendError> {
     let encoding = Encoding::begin(scratch);
-    let encoded = C::encode(value, writer);
+    let encoded = C::encode(value, out);
     let outbound = encoding.end();
     match encoded {
         Ok(()) => Ok(outbound),
-        Err(what) => Err(SendError::Encode(outbound.problem.map_or(what, str::to_owned))),
+        Err(what) => {
+            let problem = outbound.and_then(|outbound| outbound.problem);
+            Err(SendError::Encode(problem.map_or(what, str::to_owned)))
+        }
     }
 }
 
@@ -262,9 +269,11 @@ pub(crate) fn decode<'de, T, C: Decode<'de, T>>(
     let decoded = C::decode(bytes);
     let inbound = decoding.end();
     match decoded {
-        Ok(_) if inbound.has_surplus() => Err(Malformed::new(None, "handles that no field of the value takes")),
+        Ok(_) if inbound.as_ref().is_some_and(|inbound| inbound.has_surplus()) => {
+            Err(Malformed::new(None, "handles that no field of the value takes"))
+        }
         Ok(value) => Ok(value),
-        Err(malformed) => Err(match inbound.problem {
+        Err(malformed) => Err(match inbound.and_then(|inbound| inbound.problem) {
             Some(problem) => Malformed::new(malformed.at, problem),
             None => malformed,
         }),

@@ -52,9 +52,9 @@ impl<S: Send + 'static> Value for Given<S> {
 
 fn turn<S, C: Encode<S>>(value: &S) -> Result<(Vec<u8>, Vec<Handle>), String> {
     scratch::with(|scratch| {
-        let mut writer = Output::new(Vec::new(), None);
-        let mut outbound = encode::<S, C>(scratch, value, &mut writer).map_err(|error| error.to_string())?;
-        let handles = outbound.take_handles();
-        Ok((writer.into_buffer(), handles))
+        let mut out = Output::new(Vec::new(), None);
+        let outbound = encode::<S, C>(scratch, value, &mut out).map_err(|error| error.to_string())?;
+        let handles = outbound.map(|mut outbound| outbound.take_handles()).unwrap_or_default();
+        Ok((out.into_buffer(), handles))
     })
 }

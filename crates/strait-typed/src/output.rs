@@ -101,20 +101,27 @@ impl<'c> Output<'c> {
         self.buffer
     }
 
-    /// Sends the message over its channel with these handles; waits for room until the deadline. Returns the buffer for
-    /// the next message.
+    /// Sends the message over its channel with these handles; waits for room until the deadline.
+    #[inline]
     pub(crate) fn send(
-        mut self,
+        &mut self,
         channel: &Channel,
         handles: Vec<Handle>,
         deadline: Deadline,
-    ) -> (Vec<u8>, Result<(), strait::SendError>) {
-        if self.draft.is_none() {
-            let sent = channel.send_by(Outgoing::new(&self.buffer).handles(handles), deadline);
-            return (self.buffer, sent);
+    ) -> Result<(), strait::SendError> {
+        if self.draft.is_some() {
+            return self.send_draft(handles, deadline);
         }
+        if handles.is_empty() {
+            return channel.send_by(&self.buffer, deadline);
+        }
+        channel.send_by(Outgoing::new(&self.buffer).handles(handles), deadline)
+    }
+
+    #[cold]
+    fn send_draft(&mut self, handles: Vec<Handle>, deadline: Deadline) -> Result<(), strait::SendError> {
         let flushed = self.flush_buffer();
-        let sent = match (self.draft.take(), flushed) {
+        match (self.draft.take(), flushed) {
             (Some(mut draft), Ok(())) => {
                 handles.into_iter().for_each(|handle| draft.handle(handle));
                 draft.send(deadline)
@@ -123,12 +130,11 @@ impl<'c> Output<'c> {
                 let error = self.failed.unwrap_or(strait::Error::NoMemory { call: "memory for a draft" });
                 Err(strait::SendError { error, handles })
             }
-        };
-        (self.buffer, sent)
+        }
     }
 }
 
-/// The error of a [`Output`] that takes no more bytes.
+/// The error of an [`Output`] that takes no more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -4,12 +4,18 @@
 //! variable. It is set only while a message of a typed channel is encoded or decoded; a message that is encoded within
 //! that of another one (by the `Serialize` of a program's own) has its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use strait::{Handle, Message};
 
 use crate::output::SMALL;
+
+/// The greatest number of bytes of a message whose memory the thread keeps for the next one.
+const KEPT: usize = 2 << 20;
+
+/// The smallest page size.
+const PAGE: usize = 4096;
 
 /// The place of a handle in a value: empty once the handle was sent.
 pub(crate) type Slot = Arc<Mutex<Option<Handle>>>;
@@ -19,13 +25,18 @@ pub(crate) fn exchange(slot: &Slot, handle: Option<Handle>) -> Option<Handle> {
     std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), handle)
 }
 
-/// What one thread reuses.
+/// What one thread reuses, and its present message. Each field is a cell, and is empty for a message without handles,
+/// so that such a message costs a few stores.
 #[derive(Default)]
 pub(crate) struct Scratch {
     buffer: Cell<Vec<u8>>,
     message: Cell<Message>,
-    outbound: RefCell<Option<Outbound>>,
-    inbound: RefCell<Option<Inbound>>,
+    /// Whether this thread encodes a message.
+    encodes: Cell<bool>,
+    outbound: Cell<Option<Box<Outbound>>>,
+    /// Whether this thread decodes a message.
+    decodes: Cell<bool>,
+    inbound: Cell<Option<Box<Inbound>>>,
 }
 
 thread_local! {
@@ -67,10 +78,17 @@ impl Scratch {
     /// Gives the message back for the next receive, unless it is large. Its handles must have been taken.
     #[inline]
     pub(crate) fn keep_message(&self, message: Message) {
-        if message.bytes().len() <= SMALL {
+        if message.bytes().len() <= SMALL || is_reusable(message.bytes()) {
             self.message.set(message);
         }
     }
+}
+
+/// Returns whether large memory is kept for the next message. A message that its sender sealed lies in memory of its
+/// own, at a page boundary, and is not kept: it would hold a descriptor.
+#[cold]
+fn is_reusable(bytes: &[u8]) -> bool {
+    bytes.len() <= KEPT && !(bytes.as_ptr() as usize).is_multiple_of(PAGE)
 }
 
 /// The handles of a message that is being encoded.
@@ -107,48 +125,52 @@ impl Drop for Outbound {
 /// A message of this thread that is being encoded. Dropping it, also by a panic, gives its handles back.
 pub(crate) struct Encoding<'s> {
     scratch: &'s Scratch,
-    outer: Option<Outbound>,
+    encodes: bool,
+    outer: Option<Box<Outbound>>,
 }
 
 impl<'s> Encoding<'s> {
     /// Begins a message: the handles that are serialized from now on are its own.
     #[inline]
     pub(crate) fn begin(scratch: &'s Scratch) -> Self {
-        let outer = scratch.outbound.replace(Some(Outbound::default()));
-        Self { scratch, outer }
+        Self { scratch, encodes: scratch.encodes.replace(true), outer: scratch.outbound.take() }
     }
 
-    /// Ends the message and returns its handles.
+    /// Ends the message and returns its handles; `None` if there are none.
     #[inline]
-    pub(crate) fn end(self) -> Outbound {
-        self.scratch.outbound.take().unwrap_or_default()
+    pub(crate) fn end(self) -> Option<Box<Outbound>> {
+        self.scratch.outbound.take()
     }
 }
 
 impl Drop for Encoding<'_> {
     #[inline]
     fn drop(&mut self) {
-        let inner = self.scratch.outbound.replace(self.outer.take());
-        drop(inner);
+        self.scratch.encodes.set(self.encodes);
+        // Gives back the handles of a message that has not ended.
+        self.scratch.outbound.set(self.outer.take());
     }
 }
 
 /// Moves the handle out of `slot` into the message that this thread encodes. Returns the handle's index there.
 pub(crate) fn send_handle(slot: &Slot) -> Result<u32, &'static str> {
     with(|scratch| {
-        let mut outbound = scratch.outbound.borrow_mut();
-        let Some(outbound) = outbound.as_mut() else {
+        if !scratch.encodes.get() {
             return Err("a handle can be serialized only into a message of a typed channel");
-        };
-        let Some(handle) = exchange(slot, None) else {
-            let problem = "a handle of the value was sent already";
-            outbound.problem = Some(problem);
-            return Err(problem);
-        };
+        }
+        let mut outbound = scratch.outbound.take().unwrap_or_default();
         let index = outbound.handles.len() as u32;
-        outbound.slots.push(slot.clone());
-        outbound.handles.push(handle);
-        Ok(index)
+        let taken = exchange(slot, None);
+        match taken {
+            Some(handle) => {
+                outbound.slots.push(slot.clone());
+                outbound.handles.push(handle);
+            }
+            None => outbound.problem = Some("a handle of the value was sent already"),
+        }
+        let problem = outbound.problem;
+        scratch.outbound.set(Some(outbound));
+        problem.map_or(Ok(index), Err)
     })
 }
 
@@ -165,58 +187,64 @@ impl Inbound {
     pub(crate) fn has_surplus(&self) -> bool {
         self.handles.iter().any(Option::is_some)
     }
+
+    /// Takes the handle with this index, if `is_kind` accepts it.
+    fn take(&mut self, index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
+        let place = usize::try_from(index).ok().and_then(|index| self.handles.get_mut(index));
+        let place = place.ok_or("the index of a handle is out of range")?;
+        let handle = place.as_ref().ok_or("a handle is used twice")?;
+        if !is_kind(handle) {
+            return Err("a handle is of another kind than its field");
+        }
+        place.take().ok_or("a handle is used twice")
+    }
 }
 
 /// A message of this thread that is being decoded. Dropping it, also by a panic, closes the handles that were not
 /// taken.
 pub(crate) struct Decoding<'s> {
     scratch: &'s Scratch,
-    outer: Option<Inbound>,
+    decodes: bool,
+    outer: Option<Box<Inbound>>,
 }
 
 impl<'s> Decoding<'s> {
     /// Begins a message with these handles: the handles that are deserialized from now on are these.
     #[inline]
     pub(crate) fn begin(scratch: &'s Scratch, handles: Vec<Handle>) -> Self {
-        let handles = handles.into_iter().map(Some).collect();
-        let outer = scratch.inbound.replace(Some(Inbound { handles, problem: None }));
-        Self { scratch, outer }
+        let inbound = (!handles.is_empty()).then(|| {
+            let handles = handles.into_iter().map(Some).collect();
+            Box::new(Inbound { handles, problem: None })
+        });
+        Self { scratch, decodes: scratch.decodes.replace(true), outer: scratch.inbound.replace(inbound) }
     }
 
-    /// Ends the message and returns the handles that are left.
+    /// Ends the message and returns the handles that are left; `None` if it had none, and needed none.
     #[inline]
-    pub(crate) fn end(self) -> Inbound {
-        self.scratch.inbound.take().unwrap_or_default()
+    pub(crate) fn end(self) -> Option<Box<Inbound>> {
+        self.scratch.inbound.take()
     }
 }
 
 impl Drop for Decoding<'_> {
     #[inline]
     fn drop(&mut self) {
-        let inner = self.scratch.inbound.replace(self.outer.take());
-        drop(inner);
+        self.scratch.decodes.set(self.decodes);
+        // Closes the handles of a message that has not ended.
+        self.scratch.inbound.set(self.outer.take());
     }
 }
 
 /// Takes the handle with this index out of the message that this thread decodes, if `is_kind` accepts it.
 pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
     with(|scratch| {
-        let mut inbound = scratch.inbound.borrow_mut();
-        let Some(inbound) = inbound.as_mut() else {
+        if !scratch.decodes.get() {
             return Err("a handle can be deserialized only from a message of a typed channel");
-        };
-        let place = usize::try_from(index).ok().and_then(|index| inbound.handles.get_mut(index));
-        let (problem, handle) = match place {
-            None => ("the index of a handle is out of range", None),
-            Some(place) => match place.take_if(|handle| is_kind(handle)) {
-                None if place.is_some() => ("a handle is of another kind than its field", None),
-                None => ("a handle is used twice", None),
-                handle => ("", handle),
-            },
-        };
-        if handle.is_none() {
-            inbound.problem = Some(problem);
         }
-        handle.ok_or(problem)
+        let mut inbound = scratch.inbound.take().unwrap_or_default();
+        let handle = inbound.take(index, is_kind);
+        inbound.problem = handle.as_ref().err().copied().or(inbound.problem);
+        scratch.inbound.set(Some(inbound));
+        handle
     })
 }
