@@ -29,6 +29,7 @@
 //! ```
 //!
 //! * [`Typed`] sends and receives values of serde's types over a channel; [`TypedListener`] accepts such channels.
+//! * [`TypedCalls`] are requests and their replies; [`task::AsyncTyped`] is a typed channel for tasks.
 //! * The [`codec`] is a parameter: [`codec::Postcard`] unless another one is named.
 //! * Files, channel ends, regions and data pipes are fields of a value: [`Fd`], [`End`], [`Shared`], [`Reader`],
 //!   [`Writer`].
@@ -45,6 +46,7 @@
 //! use the types of the crate `serde_bytes`; they are then copied at once.
 
 mod bounded;
+mod calls;
 pub mod codec;
 mod core;
 mod error;
@@ -56,6 +58,7 @@ mod scratch;
 pub mod task;
 mod typed;
 
+pub use calls::{CallError, TypedCalls, TypedRequest};
 pub use codec::Postcard;
 pub use error::{Differs, GivenError, RecvError, SchemaMismatch, SendError};
 pub use handles::{End, Fd, RawEnd, Reader, Shared, Writer};

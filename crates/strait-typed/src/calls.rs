@@ -1,0 +1,286 @@
+//! Typed calls: requests of one type, and replies of another.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use strait::call::{CallEnd, Replier};
+use strait::{Channel, Deadline, Outgoing};
+
+use crate::codec::{Codec, DecodeOwned, Encode, Malformed};
+use crate::core::{decode, encode};
+use crate::error::{RecvError, SchemaMismatch, SendError};
+use crate::hello::Hello;
+use crate::output::Output;
+use crate::{Postcard, scratch};
+
+/// The reason why a typed call has no reply.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The request cannot be encoded; the text says why. Nothing was sent, and the handles are in the request again.
+    Encode(String),
+    /// The two ends have different types or codecs. The request was not sent.
+    Schema(Box<SchemaMismatch>),
+    /// The other end does not speak typed calls. The request was not sent.
+    Untyped,
+    /// The server has carried out the request, and its reply is not of the expected type. The handles of the reply were
+    /// closed.
+    Malformed(Malformed),
+    /// The call failed; the error says whether the request was carried out. If it was not sent, the handles are in the
+    /// request again.
+    Call(strait::call::CallError),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Encode(what) => write!(f, "the request cannot be encoded: {what}"),
+            Self::Schema(mismatch) => mismatch.fmt(f),
+            Self::Untyped => f.write_str("the other end does not speak typed calls: make `TypedCalls` of it too"),
+            Self::Malformed(malformed) => write!(f, "the reply is not of the expected type: {malformed}"),
+            Self::Call(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Encode(_) | Self::Untyped => None,
+            Self::Schema(mismatch) => Some(mismatch),
+            Self::Malformed(malformed) => Some(malformed),
+            Self::Call(error) => Some(error),
+        }
+    }
+}
+
+/// An end of a channel for calls with requests of type `Q` and replies of type `A`. Either end may call the other; both
+/// have this type.
+///
+/// ```
+/// use std::time::Duration;
+/// use strait::Channel;
+/// use strait_typed::TypedCalls;
+///
+/// const LIMIT: Duration = Duration::from_secs(10);
+///
+/// let (one, other) = Channel::pair()?; // One of them may be in another process.
+/// let (client, server) = (TypedCalls::<(i64, i64), i64>::over(one), TypedCalls::<(i64, i64), i64>::over(other));
+/// std::thread::spawn(move || {
+///     while let Ok(mut request) = server.next_request(LIMIT) {
+///         let (one, other) = request.take();
+///         let _ = request.reply(&(one + other), LIMIT);
+///     }
+/// });
+/// assert_eq!(client.call(&(2, 3), LIMIT)?, 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The first call of an end asks the other end for its types, which takes one more call; if they differ, it fails with
+/// [`CallError::Schema`].
+pub struct TypedCalls<Q, A, C = Postcard> {
+    end: CallEnd,
+    /// Whether the other end has answered the first call of this end.
+    greeted: AtomicBool,
+    /// Held while the first call of this end is made.
+    greeting: Mutex<()>,
+    /// Whether the other end has asked for the types, and they agree.
+    met: AtomicBool,
+    mismatch: OnceLock<Box<SchemaMismatch>>,
+    types: PhantomData<fn(Q) -> (A, C)>,
+}
+
+impl<Q, A, C> fmt::Debug for TypedCalls<Q, A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TypedCalls").field(&self.end).finish()
+    }
+}
+
+impl<Q, A, C> TypedCalls<Q, A, C> {
+    /// Makes an end for typed calls from `channel`. From now on only calls may use the channel, and its other end must
+    /// be `TypedCalls` too.
+    pub fn over(channel: Channel) -> Self {
+        Self::from_end(CallEnd::over(channel))
+    }
+
+    /// Makes an end for typed calls from a call end with options of its own, over which nothing was called yet.
+    pub fn from_end(end: CallEnd) -> Self {
+        Self {
+            end,
+            greeted: AtomicBool::new(false),
+            greeting: Mutex::new(()),
+            met: AtomicBool::new(false),
+            mismatch: OnceLock::new(),
+            types: PhantomData,
+        }
+    }
+
+    /// Returns the call end, for counters and to wait for it in a wait set.
+    pub fn end(&self) -> &CallEnd {
+        &self.end
+    }
+}
+
+impl<Q, A, C: Codec<Q> + Codec<A>> TypedCalls<Q, A, C> {
+    /// Compares the types of the two ends by a call, before the first call of this end.
+    fn greet(&self, deadline: Deadline) -> Result<(), CallError> {
+        if self.greeted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _only_one = self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.greeted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if let Some(mismatch) = self.mismatch.get() {
+            return Err(CallError::Schema(mismatch.clone()));
+        }
+        let ours = Hello::of::<Q, A, C>();
+        let reply = self.end.call(&ours.to_bytes(), deadline).map_err(CallError::Call)?;
+        let theirs = Hello::parse(reply.bytes()).ok_or(CallError::Untyped)?;
+        self.compare(&ours, &theirs).map_err(CallError::Schema)?;
+        self.greeted.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Compares the types. The other end answers with its reply type as the sent one, as if it were the other end of a
+    /// typed channel.
+    fn compare(&self, ours: &Hello, theirs: &Hello) -> Result<(), Box<SchemaMismatch>> {
+        ours.compare(theirs).map_err(|mismatch| self.mismatch.get_or_init(|| Box::new(mismatch)).clone())
+    }
+
+    /// Answers a request that asks for the types. The other end may ask again, if its first call was cancelled.
+    fn meet(&self, theirs: &Hello, mut replier: Replier, deadline: Deadline) -> Result<(), RecvError> {
+        let ours = Hello::of::<A, Q, C>();
+        let compared = self.compare(&ours, theirs);
+        // Before the reply: another thread may take the request that follows it.
+        self.met.store(compared.is_ok(), Ordering::Release);
+        replier.reply(&ours.to_bytes(), deadline).map_err(|failed| failed.error)?;
+        compared.map_err(RecvError::Schema)
+    }
+}
+
+impl<Q, A: Send + 'static, C: Encode<Q> + DecodeOwned<A>> TypedCalls<Q, A, C> {
+    /// Sends a request and waits for the reply until the deadline.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call(&self, request: &Q, deadline: impl Into<Deadline>) -> Result<A, CallError> {
+        let deadline = deadline.into();
+        self.greet(deadline)?;
+        let mut reply = scratch::with(|scratch| {
+            let mut out = Output::new(scratch.take_buffer(), None);
+            let encoded = encode::<Q, C>(scratch, request, &mut out);
+            let bytes = out.into_buffer();
+            let reply = match encoded {
+                Ok(outbound) => {
+                    let mut outbound = outbound.unwrap_or_default();
+                    let message = Outgoing::new(&bytes).handles(outbound.take_handles());
+                    self.end.call(message, deadline).map_err(|failed| match failed {
+                        strait::call::CallError::NotSent(mut failed) => {
+                            outbound.give_back(std::mem::take(&mut failed.handles));
+                            CallError::Call(strait::call::CallError::NotSent(failed))
+                        }
+                        failed => CallError::Call(failed),
+                    })
+                }
+                Err(error) => Err(CallError::Encode(encode_text(error))),
+            };
+            scratch.keep_buffer(bytes);
+            reply
+        })?;
+        let handles = reply.take_handles();
+        let handles = handles.map_err(|error| CallError::Call(strait::call::CallError::OutcomeUnknown(error)))?;
+        scratch::with(|scratch| decode::<A, C>(scratch, reply.bytes(), handles)).map_err(CallError::Malformed)
+    }
+}
+
+fn encode_text(error: SendError) -> String {
+    match error {
+        SendError::Encode(what) => what,
+        error => error.to_string(),
+    }
+}
+
+impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> TypedCalls<Q, A, C> {
+    /// Returns the next request of the other end; waits for it until the deadline.
+    ///
+    /// # Errors
+    /// [`RecvError`]. A request that is not of the expected type is [`RecvError::Malformed`]; its caller gets
+    /// [`strait::call::CallError::NotAnswered`], and the next request can be taken.
+    pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<TypedRequest<Q, A, C>, RecvError> {
+        let deadline = deadline.into();
+        loop {
+            let (mut message, replier) = self.end.next_request(deadline)?.into_parts();
+            if let Some(theirs) = Hello::parse(message.bytes()) {
+                self.meet(&theirs, replier, deadline)?;
+                continue;
+            }
+            // A caller asks for the types before it sends anything else.
+            if !self.met.load(Ordering::Acquire) {
+                return Err(RecvError::Untyped);
+            }
+            let handles = message.take_handles()?;
+            let value = scratch::with(|scratch| decode::<Q, C>(scratch, message.bytes(), handles));
+            let value = Some(value.map_err(RecvError::Malformed)?);
+            return Ok(TypedRequest { value, replier, types: PhantomData });
+        }
+    }
+}
+
+/// A request of the other end, with the means to reply. If it is dropped without a reply, the caller gets
+/// [`strait::call::CallError::NotAnswered`].
+pub struct TypedRequest<Q, A, C = Postcard> {
+    value: Option<Q>,
+    replier: Replier,
+    types: PhantomData<fn(A) -> C>,
+}
+
+impl<Q, A, C> fmt::Debug for TypedRequest<Q, A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypedRequest").field("replier", &self.replier).finish_non_exhaustive()
+    }
+}
+
+impl<Q, A, C> TypedRequest<Q, A, C> {
+    /// Takes the request.
+    ///
+    /// # Panics
+    /// If it was taken before.
+    pub fn take(&mut self) -> Q {
+        self.value.take().expect("the request was taken before")
+    }
+
+    /// Returns the request; `None` if it was taken.
+    pub fn get(&self) -> Option<&Q> {
+        self.value.as_ref()
+    }
+
+    /// Returns whether the caller has cancelled this call, as far as this process has received that. Takes a lock.
+    pub fn is_cancelled(&self) -> bool {
+        self.replier.is_cancelled()
+    }
+}
+
+impl<Q, A, C: Encode<A>> TypedRequest<Q, A, C> {
+    /// Sends the reply; waits for room until the deadline. After an error the caller learns that there is no reply.
+    ///
+    /// # Errors
+    /// [`SendError`]; the handles are in the reply again.
+    pub fn reply(mut self, reply: &A, deadline: impl Into<Deadline>) -> Result<(), SendError> {
+        let deadline = deadline.into();
+        scratch::with(|scratch| {
+            let mut out = Output::new(scratch.take_buffer(), None);
+            let mut outbound = encode::<A, C>(scratch, reply, &mut out)?.unwrap_or_default();
+            let bytes = out.into_buffer();
+            let message = Outgoing::new(&bytes).handles(outbound.take_handles());
+            let sent = self.replier.reply(message, deadline).map_err(|failed| {
+                outbound.give_back(failed.handles);
+                SendError::Channel(failed.error)
+            });
+            scratch.keep_buffer(bytes);
+            sent
+        })
+    }
+}
