@@ -40,7 +40,7 @@ pub use io::{PipeReader, PipeWriter};
 pub use listener::Listener;
 pub use wait_set::AsyncWaitSet;
 
-pub use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer};
+pub use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, AsyncReceiver, AsyncSender};
 
 use std::ops::Deref;
 use std::os::fd::AsFd;

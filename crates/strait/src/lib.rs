@@ -205,7 +205,7 @@ pub mod bindings {
 
 pub use channel::{
     Channel, Counters, FuseError, Handle, Interrupter, Message, MessageInfo, Options, Outgoing, PutBackError, Received,
-    SendError, SendManyError, Status,
+    Receiver, SendError, SendManyError, Sender, Status,
 };
 pub use deadline::Deadline;
 pub use error::Error;

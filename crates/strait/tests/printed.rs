@@ -121,6 +121,9 @@ fn channels(printed: &mut Printed) {
     printed.object("Message", &other.recv().unwrap());
     one.send(b"bytes").unwrap();
     printed.object("Received", &other.recv_into(&mut [0; 8], Deadline::NOW).unwrap());
+    let (sender, receiver) = Channel::pair().unwrap().0.split();
+    printed.object("Sender", &sender);
+    printed.object("Receiver", &receiver);
     drop(other);
     printed.object("SendError", &one.send(b"bytes").unwrap_err());
     printed.object("SendManyError", &one.send_many([b"bytes".as_slice()], Deadline::NOW).unwrap_err());
@@ -180,6 +183,7 @@ fn pipes_and_regions(printed: &mut Printed) {
     printed.object("RegionMap", &region.map(..).unwrap());
     printed.object("RegionView", &region.view(..).unwrap());
     printed.object("RegionCopy", &region.copy_on_write(..).unwrap());
+    printed.object("RegionWriter", &RegionWriter::new(4096).unwrap());
     assert_eq!(region.as_raw_fd(), region.as_fd().as_raw_fd());
 }
 
@@ -204,7 +208,11 @@ fn waiting(printed: &mut Printed) {
     printed.object("Dispatcher", &Dispatcher::new().unwrap());
     printed.object("Pump", &Dispatcher::new().unwrap().pump());
     let (one, other) = Channel::pair().unwrap();
-    printed.object("AsyncChannel", &AsyncChannel::new(one, &reactor).unwrap());
+    let channel = AsyncChannel::new(one, &reactor).unwrap();
+    printed.object("AsyncChannel", &channel);
+    let (sender, receiver) = channel.split();
+    printed.object("AsyncSender", &sender);
+    printed.object("AsyncReceiver", &receiver);
     printed.object("AsyncCallEnd", &AsyncCallEnd::new(CallEnd::over(other), &reactor).unwrap());
     let (producer, consumer) = DataPipe::pair(4096).unwrap();
     printed.object("AsyncProducer", &AsyncProducer::new(producer, &reactor).unwrap());

@@ -20,6 +20,7 @@ mod sender;
 mod receiver;
 
 mod counters;
+mod halves;
 pub(crate) mod handle;
 mod interrupter;
 pub(crate) mod message;
@@ -34,6 +35,7 @@ mod views;
 mod watch;
 
 pub use counters::Counters;
+pub use halves::{Receiver, Sender};
 pub use handle::Handle;
 pub use interrupter::Interrupter;
 pub(crate) use interrupter::WakeWaiters;
@@ -88,7 +90,7 @@ const FIRST_CELLS: usize = 128;
 /// process dies, the other end receives what was sent before, and then [`Error::PeerClosed`].
 ///
 /// Many threads may use one end at once through `&self`. Threads that receive take turns; each message goes to one of
-/// them.
+/// them. [`Channel::split`] gives one half to a thread that only sends, and one to a thread that only receives.
 ///
 /// The peer is not trusted: whatever the peer writes or sends, calls on this end return in bounded time with a result
 /// or an error.

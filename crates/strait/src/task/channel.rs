@@ -207,6 +207,93 @@ impl AsyncChannel {
     }
 }
 
+/// The sending half of an [`AsyncChannel`], which belongs to one task: see [`AsyncChannel::split`].
+#[derive(Debug)]
+pub struct AsyncSender(Arc<AsyncChannel>);
+
+/// The receiving half of an [`AsyncChannel`], which belongs to one task: see [`AsyncChannel::split`].
+#[derive(Debug)]
+pub struct AsyncReceiver(Arc<AsyncChannel>);
+
+impl AsyncChannel {
+    /// Splits the end into halves, for two tasks of which one only sends and the other only receives.
+    /// [`AsyncSender::join`] makes the end again. The end is closed when both halves are dropped.
+    ///
+    /// ```no_run
+    /// use strait::Error;
+    /// use strait::task::{AsyncChannel, AsyncReceiver, AsyncSender};
+    ///
+    /// /// Passes on in one direction; another task does so in the other.
+    /// async fn pass(mut from: AsyncReceiver, mut to: AsyncSender) -> Result<(), Error> {
+    ///     loop {
+    ///         to.send(from.recv().await?.bytes()).await?;
+    ///     }
+    /// }
+    ///
+    /// # async fn example(a: AsyncChannel, b: AsyncChannel) {
+    /// let ((to_a, from_a), (to_b, from_b)) = (a.split(), b.split());
+    /// let both = (pass(from_a, to_b), pass(from_b, to_a)); // For two tasks of a runtime.
+    /// # drop(both);
+    /// # }
+    /// ```
+    ///
+    /// The halves of a [`Channel`] are joined before they become an `AsyncChannel`: a reactor looks at the end from its
+    /// own thread, so each call takes the locks of a channel.
+    pub fn split(self) -> (AsyncSender, AsyncReceiver) {
+        let whole = Arc::new(self);
+        (AsyncSender(whole.clone()), AsyncReceiver(whole))
+    }
+}
+
+impl AsyncSender {
+    /// Sends `message`; waits for room.
+    ///
+    /// # Cancel safety
+    /// As [`AsyncChannel::send`].
+    ///
+    /// # Errors
+    /// As [`AsyncChannel::send`].
+    pub async fn send<'a>(&mut self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        self.0.send(message).await
+    }
+
+    /// Makes the end of which these are the halves again.
+    ///
+    /// # Errors
+    /// Returns the halves if they are those of two ends.
+    pub fn join(self, receiver: AsyncReceiver) -> Result<AsyncChannel, (Self, AsyncReceiver)> {
+        if !Arc::ptr_eq(&self.0, &receiver.0) {
+            return Err((self, receiver));
+        }
+        drop(receiver);
+        Ok(Arc::into_inner(self.0).expect("only the two halves hold it"))
+    }
+}
+
+impl AsyncReceiver {
+    /// Waits for the next message, receives it and returns it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no message.
+    ///
+    /// # Errors
+    /// As [`AsyncChannel::recv`].
+    pub async fn recv(&mut self) -> Result<Message, Error> {
+        self.0.recv().await
+    }
+
+    /// Waits for the next message and receives it into `message`, as [`AsyncChannel::recv_message`] does.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no message.
+    ///
+    /// # Errors
+    /// As [`AsyncChannel::recv_message`].
+    pub async fn recv_message(&mut self, message: &mut Message) -> Result<(), Error> {
+        self.0.recv_message(message).await
+    }
+}
+
 impl fmt::Debug for AsyncChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AsyncChannel").field(self.get_ref()).finish()

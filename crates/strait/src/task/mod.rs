@@ -43,7 +43,7 @@ mod pipe;
 mod source;
 
 pub use calls::AsyncCallEnd;
-pub use channel::AsyncChannel;
+pub use channel::{AsyncChannel, AsyncReceiver, AsyncSender};
 pub use pipe::{AsyncConsumer, AsyncProducer};
 
 use std::collections::BTreeMap;

@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use crate::call::CallEnd;
-use crate::channel::Channel;
 use crate::channel::pipe_end::{DataConsumer, DataProducer};
+use crate::channel::{Channel, Receiver, Sender};
 use crate::meet::Listener;
 use crate::pipe::{Gate, PipeEnd};
 use crate::wake::watched_fd::WatchedFd;
@@ -22,6 +22,7 @@ mod sealed {
 /// | source | its events |
 /// |---|---|
 /// | [`Channel`] | readable: there is a message, or the peer is gone; writable: there is room for a small message |
+/// | [`Sender`], [`Receiver`] | those of the channel; the two halves of an end are one source |
 /// | [`DataConsumer`] | readable: there is an element, or the stream has ended; the interest does not matter |
 /// | [`DataProducer`] | writable: there is room for an element, or the consumer is gone; the interest does not matter |
 /// | [`CallEnd`] | readable: a request or a reply may have arrived, so [`CallEnd::next_request`] is worthwhile |
@@ -147,6 +148,8 @@ impl<'a> EndParts<'a> {
 
 ends! {
     Channel: |channel| EndParts { channel, gate: None },
+    Sender: |half| EndParts { channel: half.shared(), gate: None },
+    Receiver: |half| EndParts { channel: half.shared(), gate: None },
     CallEnd: |end| EndParts { channel: end.channel(), gate: None },
     DataProducer: |end| EndParts::of_pipe(end),
     DataConsumer: |end| EndParts::of_pipe(end),

@@ -281,6 +281,29 @@ impl End {
         self.rx.lock_unless(deadline, || self.interruption())
     }
 
+    /// Receives as [`Channel::recv_message`] does, for a caller that holds the lock for good.
+    #[inline]
+    pub(in crate::channel) fn recv_message_held(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        message: &mut Message,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        message.clear_and_run_deferred();
+        self.received_or(self.born.check().and_then(|()| self.recv_locked(rx, message, deadline)))
+    }
+
+    /// Receives as [`Channel::recv_into`] does, for a caller that holds the lock for good.
+    #[inline]
+    pub(in crate::channel) fn recv_into_held(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        buffer: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<Received, Error> {
+        self.received_or(self.born.check().and_then(|()| self.recv_into_locked(rx, buffer, deadline)))
+    }
+
     /// Returns the result of a receive unchanged. After a failure, first counts a reached limit, notes a temporary
     /// error for the wait set, and runs deferred callbacks and destructors. The caller holds no lock.
     #[inline]

@@ -87,6 +87,43 @@ impl End {
         })
     }
 
+    /// Sends a message as [`End::send`] does, for a caller that holds the lock for good.
+    #[inline]
+    pub(in crate::channel) fn send_held(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        message: &mut Outgoing<'_>,
+        deadline: Deadline,
+    ) -> Result<(), SendError> {
+        self.check_held(tx, deadline).and_then(|()| self.send_locked(tx, message, deadline)).map_err(|error| {
+            deferred::run();
+            SendError::new(error, std::mem::take(&mut message.handles))
+        })
+    }
+
+    /// Sends messages in batches as [`Channel::send_many`] does, for a caller that holds the lock for good.
+    pub(in crate::channel) fn send_many_held<'a>(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        mut messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError> {
+        deferred::run_if_failed(match self.check_held(tx, deadline) {
+            Ok(()) => self.send_many_locked(tx, messages, deadline),
+            Err(error) => {
+                let handles = messages.next().map(|message| message.handles).unwrap_or_default();
+                Err(SendManyError { sent: 0, failed: SendError::new(error, handles) })
+            }
+        })
+    }
+
+    /// Checks, for a caller that holds the lock for good, what [`End::lock_tx`] checks.
+    #[inline]
+    fn check_held(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        self.born.check()?;
+        if tx.over || tx.lane.is_down() { self.check_open(tx, deadline) } else { Ok(()) }
+    }
+
     #[inline]
     fn send_locked(&self, tx: &mut Guard<'_, Tx>, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
         if self.send_plain(tx, message) {

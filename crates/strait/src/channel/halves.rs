@@ -1,0 +1,243 @@
+//! The halves of an end: a sender and a receiver that each belong to one thread.
+//!
+//! A half holds the lock of its direction for as long as it lives, marked as blocking. To the rest of the library this
+//! is a thread that is in a call all the time, so no other code needs to know of halves. The half itself neither takes
+//! nor releases a lock for a message. A half that is put into a wait set gives the lock back, since the wait set looks
+//! at the end from its own threads; from then on each call takes the lock, as the calls of a [`Channel`] do.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::message::{Message, Outgoing, Received};
+use super::receiver::Rx;
+use super::sender::Tx;
+use super::{Channel, End, Interrupter, SendError, SendManyError};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::kept;
+use crate::wake::lock::{Guard, Lock};
+
+/// The sending half of an end, which belongs to one thread: see [`Channel::split`].
+pub struct Sender {
+    /// The lock of the sending direction; `None` if each call takes it. Dropped before the channel.
+    held: RefCell<Option<Guard<'static, Tx>>>,
+    channel: Arc<Channel>,
+}
+
+/// The receiving half of an end, which belongs to one thread: see [`Channel::split`].
+pub struct Receiver {
+    /// The lock of the receiving direction; `None` if each call takes it. Dropped before the channel.
+    held: RefCell<Option<Guard<'static, Rx>>>,
+    channel: Arc<Channel>,
+}
+
+impl Channel {
+    /// Splits this end into a [`Sender`] and a [`Receiver`], for two threads of which one only sends and the other only
+    /// receives. A half belongs to one thread at a time, so its calls need no lock: they are faster than those of a
+    /// channel.
+    ///
+    /// [`Sender::join`] makes the channel again, for example to send the end to another process. The end is closed when
+    /// both halves are dropped; dropping one of them tells the peer nothing. A sender that sends nothing does not follow
+    /// the other end from process to process: it retains the memory of the lanes between, up to the limit
+    /// ([`Resource::Lanes`](crate::quota::Resource::Lanes)), until it sends again or is dropped.
+    ///
+    /// ```
+    /// use strait::{Channel, Error};
+    /// let (a, b) = Channel::pair()?;
+    /// let (mut sender, mut receiver) = a.split();
+    /// let answers = std::thread::spawn(move || {
+    ///     let answer = receiver.recv()?.into_bytes();
+    ///     Ok::<_, Error>((answer, receiver))
+    /// });
+    /// sender.send(b"question")?;
+    /// b.send(b.recv()?.bytes())?;
+    ///
+    /// let (answer, receiver) = answers.join().expect("a thread")?;
+    /// assert_eq!(answer, b"question");
+    /// let a = sender.join(receiver).expect("two halves of one end");
+    /// drop(a);
+    /// assert_eq!(b.recv().unwrap_err(), Error::PeerClosed);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// An end that is in a wait set may be split. Its halves, and a half that is [put into a wait
+    /// set](crate::wait::WaitSet::add), work as before, but each call takes the lock of a channel.
+    pub fn split(self) -> (Sender, Receiver) {
+        let channel = Arc::new(self);
+        // SAFETY: the guards are dropped before the `Arc`s that the halves hold.
+        let end = &*unsafe { kept::borrow(&channel) }.end;
+        let sender = Sender { held: RefCell::new(hold(end, &end.tx)), channel: channel.clone() };
+        (sender, Receiver { held: RefCell::new(hold(end, &end.rx)), channel })
+    }
+}
+
+/// Takes the lock `lock` of the end for good, and marks it as blocking. Returns `None` if the end is in a wait set or
+/// belongs to the parent of this process.
+fn hold<T>(end: &End, lock: &'static Lock<T>) -> Option<Guard<'static, T>> {
+    if end.born.is_elsewhere() || end.in_set.load(Ordering::Relaxed) {
+        return None;
+    }
+    let held = lock.lock(Deadline::NOW).ok()?;
+    held.mark_blocking();
+    Some(held)
+}
+
+impl Sender {
+    /// Sends a message; waits for room without a time limit.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn send<'a>(&mut self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        self.send_by(message, Deadline::NEVER)
+    }
+
+    /// Sends a message if there is room for the message now. Does not block.
+    ///
+    /// # Errors
+    /// As [`Channel::try_send`].
+    #[inline]
+    pub fn try_send<'a>(&mut self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        self.send_by(message, Deadline::NOW)
+    }
+
+    /// Sends a message; waits for room until the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`].
+    #[inline]
+    pub fn send_by<'a>(
+        &mut self,
+        message: impl Into<Outgoing<'a>>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<(), SendError> {
+        let (mut message, end) = (message.into(), &self.channel.end);
+        match self.held.get_mut() {
+            Some(tx) => end.send_held(tx, &mut message, deadline.into()),
+            None => end.send(&mut message, deadline.into()),
+        }
+    }
+
+    /// Sends messages in batches, as [`Channel::send_many`] does.
+    ///
+    /// # Errors
+    /// As [`Channel::send_many`].
+    pub fn send_many<'a, I>(&mut self, messages: I, deadline: impl Into<Deadline>) -> Result<usize, SendManyError>
+    where
+        I: IntoIterator,
+        I::Item: Into<Outgoing<'a>>,
+    {
+        match self.held.get_mut() {
+            Some(tx) => self.channel.end.send_many_held(tx, messages.into_iter().map(Into::into), deadline.into()),
+            None => self.channel.send_many(messages, deadline),
+        }
+    }
+
+    /// Returns an interrupter of the end, which ends the waits of both halves.
+    pub fn interrupter(&self) -> Interrupter {
+        self.channel.interrupter()
+    }
+
+    /// Makes the end of which these are the halves again.
+    ///
+    /// # Errors
+    /// Returns the halves if they are those of two ends.
+    pub fn join(self, receiver: Receiver) -> Result<Channel, (Self, Receiver)> {
+        if !Arc::ptr_eq(&self.channel, &receiver.channel) {
+            return Err((self, receiver));
+        }
+        drop(receiver);
+        let Self { held, channel } = self;
+        drop(held);
+        Ok(Arc::into_inner(channel).expect("only the two halves hold it"))
+    }
+
+    /// Gives the lock back, for a wait set, and returns the channel.
+    pub(crate) fn shared(&self) -> &Channel {
+        drop(self.held.take());
+        &self.channel
+    }
+}
+
+impl Receiver {
+    /// Receives the next message; waits for the message without a time limit.
+    ///
+    /// # Errors
+    /// As [`Channel::recv`].
+    pub fn recv(&mut self) -> Result<Message, Error> {
+        self.recv_by(Deadline::NEVER)
+    }
+
+    /// Receives the next message if there is one now. Does not block.
+    ///
+    /// # Errors
+    /// As [`Channel::try_recv`].
+    pub fn try_recv(&mut self) -> Result<Message, Error> {
+        self.recv_by(Deadline::NOW)
+    }
+
+    /// Receives the next message; waits for the message until the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_by`].
+    pub fn recv_by(&mut self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
+        let mut message = Message::new();
+        self.recv_message(&mut message, deadline)?;
+        Ok(message)
+    }
+
+    /// Receives the next message into `message`; waits for the next message until the deadline. Drops the old content
+    /// of `message` and reuses its memory: in steady flow nothing is allocated. On an error `message` is empty.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_message`].
+    #[inline]
+    pub fn recv_message(&mut self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
+        match self.held.get_mut() {
+            Some(rx) => self.channel.end.recv_message_held(rx, message, deadline.into()),
+            None => self.channel.recv_message(message, deadline),
+        }
+    }
+
+    /// Receives the next message into the start of `buffer`; waits for the message until the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_into`].
+    #[inline]
+    pub fn recv_into(&mut self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
+        match self.held.get_mut() {
+            Some(rx) => self.channel.end.recv_into_held(rx, buffer, deadline.into()),
+            None => self.channel.recv_into(buffer, deadline),
+        }
+    }
+
+    /// Returns the number with which the other end was closed, as [`Channel::close_reason`] does.
+    pub fn close_reason(&self) -> Option<u32> {
+        self.channel.close_reason()
+    }
+
+    /// Returns an interrupter of the end, which ends the waits of both halves.
+    pub fn interrupter(&self) -> Interrupter {
+        self.channel.interrupter()
+    }
+
+    /// Gives the lock back, for a wait set, and returns the channel.
+    pub(crate) fn shared(&self) -> &Channel {
+        drop(self.held.take());
+        &self.channel
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.channel.end.print("Sender", f)
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.channel.end.print("Receiver", f)
+    }
+}
