@@ -74,7 +74,8 @@ fn look_once(socket: BorrowedFd<'_>, buffer: &mut [u8], control: &mut [MaybeUnin
     header.msg_iov = &raw mut place;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = control.len();
+    // The C libraries differ in the types of these lengths.
+    header.msg_controllen = control.len() as _;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     let mut reset = false;
     let len = loop {
@@ -121,7 +122,8 @@ impl Head {
             while !part.is_null() {
                 let (level, kind) = ((*part).cmsg_level, (*part).cmsg_type);
                 let data = libc::CMSG_DATA(part);
-                let len = (*part).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let len: usize = (*part).cmsg_len as _;
+                let len = len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 match (level, kind) {
                     (libc::SOL_SOCKET, libc::SCM_RIGHTS) => self.own_descriptors(data, len),
                     (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if len >= size_of::<libc::ucred>() => {
