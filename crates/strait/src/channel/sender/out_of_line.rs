@@ -11,7 +11,6 @@ use crate::link::packet::PayloadMemory;
 use crate::link::{Amount, Attachments};
 use crate::ring::{Header, RecordKind};
 use crate::shm::Shareable;
-use crate::signals;
 use crate::wake::lock::Guard;
 
 impl End {
@@ -59,32 +58,21 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         let mut tx = self.lock_tx(deadline)?;
-        let tx = &mut tx;
-        loop {
+        self.attempt_in_each_lane(&mut tx, deadline, |tx| {
             let local = !handles.is_empty() && self.is_local(tx, deadline)?;
-            let sent = if local || !handles.iter().all(Handle::is_plain) {
-                self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
-            } else {
-                tx.pin();
-                // Between processes the memory is one more descriptor in flight.
-                let descriptors = tx.descriptors(handles.len() + 1);
-                let header = Header::new(RecordKind::Sealed, 8, handles.len());
-                let open = handle::descriptors(handles);
-                let attachments = Attachments::descriptors(&open);
-                self.wait_for_quotas(tx, descriptors, len, deadline)
-                    .and_then(|()| self.stage_sealed(tx, memory, len, header, attachments, deadline))
-                    .and_then(|()| self.commit(tx, deadline))
-            };
-            tx.unpin();
-            match sent {
-                Ok(()) => return Ok(()),
-                Err(error) if tx.has_moved() => signals::postpone(error),
-                Err(error) => {
-                    tx.discard();
-                    return Err(error);
-                }
+            if local || !handles.iter().all(Handle::is_plain) {
+                return self.send_ends(tx, Content::Sealed(memory, len), handles, deadline);
             }
-        }
+            tx.pin();
+            // Between processes the memory is one more descriptor in flight.
+            let descriptors = tx.descriptors(handles.len() + 1);
+            let header = Header::new(RecordKind::Sealed, 8, handles.len());
+            let open = handle::descriptors(handles);
+            let attachments = Attachments::descriptors(&open);
+            self.wait_for_quotas(tx, descriptors, len, deadline)?;
+            self.stage_sealed(tx, memory, len, header, attachments, deadline)?;
+            self.commit(tx, deadline)
+        })
     }
 
     /// Stages a message of `len` bytes whose payload is in sealed memory of its own, under the given header. Sends the

@@ -207,16 +207,33 @@ impl End {
         handles: &mut Vec<Handle>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        for lanes in 1.. {
+        self.attempt_in_each_lane(tx, deadline, |tx| {
             let local = !handles.is_empty() && self.is_local(tx, deadline)?;
-            let sent = if local || !handles.iter().all(Handle::is_plain) {
+            if local || !handles.iter().all(Handle::is_plain) {
                 self.send_ends(tx, Content::Parts(parts), handles, deadline)
             } else {
                 self.stage(tx, parts, handles, deadline).and_then(|()| self.commit(tx, deadline))
-            };
+            }
+        })
+    }
+
+    /// Calls `attempt`, which sends one message in the present lane, until it returns something else than the failure
+    /// of a message that has to be staged again: the other end has moved, and this end has followed it to another lane.
+    /// On any other error discards what is staged.
+    ///
+    /// # Errors
+    /// The errors of `attempt`, and those of [`End::goes_on`], which is called after each [`MOST_LANES`] lanes.
+    pub(in crate::channel) fn attempt_in_each_lane<T>(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        deadline: Deadline,
+        mut attempt: impl FnMut(&mut Guard<'_, Tx>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        for lanes in 1.. {
+            let sent = attempt(tx);
             tx.unpin();
             match sent {
-                Ok(()) => return Ok(()),
+                Ok(sent) => return Ok(sent),
                 Err(error) if tx.has_moved() => signals::postpone(error),
                 Err(error) => {
                     tx.discard();
@@ -491,5 +508,32 @@ impl End {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shows that a call whose other end moves without end checks its deadline after each [`MOST_LANES`] lanes, and goes
+    /// on until then.
+    #[test]
+    fn a_call_checks_its_deadline_when_the_other_end_has_moved_very_often() {
+        let (near, _far) = Channel::pair().unwrap();
+        let attempts = |moves: usize, deadline: Deadline| {
+            let mut count = 0;
+            let mut tx = near.end.lock_tx(deadline).unwrap();
+            let sent = near.end.attempt_in_each_lane(&mut tx, deadline, |tx| {
+                count += 1;
+                tx.moved = count <= moves;
+                if tx.moved { Err(Error::WouldBlock) } else { Ok(()) }
+            });
+            (sent, count)
+        };
+        assert_eq!(attempts(MOST_LANES - 1, Deadline::NOW), (Ok(()), MOST_LANES));
+        assert_eq!(attempts(4 * MOST_LANES, Deadline::NOW), (Err(Error::WouldBlock), MOST_LANES));
+        assert_eq!(attempts(3 * MOST_LANES, Deadline::NEVER), (Ok(()), 3 * MOST_LANES + 1));
+        near.interrupter().interrupt();
+        assert_eq!(attempts(4 * MOST_LANES, Deadline::NEVER), (Err(Error::Interrupted), MOST_LANES));
     }
 }

@@ -7,7 +7,6 @@ use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Valued};
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::backlog::{BacklogMessage, BacklogPayload};
-use crate::channel::receiver::next::MOST_LANES;
 use crate::channel::sender::Tx;
 use crate::channel::value::{Value, ValueError};
 use crate::channel::{Channel, End};
@@ -16,7 +15,6 @@ use crate::error::Error;
 use crate::lane::mailbox::mailbox;
 use crate::link::Amount;
 use crate::ring::{Header, Record, RecordKind};
-use crate::signals;
 use crate::wake::lock::Guard;
 
 impl Channel {
@@ -62,28 +60,15 @@ impl End {
     /// `false` if the other end is in another process. After an error or `false`, `value` still holds the value.
     fn send_value_local(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
         let mut tx = self.lock_tx(deadline)?;
-        for lanes in 1.. {
+        self.attempt_in_each_lane(&mut tx, deadline, |tx| {
             // The other end may have moved back to this process.
-            self.catch_up(&mut tx);
-            if !self.is_local(&mut tx, deadline)? {
+            self.catch_up(tx);
+            if !self.is_local(tx, deadline)? {
                 return Ok(false);
             }
             tx.pin();
-            let sent = self.try_send_value(&mut tx, value, deadline);
-            tx.unpin();
-            match sent {
-                Ok(()) => return Ok(true),
-                Err(error) if tx.has_moved() => signals::postpone(error),
-                Err(error) => {
-                    tx.discard();
-                    return Err(error);
-                }
-            }
-            if lanes % MOST_LANES == 0 {
-                self.goes_on(deadline)?;
-            }
-        }
-        unreachable!("a call goes on for as long as it takes")
+            self.try_send_value(tx, value, deadline).map(|()| true)
+        })
     }
 
     fn try_send_value(
