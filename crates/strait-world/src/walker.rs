@@ -399,9 +399,16 @@ impl Walker {
         let about = About { call: Call::Close, end: held.end, number: 0 };
         let over = self.life.shortages_over();
         self.timed(about, Duration::ZERO, || drop(held.channel), |()| String::new());
+        self.note_closed(held.end, over);
+    }
+
+    /// Records that an end was closed in a call before which `over` shortages were over.
+    fn note_closed(&self, end: u32, over: u64) {
+        let book = self.book(end);
         if self.life.is_short_since(over) {
-            self.book(held.end).is_closed_in_shortage.store(1, SeqCst);
+            book.is_closed_in_shortage.store(1, SeqCst);
         }
+        book.put(Place::Closed);
     }
 
     fn close_one(&mut self) {

@@ -111,7 +111,13 @@ impl Walker {
             return;
         }
         let carrier = self.held.swap_remove(found[self.random.index(found.len())]);
-        let class = self.class(&carrier);
+        let riders = self.take_riders(self.class(&carrier));
+        self.held.push(carrier);
+        self.send(self.held.len() - 1, riders);
+    }
+
+    /// Takes some ends that can be sent over a channel of this class.
+    pub(super) fn take_riders(&mut self, class: u64) -> Vec<Held> {
         let mut riders = Vec::new();
         for _ in 0..1 + self.random.below(12).saturating_sub(8) {
             let may_ride: Vec<usize> = (0..self.held.len()).filter(|at| self.class(&self.held[*at]) > class).collect();
@@ -122,8 +128,24 @@ impl Walker {
         if self.random.one_in(4) {
             riders.extend(self.take_for_sending());
         }
-        self.held.push(carrier);
-        self.send(self.held.len() - 1, riders);
+        riders
+    }
+
+    /// Records that these ends are in message `number` of a stream, and takes the handles out of them.
+    pub(super) fn board(&mut self, stream: u32, number: u64, riders: Vec<Held>) -> Vec<Handle> {
+        let has_been_short = self.life.has_been_short();
+        let mut handles = Vec::new();
+        for rider in riders {
+            let book = self.book(rider.end);
+            book.put(Place::Riding { stream, number });
+            if has_been_short {
+                book.hardship.store(1, SeqCst);
+            }
+            // The ends in a message are recorded before the call; its result decides what becomes of them.
+            trail::note(self.walk, now(), 0, Call::SendWithEnds, rider.end, u64::from(stream), "rides");
+            handles.extend(Rc::into_inner(rider.channel).map(Handle::from));
+        }
+        handles
     }
 
     pub(super) fn filling(&mut self) -> usize {
@@ -154,25 +176,14 @@ impl Walker {
             let bytes = bytes_of(stream, number, &names, files.len(), filling);
             (files, bytes)
         };
-        for name in &names {
-            self.book(*name).put(Place::Riding { stream, number });
-        }
-        let mut handles: Vec<Handle> =
-            riders.into_iter().filter_map(|rider| Rc::into_inner(rider.channel)).map(Handle::from).collect();
+        let mut handles = self.board(stream, number, riders);
         handles.extend(files);
         let count = handles.len();
         let patience = self.patience();
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
         book.tried.store(number + 1, SeqCst);
         let over = self.life.shortages_over();
-        if self.life.has_been_short() {
-            names.iter().for_each(|name| self.book(*name).hardship.store(1, SeqCst));
-        }
         let call = self.way_to_send(bytes.len(), names.len());
-        // The ends in the message are recorded before the call; its result decides what becomes of them.
-        for name in &names {
-            trail::note(self.walk, now(), 0, Call::SendWithEnds, *name, u64::from(stream), "rides");
-        }
         let about = About { call, end: stream, number };
         let channel = Rc::clone(&self.held[at].channel);
         let send = || match call {
@@ -286,7 +297,7 @@ impl Walker {
     }
 
     /// Takes back the handles of a message that was not sent: ends are held again, files are checked.
-    fn take_back(&mut self, stream: u32, number: u64, names: &[u32], handles: Vec<Handle>) {
+    pub(super) fn take_back(&mut self, stream: u32, number: u64, names: &[u32], handles: Vec<Handle>) {
         for (at, handle) in handles.into_iter().enumerate() {
             match names.get(at) {
                 Some(name) => match handle.into_channel() {

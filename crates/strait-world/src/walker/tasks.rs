@@ -1,4 +1,5 @@
-//! Tasks: a thread puts an end into a reactor, drives one future, and takes the end out again.
+//! Tasks: a thread puts an end into a reactor, drives one future, and takes the end out again. Ends travel in what tasks
+//! send and receive, and an end that a task has used goes on to another process.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -18,6 +19,9 @@ use super::{About, Walker, bytes_of, is_empty, said};
 use crate::ledger::Place;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;
+
+/// The class from which on an end carries no ends.
+const HIGHEST_CARRIER: u64 = 3;
 
 /// A time in which the controller notices that a thread sleeps though there is a message for it.
 pub(super) const ENOUGH: Duration = Duration::from_secs(2);
@@ -78,7 +82,20 @@ impl Walker {
         let channel = self.timed(about, Duration::ZERO, || channel.into_inner(), |_| String::new());
         drop(reactor);
         self.hold(end, channel);
-        self.receive(self.held.len() - 1, Duration::ZERO);
+        match self.random.one_in(3) {
+            true => self.send_last_end(),
+            false => drop(self.receive(self.held.len() - 1, Duration::ZERO)),
+        }
+    }
+
+    /// Sends the end that this thread got last over a channel of a lower class.
+    fn send_last_end(&mut self) {
+        let Some(rider) = self.held.pop() else { return };
+        let class = self.class(&rider);
+        match self.pick(|held| self.process.ledger.end(held.end).class.load(SeqCst) < class) {
+            Some(carrier) => self.send(carrier, vec![rider]),
+            None => self.held.push(rider),
+        }
     }
 
     /// Puts an end into a reactor; `None` if that fails, and the end is closed.
@@ -127,18 +144,26 @@ impl Walker {
         let patience = self.patience_of_tasks();
         let book = self.book(end);
         let number = book.accepted.load(SeqCst);
-        let (bytes, files) = match is_empty(end, number) {
-            true => (Vec::new(), Vec::new()),
+        let class = book.class.load(SeqCst);
+        let riders =
+            if class < HIGHEST_CARRIER && self.random.one_in(2) { self.take_riders(class) } else { Vec::new() };
+        let names: Vec<u32> = riders.iter().map(|rider| rider.end).collect();
+        let mut handles = self.board(end, number, riders);
+        let bytes = match names.is_empty() && is_empty(end, number) {
+            true => Vec::new(),
             false => {
                 let files = self.files(end, number);
                 let filling = self.filling();
-                (bytes_of(end, number, &[], files.len(), filling), files)
+                let bytes = bytes_of(end, number, &names, files.len(), filling);
+                handles.extend(files);
+                bytes
             }
         };
+        let count = handles.len();
         book.tried.store(number + 1, SeqCst);
         let over = self.life.shortages_over();
         let about = About { call: Call::TaskSend, end, number };
-        let send = || drive(reactor, pin!(channel.send(Outgoing::new(&bytes).handles(files))), patience);
+        let send = || drive(reactor, pin!(channel.send(Outgoing::new(&bytes).handles(handles))), patience);
         let outcome = |done: &Option<Result<(), SendError>>| match done {
             None => "nothing".into(),
             Some(Ok(())) => "Ok".into(),
@@ -146,8 +171,15 @@ impl Walker {
         };
         match self.timed(about, patience, send, outcome) {
             Some(Ok(())) => return book.accepted.store(number + 1, SeqCst),
-            Some(Err(SendError { error, .. })) => self.take_error(end, over, patience, error),
-            None => {}
+            Some(Err(SendError { error, handles })) => {
+                if handles.len() != count {
+                    self.wrong(end, &format!("{} of {count} handles came back with {error:?}", handles.len()));
+                }
+                self.take_back(end, number, &names, handles);
+                self.take_error(end, over, patience, error);
+            }
+            // The future was dropped before it was ready: nothing was sent, and the ends in the message are closed.
+            None => names.iter().for_each(|name| self.note_closed(*name, over)),
         }
         book.tried.store(number, SeqCst);
     }
