@@ -8,6 +8,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Actor, DEADLINE, alone, parent, spawn};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::quota::{BadPeer, Reported};
 use strait::{Channel, Error, Message, Outgoing, Peer};
 
@@ -19,6 +20,7 @@ fn child() {
         ("by its channel", by_its_channel),
         ("every way", every_way),
         ("within", within),
+        ("received before", received_before),
         ("holder", holder),
         ("brought", brought),
         ("mover", mover),
@@ -64,6 +66,31 @@ fn sender(_: &str) {
 fn assert_works(channel: &Channel) {
     channel.send(b"still there").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"still there");
+}
+
+/// Returns both ends of a channel over a socket of its own.
+fn over_a_socket() -> (Channel, Channel) {
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    (Channel::over(one).unwrap(), Channel::over(other).unwrap())
+}
+
+/// Reports a message when the memory of the next message is already here.
+fn received_before(_: &str) {
+    let told = listen();
+    let ((from, to), (moved, _stays)) = (over_a_socket(), over_a_socket());
+    from.send(b"nonsense").unwrap();
+    from.send(Outgoing::new(&[7; 1 << 20])).unwrap();
+    // A process that introduces two others to each other first receives what is in the sockets.
+    to.send(Outgoing::new(b"an end").handle(moved)).unwrap();
+    assert_eq!(to.recv_by(DEADLINE).unwrap().report_bad("nonsense"), Reported::Closed);
+    assert_eq!(to.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("nonsense"));
+    let reasons: Vec<_> = told.lock().unwrap().iter().map(|bad| bad.reason).collect();
+    assert_eq!(reasons, ["nonsense"]);
+}
+
+#[test]
+fn after_a_report_the_peer_is_not_accused_of_what_was_dropped() {
+    alone("received before", "");
 }
 
 #[test]

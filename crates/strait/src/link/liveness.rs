@@ -161,6 +161,15 @@ impl Link {
         self.life.reason.get().copied().unwrap_or(Error::PeerClosed)
     }
 
+    /// Returns the error of a record whose attachment is missing. `error` says what is missing, unless the link was ended
+    /// because of a bad peer: then what had been received was dropped, and the result is the reason of that.
+    pub(crate) fn missing(&self, error: Error) -> Error {
+        match self.life.reason() {
+            Some(reason @ Error::BadPeer(_)) => *reason,
+            _ => error,
+        }
+    }
+
     pub(crate) fn fail(&self, reason: Error) {
         let _ = self.life.reason.set(reason);
         let first = !self.life.is_down.swap(true, Ordering::AcqRel);

@@ -361,7 +361,8 @@ impl End {
             link.fetch(|inbox| inbox.take_memory(key)).map_err(|error| passing_or_end(rx, error))?
         };
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
-        let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
+        let mapping =
+            found.ok_or_else(|| rx.end_with(link.missing(missing)))?.map_err(|error| passing_or_end(rx, error))?;
         rx.cold().fetched = Some((key, mapping.clone()));
         Ok(mapping)
     }

@@ -211,7 +211,7 @@ impl End {
                 let arrived = ReceivedExtras::of_handles(arrived);
                 Ok(lost.map_or(arrived, ReceivedExtras::of_lost))
             }
-            _ => Err(rx.end_with(NEVER_SENT)),
+            _ => Err(rx.end_with(link.missing(NEVER_SENT))),
         }
     }
 

@@ -426,7 +426,7 @@ impl End {
             _ => link
                 .fetch(|inbox| inbox.take_handles(token, message, sent))?
                 .filter(|found| found.sent == sent)
-                .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
+                .ok_or_else(|| link.missing(Error::BadPeer("a message whose descriptors were never sent")))?,
         };
         let arrived = found.descriptors.len();
         let payer = link.ledger().payer();
