@@ -35,6 +35,9 @@ pub(crate) const EVENTS: usize = 512;
 /// The number of bytes that a process can write about a mistake.
 const TEXT: usize = 8 << 10;
 
+/// The class of channels whose ends may report each other as bad peers.
+pub(crate) const FOR_REPORTS: u64 = 5;
+
 /// The kinds of faults that a world can have, as bits.
 pub(crate) mod faults {
     /// Processes may open few or no more descriptors. The controller causes such shortages, and the processes

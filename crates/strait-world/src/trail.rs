@@ -47,7 +47,7 @@ calls! {
     NewReactor "reactor: new" EnterReactor "reactor: enter" LeaveReactor "reactor: leave" TaskRecv "task: recv" TaskSend "task: send"
     NewDispatcher "dispatcher: new" Serve "dispatcher: serve" RunDispatcher "dispatcher: dispatch" RunPump "dispatcher: pump"
     StopServing "dispatcher: stop" DropDispatcher "dispatcher: drop"
-    SetLimits "set_limits"
+    SetLimits "set_limits" ReportBad "report_bad"
     Close "close" Shortage "begins a shortage" Plenty "ends a shortage"
 }
 

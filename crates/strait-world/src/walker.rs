@@ -6,6 +6,7 @@ mod ending;
 mod fuse;
 mod limits;
 mod receiving;
+mod reports;
 mod sending;
 mod sets;
 mod tasks;
@@ -23,7 +24,7 @@ use strait::{Channel, Error, Options, SendError, Wait};
 use crate::clock::{Delay, nanos, now};
 use crate::content::{checksum, pattern};
 use crate::judge;
-use crate::ledger::{AWAITED, End, FOR_CALLS, Life, Phase, Place, Walk, other};
+use crate::ledger::{AWAITED, End, FOR_CALLS, FOR_REPORTS, Life, Phase, Place, Walk, other};
 use crate::own;
 use crate::random::{Random, mix};
 use crate::trail::{self, Call, NO_END};
@@ -331,7 +332,7 @@ impl Walker {
         let slots = u64::from(self.process.ledger.slots.load(SeqCst));
         for _ in 0..3 {
             let slot = self.random.below(slots);
-            self.connect(slot);
+            self.connect(slot, 0);
         }
     }
 
@@ -367,6 +368,7 @@ impl Walker {
             (Mood::Mixed, 79..82) => self.use_task(),
             (Mood::Mixed, 82..83) => self.use_dispatcher(),
             (Mood::Mixed, 83..84) => self.change_limits(),
+            (Mood::Mixed, 84..85) => self.report_bad(),
             (Mood::Listening, 46..50) => self.await_request(),
             (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),
@@ -459,13 +461,14 @@ impl Walker {
     fn connect_to_one(&mut self) {
         let slot = self.random.below(u64::from(self.process.ledger.slots.load(SeqCst)));
         if self.held.len() < MANY && self.random.one_in(4) {
-            self.connect(slot);
+            let class = if self.random.one_in(4) { FOR_REPORTS } else { 0 };
+            self.connect(slot, class);
         }
     }
 
-    /// Connects to the process in this slot. The channel's first message says which channel it is.
-    fn connect(&mut self, slot: u64) {
-        let Some(end) = self.process.ledger.new_channel(0) else { return };
+    /// Connects to the process in this slot, by a channel of this class. The channel's first message says which channel it is.
+    fn connect(&mut self, slot: u64, class: u64) {
+        let Some(end) = self.process.ledger.new_channel(class) else { return };
         self.book(end).put(self.here());
         self.book(end + 1).put(Place::Offered);
         let options = options(&mut self.random);

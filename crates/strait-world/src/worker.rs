@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use strait::quota::{Limits, Resource};
+use strait::quota::{BadPeer, Limits, Resource};
 use strait::{Channel, Error, Listener};
 
 use crate::clock::Delay;
@@ -31,6 +31,8 @@ pub(crate) struct Process {
     hold: bool,
     /// Channels that were accepted, and that no thread has taken yet.
     pub(crate) accepted: Mutex<Vec<Channel>>,
+    /// How often the library has called the callback for bad peers.
+    pub(crate) reports: AtomicU64,
     /// The delays of each thread that uses the library.
     delays: Mutex<Vec<Delay>>,
 }
@@ -91,6 +93,17 @@ fn report_panics(process: &'static Process) {
     std::panic::set_hook(Box::new(|panic| process.wrong(None, &panic.to_string())));
 }
 
+/// The reason with which a process of a world reports an honest peer as bad.
+pub(crate) const REASON: &str = "a message that makes no sense, says a world";
+
+/// Counts a report of a bad peer. All peers are honest, so the library itself must accuse none.
+fn hear_of_bad_peer(process: &Process, bad: &BadPeer) {
+    if bad.reason != REASON {
+        process.wrong(None, &format!("the library says of an honest peer: {bad}"));
+    }
+    process.reports.fetch_add(1, SeqCst);
+}
+
 /// Plays one process of a world: the process `number`, whose ledger is in the descriptor `ledger`.
 pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     own::take_memory_in_advance();
@@ -106,10 +119,11 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     // SAFETY: the call only has this process killed when its parent ends.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let directory = directory(ledger.seed.load(SeqCst), std::os::unix::process::parent_id());
-    let (accepted, delays) = (Mutex::default(), Mutex::default());
-    let process = Process { ledger, life, number, directory, hold, accepted, delays };
+    let (accepted, reports, delays) = (Mutex::default(), AtomicU64::new(0), Mutex::default());
+    let process = Process { ledger, life, number, directory, hold, accepted, reports, delays };
     let process: &'static Process = Box::leak(Box::new(process));
     report_panics(process);
+    strait::quota::on_bad_peer(|bad| hear_of_bad_peer(process, bad));
     handle_signals();
     life.pid.store(std::process::id(), SeqCst);
     let threads = 1 + life.seed.load(SeqCst) as usize % WALKERS;

@@ -8,7 +8,7 @@ use strait::{Deadline, Error, FuseError};
 
 use super::{About, Held, Walker};
 use crate::clock::now;
-use crate::ledger::{Place, other};
+use crate::ledger::{FOR_REPORTS, Place, other};
 use crate::trail::{self, Call};
 
 fn said_of_fusing(result: &Result<(), FuseError>) -> String {
@@ -64,7 +64,7 @@ impl Walker {
         let of_class = |walker: &Self, held: &Held| walker.class(held) == class && held.end != peer;
         let may_be = |walker: &Self, held: &Held| of_class(walker, held) && walker.is_known(held.end);
         let found: Vec<usize> = (0..self.held.len()).filter(|at| may_be(self, &self.held[*at])).collect();
-        if found.is_empty() || class == 0 && !with_roads || !self.is_known(one.end) {
+        if found.is_empty() || class == 0 && !with_roads || class == FOR_REPORTS || !self.is_known(one.end) {
             self.held.push(one);
             return None;
         }

@@ -12,7 +12,7 @@ use strait::{Channel, Deadline, Error, Handle, Outgoing, SendError, SendManyErro
 use super::{About, Held, Walker, bytes_of, is_empty, said, said_of_sending};
 use crate::clock::now;
 use crate::content::{check_file, file};
-use crate::ledger::Place;
+use crate::ledger::{FOR_REPORTS, Place};
 use crate::trail::{self, Call};
 
 fn send_vectored(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
@@ -116,11 +116,17 @@ impl Walker {
         self.send(self.held.len() - 1, riders);
     }
 
+    /// Returns whether an end can be sent over a channel of this class.
+    pub(super) fn may_ride(&self, held: &Held, class: u64) -> bool {
+        self.class(held) > class && self.class(held) != FOR_REPORTS
+    }
+
     /// Takes some ends that can be sent over a channel of this class.
     pub(super) fn take_riders(&mut self, class: u64) -> Vec<Held> {
         let mut riders = Vec::new();
         for _ in 0..1 + self.random.below(12).saturating_sub(8) {
-            let may_ride: Vec<usize> = (0..self.held.len()).filter(|at| self.class(&self.held[*at]) > class).collect();
+            let may_ride: Vec<usize> =
+                (0..self.held.len()).filter(|at| self.may_ride(&self.held[*at], class)).collect();
             if !may_ride.is_empty() {
                 riders.push(self.held.swap_remove(may_ride[self.random.index(may_ride.len())]));
             }

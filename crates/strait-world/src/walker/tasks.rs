@@ -91,7 +91,7 @@ impl Walker {
     /// Sends the end that this thread got last over a channel of a lower class.
     fn send_last_end(&mut self) {
         let Some(rider) = self.held.pop() else { return };
-        let class = self.class(&rider);
+        let class = if self.may_ride(&rider, 0) { self.class(&rider) } else { 0 };
         match self.pick(|held| self.process.ledger.end(held.end).class.load(SeqCst) < class) {
             Some(carrier) => self.send(carrier, vec![rider]),
             None => self.held.push(rider),

@@ -1,0 +1,90 @@
+//! Reports of bad peers: a thread reports a message of an honest peer as bad. That ends the link to that peer, and every
+//! channel over the link.
+//!
+//! The ledger does not know which channels share a link. So only ends of a class of their own are reported: they are made
+//! by connecting, carry no ends and do not travel, and so have a link for themselves.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use strait::quota::Reported;
+use strait::{Channel, Deadline, Error};
+
+use super::receiving::in_parts;
+use super::{About, Walker};
+use crate::judge;
+use crate::ledger::{FOR_REPORTS, Place};
+use crate::trail::Call;
+use crate::worker::{REASON, excused};
+
+impl Walker {
+    /// Reports a peer as bad at a random end that may be used for that: by the channel, or by a message of it.
+    pub(super) fn report_bad(&mut self) {
+        let Some(at) = self.pick(|held| self.process.ledger.end(held.end).class.load(SeqCst) == FOR_REPORTS) else {
+            return;
+        };
+        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let over = self.life.shortages_over();
+        let message = match channel.try_recv() {
+            Ok(message) => Some(message),
+            Err(Error::WouldBlock) => None,
+            Err(Error::PeerClosed) => return self.see_closed(at),
+            Err(error) if excused(self.process, over, error) => return,
+            Err(error) => self.wrong(end, &format!("receiving says {error:?}")),
+        };
+        // The other end learns of the report while this call lasts.
+        self.book(end).put(Place::Closed);
+        let about = About { call: Call::ReportBad, end, number: 0 };
+        let report = || match &message {
+            Some(message) => message.report_bad(REASON),
+            None => channel.report_bad(REASON),
+        };
+        let reported = self.timed(about, Duration::ZERO, report, |reported| format!("{reported:?}"));
+        let has_message = message.is_some();
+        if let Some(message) = message {
+            let (bytes, handles) = in_parts(message);
+            self.take(end, &bytes, handles);
+        }
+        self.judge_report(end, reported);
+        if !has_message || reported == Reported::Closed {
+            self.see_end_of_reported(end, &channel);
+        }
+        drop(channel);
+        self.close(at);
+    }
+
+    fn judge_report(&self, end: u32, reported: Reported) {
+        if self.process.reports.load(SeqCst) == 0 {
+            self.wrong(end, "a peer was reported as bad, and the callback does not know");
+        }
+        let may_be = match reported {
+            Reported::Closed => true,
+            Reported::Gone => self.is_other_gone(end),
+            // The channel has moved into other memory within its process, with what was not received.
+            Reported::Brought => true,
+            _ => false,
+        };
+        if !may_be {
+            self.wrong(end, &format!("reporting a bad peer says {reported:?}"));
+        }
+    }
+
+    /// Receives what is left at an end whose peer was reported, and checks the error after that.
+    fn see_end_of_reported(&mut self, end: u32, channel: &Channel) {
+        loop {
+            let over = self.life.shortages_over();
+            match channel.recv_by(Deadline::NOW) {
+                Ok(message) => {
+                    let (bytes, handles) = in_parts(message);
+                    self.take(end, &bytes, handles);
+                }
+                Err(Error::BadPeer(REASON)) => return,
+                // The peer was gone before.
+                Err(Error::PeerClosed) if judge::is_peer_gone(self.process.ledger, end) => return,
+                Err(error) if excused(self.process, over, error) => return,
+                Err(error) => self.wrong(end, &format!("the peer was reported as bad, and receiving says {error:?}")),
+            }
+        }
+    }
+}
