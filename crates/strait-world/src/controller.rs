@@ -634,7 +634,8 @@ impl World {
         let kept = self.ledger.lives[..self.lives].iter().map(|life| life.kept.load(SeqCst)).max().unwrap_or_default();
         format!(
             "{:.1} s, {} processes at a time, faults {:05b}, {} channels, {} fused, {} messages accepted, {} received, \
-             {kills} kills, {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept",
+             {kills} kills, {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept, \
+             {} guests, {} reports",
             (now() - self.begin) as f64 / 1e9,
             self.workers.len(),
             self.faults,
@@ -643,6 +644,8 @@ impl World {
             sums["accepted"],
             sums["received"],
             kept >> 10,
+            self.ledger.guests.load(SeqCst),
+            self.ledger.reports.load(SeqCst),
         )
     }
 

@@ -18,6 +18,7 @@ pub mod allocations;
 mod clock;
 mod content;
 mod controller;
+mod guest;
 mod judge;
 mod ledger;
 mod own;
@@ -53,11 +54,17 @@ pub(crate) struct Arguments {
     /// Play a worker: the descriptor of the ledger, and the number of its life.
     #[arg(long, hide = true, num_args = 2)]
     play: Option<Vec<i32>>,
+    /// Play a guest, which gets its channel in this way.
+    #[arg(long, hide = true)]
+    guest: Option<guest::Way>,
 }
 
 /// Runs the program: the controller, or one process of a world.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(way) = arguments.guest {
+        return guest::play(way);
+    }
     match arguments.play.as_deref() {
         Some(&[ledger, life]) => worker::play(ledger, life, arguments.hold),
         _ => controller::main(&arguments),

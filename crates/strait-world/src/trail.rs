@@ -48,6 +48,7 @@ calls! {
     NewDispatcher "dispatcher: new" Serve "dispatcher: serve" RunDispatcher "dispatcher: dispatch" RunPump "dispatcher: pump"
     StopServing "dispatcher: stop" DropDispatcher "dispatcher: drop"
     SetLimits "set_limits" ReportBad "report_bad"
+    HostGuest "start a guest" AskGuest "send a guest a message" EndGuest "await the end of a guest"
     Close "close" Shortage "begins a shortage" Plenty "ends a shortage"
 }
 

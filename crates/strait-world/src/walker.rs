@@ -4,6 +4,7 @@ mod calls;
 mod dispatch;
 mod ending;
 mod fuse;
+mod hosting;
 mod limits;
 mod receiving;
 mod reports;
@@ -369,6 +370,7 @@ impl Walker {
             (Mood::Mixed, 82..83) => self.use_dispatcher(),
             (Mood::Mixed, 83..84) => self.change_limits(),
             (Mood::Mixed, 84..85) => self.report_bad(),
+            (Mood::Mixed, 85..86) => self.host_guest(),
             (Mood::Listening, 46..50) => self.await_request(),
             (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),

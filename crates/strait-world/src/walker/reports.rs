@@ -68,6 +68,7 @@ impl Walker {
         if !may_be {
             self.wrong(end, &format!("reporting a bad peer says {reported:?}"));
         }
+        self.process.ledger.reports.fetch_add(u32::from(reported == Reported::Closed), SeqCst);
     }
 
     /// Receives what is left at an end whose peer was reported, and checks the error after that.
