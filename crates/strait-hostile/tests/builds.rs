@@ -2,13 +2,18 @@
 //! never change; those of a newer build are invented.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use strait::meet::Refusal;
-use strait::{Channel, Error};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with, socketpair,
+};
+use strait::meet::{Connector, Refusal};
+use strait::{Channel, Error, Listener};
 use strait_hostile::handshake::{MAGIC, OFFSETS, REFUSE_VERSION, VERSIONS, announce_with, layout_of, open};
 use strait_hostile::memory::Memory;
 use strait_hostile::wire::{Packet, kind};
@@ -103,6 +108,92 @@ fn builds_without_a_common_version_say_so_to_each_other() {
     assert!(wire::send(&ours, &refusal.to_bytes(), &[]).unwrap());
     let channel = Channel::over(theirs).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), refused);
+}
+
+/// A directory for the names of one test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("strait-builds-{test}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn seqpacket() -> OwnedFd {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// Waits for a packet and returns it.
+fn next_packet(socket: &OwnedFd) -> Packet {
+    loop {
+        match wire::receive(socket) {
+            Ok(Some((packet, _))) => return packet,
+            Ok(None) => {}
+            // Linux says so once, before the packets that the peer had sent, if the peer closed with unread packets.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => continue,
+            Err(error) => panic!("{error}"),
+        }
+        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit)).unwrap() > 0, "no packet");
+    }
+}
+
+/// Shows that a listener refuses a client of another version, that both learn both versions, and that the next client is
+/// served.
+#[test]
+fn a_listener_refuses_another_version_and_goes_on() {
+    let directory = Directory::new("listener");
+    let (told, refusals) = mpsc::channel();
+    let builder = Listener::builder().directory(&directory.0);
+    let listener = builder.on_refused(move |refused| told.send(refused.why).unwrap()).bind("service").unwrap();
+    let newer = seqpacket();
+    connect(&newer, &SocketAddrUnix::new(directory.0.join("service")).unwrap()).unwrap();
+    assert!(wire::send(&newer, &announce_with(0, [3, 7], 0).to_bytes(), &[]).unwrap());
+    let path = directory.0.clone();
+    let client = std::thread::spawn(move || Connector::new().directory(path).connect("service", DEADLINE).unwrap());
+    let channel = listener.accept(DEADLINE).unwrap();
+    client.join().unwrap().send(b"of this version").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"of this version");
+
+    let refused = Error::Refused(Refusal::Version { ours: (2, 2), theirs: (3, 7) });
+    let why = loop {
+        if let Ok(why) = refusals.try_recv() {
+            break why;
+        }
+        // The listener takes packets only while it accepts.
+        assert_eq!(listener.accept(Duration::from_millis(10)).unwrap_err(), Error::TimedOut);
+    };
+    assert_eq!(why, refused);
+    let refusal = next_packet(&newer);
+    assert_eq!((refusal.kind, refusal.fields), (kind::REFUSE, [REFUSE_VERSION | MAGIC, 2, 2]));
+}
+
+/// Shows that a client that connects to a process of another version learns both versions, and tells that process.
+#[test]
+fn a_client_refuses_a_service_of_another_version() {
+    let directory = Directory::new("client");
+    let service = seqpacket();
+    bind(&service, &SocketAddrUnix::new(directory.0.join("service")).unwrap()).unwrap();
+    listen(&service, 8).unwrap();
+    let path = directory.0.clone();
+    let client = std::thread::spawn(move || Connector::new().directory(path).connect("service", DEADLINE));
+    let connection = accept_with(&service, SocketFlags::CLOEXEC).unwrap();
+    assert_eq!(next_packet(&connection).kind, kind::HANDSHAKE);
+    assert!(wire::send(&connection, &announce_with(0, [3, 7], 0).to_bytes(), &[]).unwrap());
+    let refused = Error::Refused(Refusal::Version { ours: (2, 2), theirs: (3, 7) });
+    assert_eq!(client.join().unwrap().err(), Some(refused));
+    let mut packets = std::iter::from_fn(|| Some(next_packet(&connection)));
+    let refusal = packets.find(|packet| packet.kind == kind::REFUSE).unwrap();
+    assert_eq!(refusal.fields, [REFUSE_VERSION | MAGIC, 2, 2]);
 }
 
 #[test]
