@@ -88,6 +88,21 @@ pub fn message(size: usize) -> Scene {
     })
 }
 
+/// A message of `size` bytes is sent by a sending half and received into a buffer by a receiving half.
+pub fn halves(size: usize) -> Scene {
+    let (one, other) = pair();
+    let ((mut sender, one), (two, mut receiver)) = (one.split(), other.split());
+    let bytes = vec![7; size];
+    let mut buffer = vec![0; size];
+    Scene::of(move || {
+        let _whole = (&one, &two);
+        for _ in 0..COUNT {
+            sender.send(&bytes[..]).expect("room");
+            receiver.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+        }
+    })
+}
+
 /// A message of `size` bytes is sent, received into a buffer, and sent back and received: Mojo's ping-pong.
 pub fn round_trip(size: usize) -> Scene {
     let (one, other) = pair();

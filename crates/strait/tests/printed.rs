@@ -183,7 +183,6 @@ fn pipes_and_regions(printed: &mut Printed) {
     printed.object("RegionMap", &region.map(..).unwrap());
     printed.object("RegionView", &region.view(..).unwrap());
     printed.object("RegionCopy", &region.copy_on_write(..).unwrap());
-    printed.object("RegionWriter", &RegionWriter::new(4096).unwrap());
     assert_eq!(region.as_raw_fd(), region.as_fd().as_raw_fd());
 }
 

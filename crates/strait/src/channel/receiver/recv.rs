@@ -514,7 +514,8 @@ impl End {
         }
     }
 
-    #[inline]
+    // Always inlined: it is the whole of two small functions, of which each is called for every message.
+    #[inline(always)]
     fn recv_into_locked(
         &self,
         rx: &mut Guard<'_, Rx>,
