@@ -8,8 +8,8 @@
 //! dispatcher (one):    wait ─▶ receive ─▶ the most urgent channel's next message ─▶ handler
 //! ```
 //!
-//! Or another thread, the pump, receives, so that senders go on while a handler runs. This costs a hop: a lock, a queue
-//! and a wake-up for each message.
+//! Or another thread, the pump, receives, so that senders go on while a handler runs. A pump costs a hop: a lock, a
+//! queue and a wake-up for each message.
 //!
 //! ```text
 //! pump (any thread):   wait set ─▶ receive ─▶ queue of the channel ─▶ wake
@@ -115,8 +115,8 @@ struct State {
     /// The key of the dispatcher's only channel, if the dispatcher receives directly from that channel, which is then
     /// disarmed in the wait set. `None` if the dispatcher uses the wait set or pumps.
     direct: Option<u64>,
-    /// The channels from which the last attempt to receive failed for lack of a resource. They are disarmed in the wait
-    /// set until they are tried again.
+    /// The channels from which the last attempt to receive failed for lack of a resource. Such channels are disarmed in
+    /// the wait set until they are tried again.
     failed: Vec<Failed>,
 }
 

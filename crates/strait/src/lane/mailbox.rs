@@ -157,7 +157,7 @@ impl Mailbox {
         committed.fold(0, |sum, (_, left)| sum.saturating_add(left.parcel.size() as u64))
     }
 
-    /// Returns the channel ends that lie here for the ring with this token. They stay here.
+    /// Returns the channel ends that lie here for the ring with this token. The ends stay here.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<dyn LaneUser>> {
         self.parcels.range(all_of(token)).flat_map(|(_, left)| left.parcel.ends()).collect()
     }

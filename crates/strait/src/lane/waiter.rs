@@ -8,8 +8,8 @@
 //!
 //! A sleeping thread writes into its sleep word how it sleeps, by an exchange, and looks once more. A waking thread
 //! publishes by an atomic operation, looks at the word, and takes it by an exchange. Whatever the order, one of the two
-//! sees the other. The peer can write anything into the word. That can wake the sleeping thread for nothing or not wake
-//! it in time. But every wake-up looks at the ring again, and the peer's death ends the sleep in any case.
+//! sees the other. The peer can write anything into the word. A wrong value can wake the sleeping thread for nothing or
+//! not wake it in time. But every wake-up looks at the ring again, and the peer's death ends the sleep in any case.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ pub(crate) const SLICE: Duration = Duration::from_millis(20);
 /// pause saves.
 const EAGER: u32 = 32;
 
-/// The number of checks between two reads of the clock while a thread spins. They take about a microsecond.
+/// The number of checks between two reads of the clock while a thread spins. The checks take about a microsecond.
 const LOOKS: u32 = 64;
 
 /// Wakes the other side over `link`, after the caller has taken the value `how` from that side's sleep word `word`. If

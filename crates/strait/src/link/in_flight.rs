@@ -74,11 +74,11 @@ pub(crate) enum Until {
 /// How much is in flight: numbers of descriptors, and bytes of sealed memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
-    /// The number of descriptors in flight that programs sent as handles. They count towards the limits of the end and
-    /// of the link.
+    /// The number of descriptors in flight that programs sent as handles. Handles count towards the limits of the end
+    /// and of the link.
     pub(crate) handles: usize,
-    /// The number of descriptors in flight that bring memory: blocks, larger rings or payloads. They count towards the
-    /// limit of the link, but not towards that of the end.
+    /// The number of descriptors in flight that bring memory: blocks, larger rings or payloads. Such descriptors count
+    /// towards the limit of the link, but not towards that of the end.
     pub(crate) memories: usize,
     /// The number of bytes of sealed memory in flight.
     pub(crate) sealed: usize,

@@ -126,7 +126,7 @@ struct IdleTimer {
     since: AtomicU64,
 }
 
-// If two threads look at once, the change of one may get lost. That makes no difference that matters.
+// If two threads look at once, the change of one may get lost, which makes no difference that matters.
 impl IdleTimer {
     /// Notes that an end of the link has noticed activity of the peer. Does not read the clock.
     #[inline]
@@ -161,8 +161,8 @@ impl Link {
         self.life.reason.get().copied().unwrap_or(Error::PeerClosed)
     }
 
-    /// Returns the error of a record whose attachment is missing. `error` says what is missing, unless the link was ended
-    /// because of a bad peer: then what had been received was dropped, and the result is the reason of that.
+    /// Returns the error of a record whose attachment is missing. `error` says what is missing, unless the link was
+    /// ended because of a bad peer: then what had been received was dropped, and the result is the reason of that.
     pub(crate) fn missing(&self, error: Error) -> Error {
         match self.life.reason() {
             Some(reason @ Error::BadPeer(_)) => *reason,

@@ -52,8 +52,8 @@ pub(super) enum Leader {
 /// What the threads that receive over a link share.
 pub(super) struct Reader {
     pub(super) leader: Mutex<Leader>,
-    /// The condition variable on which followers wait. It is notified when the leader has received packets and stops
-    /// leading, and when the link goes down or a wait is interrupted.
+    /// The condition variable on which followers wait: notified when the leader has received packets and stops leading,
+    /// and when the link goes down or a wait is interrupted.
     turn: Condvar,
     /// The number of followers that wait on `turn`, written under the lock of `leader`. If it is 0, the leader saves
     /// the system call that would notify followers.

@@ -50,7 +50,7 @@ impl Default for WakeLimiter {
     }
 }
 
-// If two threads come at once, the change of one may get lost. That makes no difference that matters.
+// If two threads come at once, the change of one may get lost, which makes no difference that matters.
 impl WakeLimiter {
     /// Adds [`EARNED`] idle wake-ups to the budget, up to [`MOST`] in all. Called after a wake-up with something to do.
     fn earn(&self) {
@@ -140,7 +140,7 @@ impl Link {
 
     /// Returns how much one call may receive from this link: a bound on the number of packets plus the number of
     /// descriptors with them. The bound is the link's budget of idle wake-ups, because each packet may turn out to be
-    /// for nothing. It is at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::reader::DRAIN_LIMIT).
+    /// for nothing. The number is at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::reader::DRAIN_LIMIT).
     pub(super) fn drain_limit(&self) -> usize {
         (self.reader.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::reader::DRAIN_LIMIT)
     }

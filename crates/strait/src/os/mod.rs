@@ -1,9 +1,9 @@
 //! System calls: this is the only module that makes them.
 //!
-//! All calls go through `rustix`, except a few that it lacks. These go through `libc`, in [`socket`] and [`process`]:
-//! credentials given by the kernel (whose process number may be 0 across process namespaces), control messages beside a
-//! packet, some socket options, the hook between `fork` and `exec`, threads, and the signals of a thread. A port to
-//! another operating system would replace this module by one with the same functions.
+//! All calls go through `rustix`, except a few that it lacks. The exceptions go through `libc`, in [`socket`] and
+//! [`process`]: credentials given by the kernel (whose process number may be 0 across process namespaces), control
+//! messages beside a packet, some socket options, the hook between `fork` and `exec`, threads, and the signals of a
+//! thread. A port to another operating system would replace this module by one with the same functions.
 //!
 //! A failed call becomes [`Error::System`] with the name of the call, so that a call refused by a sandbox can be
 //! distinguished from a full table.

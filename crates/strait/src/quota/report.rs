@@ -40,8 +40,8 @@ type Callback = Arc<dyn Fn(&BadPeer) + Send + Sync>;
 
 static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::default);
 
-/// Sets the callback that the library calls for each peer process that breaks the protocol. It replaces an earlier
-/// callback.
+/// Sets the callback that the library calls for each peer process that breaks the protocol. The callback replaces an
+/// earlier callback.
 ///
 /// The library calls `callback` once for each peer process and reason, however many links lead to that process. (Once
 /// this process holds nothing for that process any more, the library forgets the report and may call again.) The

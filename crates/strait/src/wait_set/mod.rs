@@ -79,8 +79,8 @@ const EVENTS: usize = 64;
 /// ```
 ///
 /// A source is in at most one set at a time, and leaves the set when it is dropped. A channel end also leaves its set
-/// when it is sent to another process in a message; that yields one last [event](Event::has_moved). When the *other* end
-/// of the channel moves, the registration stays and no event is due to the move.
+/// when it is sent to another process in a message; that yields one last [event](Event::has_moved). When the *other*
+/// end of the channel moves, the registration stays and no event is due to the move.
 ///
 /// Any number of threads may wait on one set, and may add and remove channels meanwhile. A [level](Mode::Level)
 /// registration reports the same message to every thread that waits before the message is received. Use
@@ -129,7 +129,7 @@ const EVENTS: usize = 64;
 ///
 /// # Untrusted peers
 /// A hostile peer can make the set look at that peer's channels for nothing, and can wake this process, as it could by
-/// sending messages. It cannot keep the set from reporting other channels.
+/// sending messages. A busy peer cannot keep the set from reporting other channels.
 pub struct WaitSet {
     shared: Arc<SharedSet>,
 }
@@ -258,8 +258,8 @@ impl WaitSet {
         }
     }
 
-    /// Replaces the key, the interest and the mode of `source` in the wait set, and arms its registration: if the source
-    /// is ready now, the next wait returns an event. Does not block.
+    /// Replaces the key, the interest and the mode of `source` in the wait set, and arms its registration: if the
+    /// source is ready now, the next wait returns an event. Does not block.
     ///
     /// With the values of [`add`](Self::add), the call rearms a [one-shot](Mode::OneShot) registration for one more
     /// event, and changes nothing about a [level](Mode::Level) registration.

@@ -58,8 +58,8 @@ pub(super) struct RxCold {
     /// Memory that was sent over the socket for the next record, with its key. The memory is stored here until that
     /// record is taken off the ring, in case a call fails before that.
     pub(super) fetched: Option<(MemoryKey, Arc<Mapping>)>,
-    /// The backlog: messages that this end took out of a ring earlier and has not received. They are received before
-    /// those in the ring.
+    /// The backlog: messages that this end took out of a ring earlier and has not received. Messages of the backlog are
+    /// received before those in the ring.
     backlog: VecDeque<BacklogMessage>,
     /// Number of handle tables received without a message between them; a table in memory of its own counts as more
     /// than one.

@@ -220,9 +220,9 @@ impl Channel {
         self.end.received_or(self.end.recv_onto(batch, most, deadline))
     }
 
-    /// Puts messages back that were received from this end: they are the next messages again, in this order, before
-    /// all others. They travel along if the end is sent. The bytes are not copied, and no limit applies to them. Does
-    /// not block.
+    /// Puts messages back that were received from this end: they are the next messages again, in this order, before all
+    /// others. Messages that are put back travel along if the end is sent. The bytes are not copied, and no limit
+    /// applies to them. Does not block.
     ///
     /// Use it to look at messages and leave some of them to other threads. The order is right only if no other thread
     /// receives meanwhile.

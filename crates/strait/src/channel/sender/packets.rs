@@ -27,8 +27,8 @@ impl End {
     /// `message` is the number of the message, and `payload` says what the memory among the attachments is. This is the
     /// last step before the commit that can fail for lack of room. On an error the record staged last is discarded.
     ///
-    /// Descriptors that do not fit into the packet are sent ahead of it. They mean nothing to the receiver without that
-    /// packet; if it cannot be sent, the receiver is told that they are void.
+    /// Descriptors that do not fit into the packet are sent ahead of it. Such descriptors mean nothing to the receiver
+    /// without that packet; if it cannot be sent, the receiver is told that they are void.
     pub(in crate::channel) fn send_message_packet(
         &self,
         tx: &mut Guard<'_, Tx>,

@@ -91,8 +91,8 @@ impl Closing {
         Self { ends: vec![end], limit: CLOSE_LIMIT }
     }
 
-    /// Returns whether the process of the peer that made the work is known to be dead. That peer can add no more work,
-    /// and what this process holds for it is to be released soon.
+    /// Returns whether the process of the peer that made the work is known to be dead. A dead peer can add no more
+    /// work, and what this process holds for it is to be released soon.
     pub(super) fn has_lost_its_peer(&self) -> bool {
         self.ends.last().is_some_and(|end| end.has_lost_its_peer())
     }
@@ -133,8 +133,8 @@ fn is_ours(error: &Error) -> bool {
     }
 }
 
-/// Returns [`Open::Shortage`] if `error` comes from a shortage in this process, so that the close that failed with it has
-/// to be tried again.
+/// Returns [`Open::Shortage`] if `error` comes from a shortage in this process, so that the close that failed with it
+/// has to be tried again.
 fn shortage(error: Error) -> Option<Open> {
     is_ours(&shortage_behind(error)).then_some(Open::Shortage)
 }
@@ -345,8 +345,8 @@ impl End {
         }
     }
 
-    /// Notes the reason for which the other end was closed. `record` is the mark that says so; its payload is the reason,
-    /// if the peer gave one.
+    /// Notes the reason for which the other end was closed. `record` is the mark that says so; its payload is the
+    /// reason, if the peer gave one.
     pub(in crate::channel) fn note_close_reason(&self, rx: &mut Rx, record: Record) {
         if record.header.len() != CLOSE_REASON {
             return;

@@ -1,10 +1,10 @@
 //! Fusing: two channels become one.
 //!
-//! This process has *b* of a channel A–*b*, and *c* of a channel *c*–D. It joins A and D, which may be anywhere and
-//! do anything meanwhile. A fuse is the move of an end twice over, with a new last part:
+//! This process has *b* of a channel A–*b*, and *c* of a channel *c*–D. The fuse joins A and D, which may be anywhere
+//! and do anything meanwhile. A fuse is the move of an end twice over, with a new last part:
 //!
 //! 1. **Hold.** *b* and *c* move within this process ([`super::moving`]), each into a fresh lane that is not handed
-//!    over. Both far ends are *pending* there: they cannot move. They can only write small messages, as many as fit
+//!    over. Both far ends are *pending* there: they cannot move, and can only write small messages, as many as fit
 //!    into the ring that they found. What they had written before is drained. If the second end cannot be held now,
 //!    the move of the first is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
@@ -381,7 +381,7 @@ impl<'a> Half<'a> {
     }
 
     /// Stages messages as a prepended backlog for a far end in this process. `holder` is an end made only for this: the
-    /// messages travel as its backlog. They are handed over as objects, without being encoded.
+    /// messages travel as its backlog. The messages are handed over as objects, without being encoded.
     fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
@@ -747,8 +747,8 @@ impl End {
         }
     }
 
-    /// Receives a backlog that was prepended within this process, and returns its messages. They are in the mailbox of
-    /// this process, under `token` (the token of the ring) and the number `message`.
+    /// Receives a backlog that was prepended within this process, and returns its messages. The messages are in the
+    /// mailbox of this process, under `token` (the token of the ring) and the number `message`.
     pub(in crate::channel) fn prepended_local(
         &self,
         token: u128,

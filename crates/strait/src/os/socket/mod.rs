@@ -64,7 +64,7 @@ pub(crate) fn close_on_exec(fd: impl AsFd) -> Result<(), Error> {
 pub(crate) enum Sent {
     /// The packet was sent: it is in the peer's queue.
     Done,
-    /// The packet was not sent, because the peer's queue is full. It can be sent later.
+    /// The packet was not sent, because the peer's queue is full. The caller can send the packet later.
     Full,
     /// The packet was not sent: the kernel has no memory for it, or too many descriptors of this user are in flight. It
     /// can be sent later.
