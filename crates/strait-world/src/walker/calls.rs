@@ -147,10 +147,11 @@ impl Walker {
         if !is_closed && !self.passes(end, over, patience, error) {
             self.wrong(end, &format!("a call says {error:?}"));
         }
-        if is_closed && let Some(at) = self.calling.iter().position(|calling| calling.end == end) {
+        let has_ended = is_closed || matches!(error, Error::BadPeer(_));
+        if has_ended && let Some(at) = self.calling.iter().position(|calling| calling.end == end) {
             self.close_calls(at);
         }
-        !is_closed
+        !has_ended
     }
 }
 
