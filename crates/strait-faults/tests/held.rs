@@ -1,4 +1,5 @@
-//! What one thread may do while another thread of its process is held at a step.
+//! What one thread may do while another thread of its process is held at a step, and what a call does if one of its
+//! system calls fails at a certain step.
 
 #![cfg(strait_fault_points)]
 
@@ -279,4 +280,53 @@ fn a_signal_is_not_forgotten_if_a_pipe_gets_bytes() {
     let (producer, consumer) = PipeOptions::new().wait(Wait::Block).create().unwrap();
     let consume = move || assert_eq!(consumer.read_some(&mut [0; 9], DEADLINE).unwrap(), 5);
     signal_ends_the_next_wait(consume, || producer.write_whole(b"bytes", DEADLINE).unwrap());
+}
+
+/// Shows that a send sleeps for a tenth of a second if the kernel refuses its packet, because the user has too many
+/// descriptors in flight. No event reports when that is over.
+#[test]
+fn a_send_with_a_descriptor_too_many_for_the_user_is_tried_again_after_a_pause() {
+    let _alone = alone();
+    let (near, far) = over_a_socket();
+    // Afterwards nothing is in the socket of the sender, which a packet would wake.
+    for (from, to) in [(&near, &far), (&far, &near)] {
+        from.send(with_files(1)).unwrap();
+        to.recv_by(DEADLINE).unwrap();
+    }
+    assert_eq!(near.try_recv().unwrap_err(), Error::WouldBlock);
+    assert!(fault::follow("fail:sendmsg:ETOOMANYREFS:1"));
+    let failed = near.try_send(with_files(1)).unwrap_err();
+    assert!(fault::is_past());
+    assert_eq!((failed.error, failed.handles.len()), (Error::WouldBlock, 1));
+    assert!(fault::follow("fail:sendmsg:ETOOMANYREFS:1"));
+    let begin = Instant::now();
+    near.send_by(with_files(1), DEADLINE).unwrap();
+    assert!(fault::is_past());
+    assert!(begin.elapsed() >= Duration::from_millis(100), "the next attempt came after {:?}", begin.elapsed());
+    assert_eq!(far.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
+}
+
+/// Shows that a fuse succeeds if one of its packets shows that the process of a far end is dead. The other far end
+/// receives what the dead one had sent.
+#[test]
+fn a_fuse_succeeds_whichever_of_its_packets_shows_that_a_far_end_is_dead() {
+    let _alone = alone();
+    for step in 1.. {
+        let [(a, ours), (theirs, b)] = [over_a_socket(), over_a_socket()];
+        for far in [&a, &b] {
+            far.send(with_files(1)).unwrap();
+        }
+        assert!(fault::follow(&format!("fail:sendmsg:EPIPE:{step}")));
+        let fused = ours.fuse(theirs, DEADLINE).map_err(|failed| failed.error);
+        let is_past = fault::is_past();
+        fault::record();
+        assert_eq!(fused, Ok(()), "packet {step}");
+        let received = [&a, &b].map(|far| far.recv_by(DEADLINE).map(drop));
+        assert!(received.contains(&Ok(())), "packet {step}: {received:?}");
+        assert!(received.iter().all(|received| matches!(received, Ok(()) | Err(Error::PeerClosed))), "packet {step}");
+        if !is_past {
+            assert!(step > 1, "a fuse sends packets");
+            break;
+        }
+    }
 }

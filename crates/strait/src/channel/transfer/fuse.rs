@@ -185,13 +185,18 @@ fn wait_to_fuse(
     backoff: &mut PollBackoff,
     deadline: Deadline,
 ) -> Result<(), Error> {
-    match blocked {
+    let waited = match blocked {
         Some(BlockedOn::Room(ref lane, _) | BlockedOn::Descriptors(ref lane, ..))
             if other.tx.lock(Deadline::NOW).is_ok_and(|tx| is_lane_of(&tx, lane)) =>
         {
             other.wait_for(blocked, backoff, deadline)
         }
         blocked => one.wait_for(blocked, backoff, deadline),
+    };
+    match waited {
+        // A far end is closed or dead, which does not prevent a fuse. The next attempt finds that out.
+        Err(Error::PeerClosed) => Ok(()),
+        waited => waited,
     }
 }
 
@@ -241,17 +246,24 @@ fn join(one: &End, other: &End) -> Result<(), Error> {
     loop {
         near.take_new()?;
         far.take_new()?;
-        match (near.is_alone(), far.is_alone()) {
+        let alone = (near.is_alone(), far.is_alone());
+        let joined = match alone {
             (true, true) => return Ok(()),
-            (true, false) => return far.bring_all_from(&mut near),
-            (false, true) => return near.bring_all_from(&mut far),
-            (false, false) => {
-                if fuse_held(&mut near, &mut far)? {
+            (true, false) => far.bring_all_from(&mut near).map(|()| true),
+            (false, true) => near.bring_all_from(&mut far).map(|()| true),
+            (false, false) => fuse_held(&mut near, &mut far).inspect(|joined| {
+                if *joined {
                     one.set_sent();
                     other.set_sent();
-                    return Ok(());
                 }
-            }
+            }),
+        };
+        match joined {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // The process of a far end turned out to be dead when a packet was sent there.
+            Err(Error::PeerClosed) if (near.is_alone(), far.is_alone()) != alone => {}
+            Err(error) => return Err(error),
         }
     }
 }
