@@ -112,3 +112,28 @@ impl fmt::Debug for RegionWriter {
         f.debug_struct("RegionWriter").field("len", &self.mapping.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shows that a writer that cannot be sealed is what it was, and can be sealed later.
+    #[test]
+    fn a_writer_that_is_mapped_elsewhere_is_given_back() {
+        let mut writer = RegionWriter::new(10_000).unwrap();
+        writer.fill(7);
+        let address = writer.as_ptr();
+        let other = writer.region.map_writable(..).unwrap();
+        let (error, mut writer) = writer.seal().unwrap_err();
+        assert_eq!(error, Error::StillMapped);
+        assert_eq!((writer.as_ptr(), writer.len()), (address, 10_000));
+        // The memory is shared again, and not a private copy of it.
+        writer[5] = 8;
+        let mut seen = [0; 2];
+        other.read(4, &mut seen).unwrap();
+        assert_eq!(seen, [7, 8]);
+        drop(other);
+        let (region, copy) = writer.seal().map_err(|(error, _)| error).unwrap();
+        assert_eq!((copy.as_ptr(), copy[5], region.view(5..6).unwrap()[0]), (address, 8, 8));
+    }
+}
