@@ -70,6 +70,10 @@ struct GuidesServing;
 struct GuidesTokioService;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/typed-messages.md")]
+struct GuidesTypedMessages;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/wait-sets.md")]
 struct GuidesWaitSets;
 

@@ -2,6 +2,7 @@
 //!
 //! * `browser`: a browser process, two sandboxed renderers, and a process that composes what they paint.
 //! * `image-pipeline`: four processes blur a picture and shrink it.
+//! * `rpc`: a service that opens files for its client, with typed calls.
 //! * `thousand-clients`: an async service, and a thousand clients that call it.
 
 use std::io::{self, BufWriter, Write};

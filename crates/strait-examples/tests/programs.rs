@@ -71,3 +71,12 @@ fn a_thousand_clients_are_served() {
     let said = run(env!("CARGO_BIN_EXE_thousand-clients"), &[]);
     assert!(said.starts_with("1000 clients, 40000 calls, every reply right"), "{said}");
 }
+
+#[test]
+fn a_service_opens_files_for_its_client() {
+    let said = run(env!("CARGO_BIN_EXE_rpc"), &[]);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines[0], "the service adds: 42");
+    assert_eq!(lines[1], "the service opens a file of 0 bytes, and the client reads \"rpc\"");
+    assert!(lines[2].contains("No such file or directory"), "{said}");
+}

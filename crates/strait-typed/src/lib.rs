@@ -54,6 +54,8 @@ mod given;
 mod handles;
 mod hello;
 mod output;
+#[cfg(doctest)]
+mod refused;
 mod scratch;
 pub mod task;
 mod typed;

@@ -1,0 +1,50 @@
+//! A message of the codec MsgPack, read by Python's `msgpack`.
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use common::{Everything, LIMIT};
+use strait::Channel;
+use strait_typed::Typed;
+use strait_typed::codec::MsgPack;
+
+const PROGRAM: &str = r#"
+import msgpack, sys
+value = msgpack.unpackb(sys.stdin.buffer.read(), strict_map_key=False)
+assert len(value) == 42, len(value)
+assert value["truth"] is True and value["none"] is None and value["unit"] is None
+assert (value["tiny"], value["short"], value["int"], value["long"]) == (-2**7, -2**15, -2**31, -2**63)
+assert (value["byte"], value["word"], value["double"], value["quad"]) == (2**8-1, 2**16-1, 2**32-1, 2**64-1)
+assert abs(value["float"] + 0.1) < 1e-8 and value["letter"] == chr(0x10FFFF)
+assert value["text"] == 'Straße "quoted" \0 \n'
+assert value["bytes"] == bytes(range(256)) and value["list_of_bytes"] == [0, 127, 128, 255]
+assert value["some"] == {"x": -1, "y": 0.5} and value["metres"] == 1.5 and value["pair"] == [7, "seven"]
+assert value["map"] == {"one": 1, "two": 2} and value["sorted"] == {0: [], 70000: [-1, 1]}
+assert value["shapes"][0] == "Empty" and value["shapes"][3] == {"Box": {"corner": {"x": 0, "y": 0.0}, "size": [1, 2]}}
+assert [child["name"] for child in value["tree"]["children"]] == ["left", "right"]
+assert value["outcome"] == {"Err": "no"} and value["nested"] == [[], [None, [1, None], [2, None]]]
+print("read")
+"#;
+
+#[test]
+fn python_reads_every_kind_of_field() {
+    let has_package = Command::new("python3").args(["-c", "import msgpack"]).stderr(Stdio::null()).status();
+    if !has_package.is_ok_and(|status| status.success()) {
+        println!("left out: python3 has no package msgpack (pip install msgpack)");
+        return;
+    }
+    let (one, other) = Channel::pair().unwrap();
+    Typed::<Everything, (), MsgPack>::over(one).send(&Everything::new()).unwrap();
+    // The first message names the types.
+    other.recv_by(LIMIT).unwrap();
+    let message = other.recv_by(LIMIT).unwrap();
+    let mut python = Command::new("python3");
+    python.args(["-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut python = python.spawn().unwrap();
+    python.stdin.take().unwrap().write_all(message.bytes()).unwrap();
+    let output = python.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(output.stdout, b"read\n");
+}
