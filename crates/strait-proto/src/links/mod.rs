@@ -1,0 +1,41 @@
+//! The life of links: which process is at the other side, which lanes a link may carry, how introductions and connects
+//! share links, and when a link is closed.
+//!
+//! [`Links`] is the machine of one process. The program around it, the *driver*, has the sockets. It tells the machine
+//! what it has [seen](Seen): a wish of the user, a packet, a socket whose other side is closed. The machine answers
+//! with
+//! [effects](Effect), which cannot fail. All that can fail (a packet that the socket has no room for, a socket pair for
+//! which there is no descriptor) is a [step](Step) that the machine *owes*. The driver tries the steps of
+//! [`Links::owed`] whenever it can, and says which it has [done](Seen::Done). A step that fails has changed nothing. It
+//! is owed again, or another one if something has happened meanwhile.
+//!
+//! A packet stays in its socket until [`Links::ready`] says that the machine can take it: some packets are explained by
+//! packets on other sockets, which the driver takes first.
+//!
+//! | file | what |
+//! |---|---|
+//! | `identity` | identities, and sets of makers |
+//! | `packet` | the packets |
+//! | `life` | handshake and IDLE: one side of a link |
+//! | `pair` | FORGET and RELEASED: the introducer's entry and the receiver's name for a link; introductions |
+//! | `table` | all links of a process; connects; *yourself* |
+//! | `arrival` | the effect of each packet |
+
+mod arrival;
+mod identity;
+mod life;
+mod packet;
+mod pair;
+mod table;
+
+pub use identity::{Identity, Makers};
+pub use life::{Fate, Heard, Life, Phase, Say};
+pub use packet::Packet;
+pub use pair::{Introduction, Name, Pair, Side, Stage};
+pub use table::{Alone, Dial, Effect, Link, Links, Origin, Seen, Step};
+
+/// The driver's number for a socket.
+pub type Id = u64;
+
+/// The name of a lane, the same in both processes. It is a number that other processes cannot guess.
+pub type Lane = u128;
