@@ -9,7 +9,8 @@
 //! its effect at once.
 //!
 //! The module [`links`] is a second model, of rules that are planned: which links two processes have, and when the
-//! links close.
+//! links close. It was written before the machines of [`strait_proto`], and has a protocol of its own. The module
+//! [`world`] has none: it runs those machines.
 //!
 //! # The protocol
 //!
@@ -225,3 +226,4 @@ mod show;
 pub mod state;
 mod steps;
 mod tidy;
+pub mod world;
