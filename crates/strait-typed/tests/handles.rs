@@ -10,7 +10,7 @@ use common::{LIMIT, Scratch};
 use serde::{Deserialize, Serialize};
 use strait::pipe::DataPipe;
 use strait::region::Region;
-use strait::{Deadline, Handle, Outgoing};
+use strait::{Handle, Outgoing};
 use strait_typed::codec::{Json, MsgPack};
 use strait_typed::{End, Fd, RawEnd, Reader, RecvError, SendError, Shared, Typed, Writer};
 
@@ -350,7 +350,7 @@ fn a_killed_peer_loses_and_leaks_no_descriptor() {
         let begin = Instant::now();
         let request = loop {
             let request = three();
-            match typed.send_by(&request, Deadline::NOW) {
+            match typed.send_by(&request, LIMIT) {
                 Err(SendError::Channel(strait::Error::PeerClosed)) => break request,
                 Err(error) => panic!("{error}"),
                 Ok(()) => assert!(begin.elapsed() < LIMIT, "the peer was killed"),
