@@ -203,6 +203,7 @@ fn waiting(printed: &mut Printed) {
         [(set.as_raw_fd(), set.as_fd()), (reactor.as_raw_fd(), reactor.as_fd()), (traps.as_raw_fd(), traps.as_fd())];
     assert!(descriptors.iter().all(|(number, descriptor)| *number == descriptor.as_raw_fd()));
     printed.object("Fd", &Fd::new(std::fs::File::open("/dev/null").unwrap()).unwrap());
+    printed.object("RegionWriter", &RegionWriter::new(4096).unwrap());
     printed.object("Guard", &signals::Guard::new());
     printed.object("Dispatcher", &Dispatcher::new().unwrap());
     printed.object("Pump", &Dispatcher::new().unwrap().pump());
