@@ -190,7 +190,7 @@ fn a_client_refuses_a_service_of_another_version() {
     assert_eq!(next_packet(&connection).kind, kind::HANDSHAKE);
     assert!(wire::send(&connection, &announce_with(0, [3, 7], 0).to_bytes(), &[]).unwrap());
     let refused = Error::Refused(Refusal::Version { ours: (2, 2), theirs: (3, 7) });
-    assert_eq!(client.join().unwrap().err(), Some(refused));
+    assert_eq!(client.join().unwrap().err().map(strait::Error::from), Some(refused));
     let mut packets = std::iter::from_fn(|| Some(next_packet(&connection)));
     let refusal = packets.find(|packet| packet.kind == kind::REFUSE).unwrap();
     assert_eq!(refusal.fields, [REFUSE_VERSION | MAGIC, 2, 2]);

@@ -78,7 +78,8 @@ fn a_runtime_ends_while_a_task_waits_for_a_process() {
     let begin = Instant::now();
     drop(runtime);
     assert!(begin.elapsed() < DEADLINE / 2, "the runtime waited for the listener");
-    assert!(matches!(strait::connect(&name, Deadline::NOW), Err(Error::NobodyThere)), "the name is free again");
+    let failed = strait::connect(&name, Deadline::NOW).unwrap_err();
+    assert_eq!(failed.error, Error::NobodyThere, "the name is free again");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::process::{Child, Command};
 
+use strait::meet::MeetError;
 use strait::{Channel, CommandExt, Deadline, Handle, Listener, Message};
 
 use crate::codec::{Codec, Decode, DecodeOwned, Encode};
@@ -100,7 +101,7 @@ impl<S, R, C> Typed<S, R, C> {
     ///
     /// # Errors
     /// Those of [`strait::connect`].
-    pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Self, strait::Error> {
+    pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Self, MeetError> {
         strait::connect(name, deadline).map(Self::over)
     }
 
@@ -108,7 +109,7 @@ impl<S, R, C> Typed<S, R, C> {
     ///
     /// # Errors
     /// Those of [`CommandExt::spawn_with_channel`].
-    pub fn spawn(command: &mut Command) -> Result<(Child, Self), strait::Error> {
+    pub fn spawn(command: &mut Command) -> Result<(Child, Self), MeetError> {
         let (child, channel) = command.spawn_with_channel()?;
         Ok((child, Self::over(channel)))
     }
@@ -117,7 +118,7 @@ impl<S, R, C> Typed<S, R, C> {
     ///
     /// # Errors
     /// Those of [`strait::from_parent`].
-    pub fn from_parent() -> Result<Self, strait::Error> {
+    pub fn from_parent() -> Result<Self, MeetError> {
         strait::from_parent().map(Self::over)
     }
 
@@ -330,7 +331,7 @@ impl<S, R, C> TypedListener<S, R, C> {
     ///
     /// # Errors
     /// Those of [`Listener::bind`].
-    pub fn bind(name: &str) -> Result<Self, strait::Error> {
+    pub fn bind(name: &str) -> Result<Self, MeetError> {
         Listener::bind(name).map(Self::over)
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn play(way: Way) -> ExitCode {
         Way::Invited => Options::new().invited(PATIENCE),
         Way::Spawned => Options::new().from_parent(),
     };
-    match channel.and_then(|channel| echo(&channel)) {
+    match channel.map_err(strait::Error::from).and_then(|channel| echo(&channel)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("a guest: {error:?}");

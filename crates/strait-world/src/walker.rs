@@ -478,7 +478,8 @@ impl Walker {
         let connector = Connector::new().directory(&self.process.directory).options(options);
         let over = self.life.shortages_over();
         let about = About { call: Call::Connect, end, number: slot };
-        let connected = self.timed(about, patience, || connector.connect(&format!("w{slot}"), patience), said);
+        let connect = || connector.connect(&format!("w{slot}"), patience).map_err(Error::from);
+        let connected = self.timed(about, patience, connect, said);
         match connected {
             Ok(channel) => self.hold(end, channel),
             Err(error) => {

@@ -194,7 +194,7 @@ fn keep_door(process: &'static Process) {
             let over = process.life.shortages_over();
             listener = match Listener::builder().directory(&process.directory).bind(&name) {
                 Ok(listener) => Some(listener),
-                Err(error) if excused(process, over, error) => None,
+                Err(failed) if excused(process, over, failed.error) => None,
                 Err(error) => process.wrong(None, &format!("the name {name}: {error:?}")),
             };
             continue;

@@ -1,11 +1,13 @@
 //! Tests that documents and code agree.
 
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use strait::call::CallError;
-use strait::meet::Refusal;
+use strait::meet::{MeetError, Refusal};
 use strait::quota::Resource;
-use strait::{Error, MAX_MESSAGE, SendError};
+use strait::{CommandExt, Deadline, Error, Listener, MAX_MESSAGE, SendError, connect};
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -71,13 +73,38 @@ fn every_error_is_explained_by_its_text() {
         Error::System { call: "open", code: 2 },
     ];
     let texts = errors.into_iter().chain(refusals.map(Error::Refused)).map(|error| error.to_string());
-    let texts: Vec<_> = texts.chain(call_errors().map(|error| error.to_string())).collect();
+    let texts: Vec<_> = texts.chain(call_errors().map(|error| error.to_string())).chain(meet_errors()).collect();
     for text in &texts {
         let row = format!("| `{}` |", numbers_aside(text));
         assert!(explained.contains(&row), "docs/reference/errors.md lacks {row}");
     }
     let rows = explained.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(rows, texts.len(), "docs/reference/errors.md explains errors that do not exist");
+}
+
+/// Returns the texts that only errors of meeting have, with words in place of the names and paths.
+fn meet_errors() -> [String; 4] {
+    let name = format!("documents-{}", std::process::id());
+    let connecting = |failed: MeetError| {
+        let text = failed.to_string();
+        let text = text.strip_prefix(&failed.doing()).unwrap();
+        format!("connecting to \"NAME\" at PATH{text}")
+    };
+    let listener = Listener::bind(&name).unwrap();
+    let [now, late] = [Duration::ZERO, Duration::from_millis(50)]
+        .map(|limit| if limit.is_zero() { Deadline::NOW } else { Deadline::after(limit) })
+        .map(|deadline| connecting(connect(&name, deadline).unwrap_err()));
+    drop(listener);
+    // A listener that has not seen the two connections above is readable only once the third is there.
+    let listener = Listener::bind(&name).unwrap();
+    let client = std::thread::spawn(move || connect(&name, Duration::from_secs(60)).unwrap_err());
+    let mut poll = [PollFd::new(&listener, PollFlags::IN)];
+    rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap();
+    drop(listener);
+    let closed = connecting(client.join().unwrap());
+    let missing = std::process::Command::new("/nowhere/program").spawn_with_channel().unwrap_err();
+    let missing = missing.to_string().replace("/nowhere/program", "PROGRAM");
+    [now, late, closed, missing]
 }
 
 /// Returns the errors of a call that has no reply.

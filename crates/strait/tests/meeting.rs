@@ -6,14 +6,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, alone, command, echo, finish, wait_until};
 use strait::meet::{Connector, Refusal, Refused, invited};
-use strait::{Channel, Deadline, Error, Listener, Options, connect};
+use strait::{Channel, CommandExt, Deadline, Error, Listener, Options, connect};
 
 #[test]
 fn child() {
@@ -180,7 +180,7 @@ fn names_in_the_directory_of_the_user_need_no_directory() {
     let path = listener.path().to_owned();
     drop(listener);
     assert!(!path.exists(), "the file of a dropped listener's name exists");
-    assert_eq!(connect(&name, DEADLINE).err(), Some(Error::NobodyThere));
+    assert_eq!(connect(&name, DEADLINE).err().map(Error::from), Some(Error::NobodyThere));
 }
 
 #[test]
@@ -215,16 +215,16 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
     let names = Names::new("takeover");
     let mut server = start_server("server until killed", &names, "service");
     let bind = || Listener::builder().directory(&names.0).bind("service");
-    assert_eq!(bind().err(), Some(Error::NameTaken));
+    assert_eq!(bind().err().map(Error::from), Some(Error::NameTaken));
     let there = strait::meet::names(Some(&names.0)).unwrap();
     assert_eq!((there[0].name.as_str(), there[0].pid, there[0].is_live), ("service", Some(server.pid()), true));
     assert!(there[0].since.elapsed().unwrap() < 10 * DEADLINE);
 
     server.kill();
     assert!(!strait::meet::names(Some(&names.0)).unwrap()[0].is_live);
-    assert_eq!(names.connector().connect("service", SOON).err(), Some(Error::NobodyThere));
+    assert_eq!(names.connector().connect("service", SOON).err().map(Error::from), Some(Error::NobodyThere));
     let listener = bind().unwrap();
-    assert_eq!(bind().err(), Some(Error::NameTaken));
+    assert_eq!(bind().err().map(Error::from), Some(Error::NameTaken));
     // Dropping a listener whose name another one has taken over does not remove the name.
     drop(listener);
     assert!(bind().is_ok());
@@ -251,11 +251,11 @@ fn short_of_descriptors(_: &str) {
         setrlimit(Resource::Nofile, plenty).unwrap();
         match there {
             Ok(there) => assert!(!there[0].is_live, "with {free} free descriptors"),
-            Err(error) => assert_eq!(error, Error::NoDescriptors, "with {free} free descriptors"),
+            Err(error) => assert_eq!(error.error, Error::NoDescriptors, "with {free} free descriptors"),
         }
         match bound {
             Ok(_) => panic!("a listener takes more than {free} descriptors"),
-            Err(error) => assert_eq!(error, Error::NoDescriptors, "with {free} free descriptors"),
+            Err(error) => assert_eq!(error.error, Error::NoDescriptors, "with {free} free descriptors"),
         }
     }
     assert!(Listener::builder().directory(&names.0).bind("service").is_ok());
@@ -273,7 +273,10 @@ fn of_many_that_take_over_a_name_one_has_it() {
             binders.into_iter().map(|binder| binder.join().unwrap()).collect()
         });
         assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1, "{bound:?}");
-        assert!(bound.iter().all(|bound| matches!(bound, Ok(_) | Err(Error::NameTaken))), "{bound:?}");
+        assert!(
+            bound.iter().all(|bound| bound.as_ref().err().is_none_or(|failed| failed.error == Error::NameTaken)),
+            "{bound:?}"
+        );
     }
 }
 
@@ -287,7 +290,7 @@ fn tries_to_listen(argument: &str) {
     let bound = Listener::builder().directory(directory).bind(name);
     let said: &[u8] = match &bound {
         Ok(_) => b"listens",
-        Err(Error::NameTaken) => b"taken",
+        Err(failed) if failed.error == Error::NameTaken => b"taken",
         Err(error) => panic!("{error}"),
     };
     parent.send(said).unwrap();
@@ -399,11 +402,15 @@ fn what_is_no_socket_of_ours_is_not_replaced() {
     symlink("/nowhere", path("link")).unwrap();
     let _stream = std::os::unix::net::UnixListener::bind(path("stream")).unwrap();
     for name in ["file", "directory", "link", "stream"] {
-        assert_eq!(Listener::builder().directory(&names.0).bind(name).err(), Some(Error::NameTaken), "{name}");
+        assert_eq!(
+            Listener::builder().directory(&names.0).bind(name).err().map(Error::from),
+            Some(Error::NameTaken),
+            "{name}"
+        );
     }
     assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
     for name in ["file", "directory", "link"] {
-        assert_eq!(names.connector().connect(name, SOON).err(), Some(Error::NobodyThere), "{name}");
+        assert_eq!(names.connector().connect(name, SOON).err().map(Error::from), Some(Error::NobodyThere), "{name}");
     }
 }
 
@@ -412,7 +419,7 @@ fn a_link_to_another_listener_is_not_followed() {
     let names = Names::new("symlink");
     let listener = names.listener("real");
     symlink(listener.path(), names.0.join("alias")).unwrap();
-    assert_eq!(names.connector().connect("alias", SOON).err(), Some(Error::NobodyThere));
+    assert_eq!(names.connector().connect("alias", SOON).err().map(Error::from), Some(Error::NobodyThere));
 }
 
 #[test]
@@ -421,8 +428,8 @@ fn directories_that_others_could_change_are_refused() {
     let inner = names.0.join("inner");
     std::fs::create_dir(&inner).unwrap();
     let check = |path: &Path| {
-        let bind = Listener::builder().directory(path).bind("service").err();
-        let connect = Connector::new().directory(path).connect("service", SOON).err();
+        let bind = Listener::builder().directory(path).bind("service").err().map(Error::from);
+        let connect = Connector::new().directory(path).connect("service", SOON).err().map(Error::from);
         assert_eq!(bind, connect, "{}", path.display());
         bind
     };
@@ -445,9 +452,9 @@ fn directories_that_others_could_change_are_refused() {
 fn squatter(base: &str) {
     let directory = Path::new(base).join("strait");
     let refused = || {
-        assert!(matches!(Listener::bind("service").err(), Some(Error::UnsafeDirectory(_))));
-        assert!(matches!(connect("service", DEADLINE).err(), Some(Error::UnsafeDirectory(_))));
-        assert!(matches!(strait::meet::names(None).err(), Some(Error::UnsafeDirectory(_))));
+        assert!(matches!(Listener::bind("service").err().map(Error::from), Some(Error::UnsafeDirectory(_))));
+        assert!(matches!(connect("service", DEADLINE).err().map(Error::from), Some(Error::UnsafeDirectory(_))));
+        assert!(matches!(strait::meet::names(None).err().map(Error::from), Some(Error::UnsafeDirectory(_))));
     };
     symlink("/tmp", &directory).unwrap();
     refused();
@@ -492,7 +499,7 @@ fn without_what_it_takes(base: &str) {
     };
     if gone {
         let missing = Listener::builder().directory(base).bind("service").unwrap_err();
-        assert_eq!(missing, Error::System { call: "bind through /proc", code: libc::ENOENT });
+        assert_eq!(missing.error, Error::System { call: "bind through /proc", code: libc::ENOENT });
     } else {
         println!("left out: it takes rights to have no /proc");
     }
@@ -520,7 +527,9 @@ fn client_as_nobody(argument: &str) {
             assert_eq!(channel.peer().unwrap().unwrap().uid, 0);
             channel.send(b"nobody").unwrap();
         }
-        _ => assert_eq!(connector.connect(name, DEADLINE).err(), Some(Error::Refused(Refusal::Policy))),
+        _ => {
+            assert_eq!(connector.connect(name, DEADLINE).err().map(Error::from), Some(Error::Refused(Refusal::Policy)))
+        }
     }
 }
 
@@ -540,7 +549,7 @@ fn a_server_of_another_user_is_not_talked_to() {
     let names = Names::new("impostor");
     std::os::unix::fs::chown(&names.0, Some(65534), None).unwrap();
     let _server = Actor(command("server as nobody", &format!("{} service", names.path())).spawn().unwrap());
-    let connect = || names.connector().server(65533).connect("service", SOON).err();
+    let connect = || names.connector().server(65533).connect("service", SOON).err().map(Error::from);
     wait_until("the server listens", || names.0.join("service").exists());
     assert!(matches!(connect(), Some(Error::UnsafeDirectory(_))));
     std::os::unix::fs::chown(&names.0, Some(0), None).unwrap();
@@ -596,7 +605,7 @@ fn was_invited(argument: &str) {
             std::io::Read::read_to_string(&mut std::io::stdin(), &mut rest).unwrap();
             channel.send(rest.as_bytes()).unwrap();
         }
-        _ => assert_eq!(channel.err(), Some(Error::Refused(Refusal::Token))),
+        _ => assert_eq!(channel.err().map(Error::from), Some(Error::Refused(Refusal::Token))),
     }
 }
 
@@ -695,7 +704,7 @@ fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
     let connector = names.connector();
     let missing =
         while_nobody_is_let_in(|patience| listener.accept(patience), || connector.connect("service", DEADLINE).err());
-    assert_eq!(missing, Some(Error::Refused(Refusal::Token)));
+    assert_eq!(missing.map(Error::from), Some(Error::Refused(Refusal::Token)));
 }
 
 /// Shows that a connection without an invitation waits for `accept` while another thread waits for an invited process.
@@ -808,9 +817,9 @@ fn without_an_invitation_there_is_none() {
 /// Plays a service that a service manager starts when a process connects.
 fn activated(name: &str) {
     let activate = |name: Option<&str>| Listener::builder().activated(name);
-    assert_eq!(activate(Some("other")).err(), Some(Error::NotActivated));
+    assert_eq!(activate(Some("other")).err().map(Error::from), Some(Error::NotActivated));
     let listener = activate((!name.is_empty()).then_some(name)).unwrap();
-    assert_eq!(activate(None).err(), Some(Error::NotActivated), "the listening socket was used twice");
+    assert_eq!(activate(None).err().map(Error::from), Some(Error::NotActivated), "the listening socket was used twice");
     echo(&listener.accept(DEADLINE).unwrap());
 }
 
@@ -853,7 +862,7 @@ fn a_service_manager_hands_over_its_socket() {
 
 #[test]
 fn a_server_that_was_not_activated_is_told_so() {
-    assert_eq!(Listener::builder().activated(None).err(), Some(Error::NotActivated));
+    assert_eq!(Listener::builder().activated(None).err().map(Error::from), Some(Error::NotActivated));
 }
 
 /// Shows that connecting and accepting end at their deadlines. Runs in a process of its own: a pending connection that
@@ -870,8 +879,11 @@ fn deadlines(_: &str) {
     assert_eq!(listener.accept(Deadline::NOW).err(), Some(Error::WouldBlock));
     assert_eq!(listener.accept(Duration::from_millis(10)).err(), Some(Error::TimedOut));
     // No thread accepts.
-    assert_eq!(names.connector().connect("service", Duration::from_millis(50)).err(), Some(Error::TimedOut));
-    assert_eq!(names.connector().connect("service", Deadline::NOW).err(), Some(Error::WouldBlock));
+    assert_eq!(
+        names.connector().connect("service", Duration::from_millis(50)).err().map(Error::from),
+        Some(Error::TimedOut)
+    );
+    assert_eq!(names.connector().connect("service", Deadline::NOW).err().map(Error::from), Some(Error::WouldBlock));
     // The connections that gave up do not keep the next one waiting.
     let connector = names.connector();
     let client = std::thread::spawn(move || connector.connect("service", DEADLINE).unwrap().send(b"patient").unwrap());
@@ -889,7 +901,9 @@ fn a_listener_that_goes_lets_nobody_wait() {
     let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
     drop(listener);
-    assert_eq!(client.join().unwrap(), Some(Error::PeerClosed));
+    let failed = client.join().unwrap().unwrap();
+    assert_eq!(failed.error, Error::PeerClosed);
+    assert!(failed.to_string().contains("closed the connection before it accepted this process"), "{failed}");
 }
 
 /// Connects as another user again and again to a name, given as "directory name", and sends nothing.
@@ -1014,5 +1028,51 @@ fn where_all_users_look_the_same_nobody_is_let_in() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(names.connector().connect("service", DEADLINE).err(), Some(Error::Refused(Refusal::Policy)));
+    assert_eq!(
+        names.connector().connect("service", DEADLINE).err().map(Error::from),
+        Some(Error::Refused(Refusal::Policy))
+    );
+}
+
+/// Shows that an error of meeting names its object, and that it becomes an `Error`, an `io::Error` or a boxed error by
+/// `?`.
+#[test]
+fn an_error_of_meeting_names_its_object() {
+    let names = Names::new("errors");
+    let at = |name: &str| names.0.join(name).display().to_string();
+    let failed = names.connector().connect("svc", SOON).unwrap_err();
+    assert_eq!((failed.error, failed.name.as_deref()), (Error::NobodyThere, Some("svc")));
+    assert_eq!(failed.path.as_deref(), Some(&*names.0.join("svc")));
+    assert_eq!(failed.doing(), format!("connecting to \"svc\" at {}", at("svc")));
+    assert_eq!(failed.to_string(), format!("{}: {}", failed.doing(), Error::NobodyThere));
+    assert_eq!(std::error::Error::source(&failed).unwrap().to_string(), Error::NobodyThere.to_string());
+    let io = std::io::Error::from(failed.clone());
+    assert_eq!((io.kind(), io.to_string()), (std::io::ErrorKind::NotFound, failed.to_string()));
+    let bad = names.connector().connect("a/b", SOON).unwrap_err().to_string();
+    assert_eq!(bad, format!("connecting to \"a/b\": {}", Error::BadName));
+    let listener = names.listener("svc");
+    let taken = Listener::builder().directory(&names.0).bind("svc").unwrap_err().to_string();
+    assert_eq!(taken, format!("listening as \"svc\" at {}: {}", at("svc"), Error::NameTaken));
+    let late = names.connector().connect("svc", Duration::from_millis(50)).unwrap_err().to_string();
+    assert!(late.contains("timed out: the listener has not accepted this process"), "{late}");
+    let not_passed = Listener::builder().activated(Some("web")).unwrap_err().to_string();
+    assert!(not_passed.starts_with("taking the socket \"web\" of the service manager: "), "{not_passed}");
+    let mut missing = Command::new("/nowhere/worker");
+    let by_invitation = listener.invite(SOON).unwrap().spawn(&mut missing).unwrap_err();
+    let with_channel = missing.spawn_with_channel().unwrap_err();
+    for failed in [by_invitation, with_channel] {
+        let text = failed.to_string();
+        assert!(text.starts_with("starting /nowhere/worker: No such file"), "{text}");
+        assert!(text.ends_with("check that the program exists, and that this user may run it"), "{text}");
+    }
+    fn plainly() -> Result<(), Error> {
+        strait::from_parent()?;
+        Ok(())
+    }
+    fn boxed() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        strait::from_parent()?;
+        Ok(())
+    }
+    assert_eq!(plainly(), Err(Error::NoParent));
+    assert_eq!(boxed().unwrap_err().to_string(), format!("taking the channel to the parent: {}", Error::NoParent));
 }

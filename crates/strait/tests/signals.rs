@@ -339,7 +339,7 @@ fn a_signal_ends_waits_of_accept_and_connect() {
         assert_eq!(accepts.join().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"hello");
     });
     // Nobody accepts.
-    ends("connecting", || failed(connector.connect("signals", DEADLINE)));
+    ends("connecting", || failed(connector.connect("signals", DEADLINE).map_err(Error::from)));
     drop(listener);
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -74,7 +74,7 @@ fn invites_children_that_end_at_once(_: &str) {
             let invitation = listener.invite(DEADLINE).unwrap();
             match invitation.spawn(&mut Command::new("true")) {
                 Ok(mut child) => assert!(child.wait().unwrap().success()),
-                Err(error) => assert_eq!(error, Error::System { call: "write", code: libc::EPIPE }),
+                Err(failed) => assert_eq!(failed.error, Error::System { call: "write", code: libc::EPIPE }),
             }
         }
     });

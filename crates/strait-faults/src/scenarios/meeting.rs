@@ -54,7 +54,11 @@ pub(super) mod named {
     pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
         let connector = Connector::new().directory(actor.directory()).options(options());
-        visit(actor, &actor.call(|| connector.connect("name", Deadline::NEVER).map_err(nobody_is_closed))?)
+        visit(
+            actor,
+            &actor
+                .call(|| connector.connect("name", Deadline::NEVER).map_err(|failed| nobody_is_closed(failed.error)))?,
+        )
     }
 
     /// Turns the error that no process listens into *peer closed*: the server has ended.

@@ -161,13 +161,13 @@ static void null_pointers(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_spawn("/bin/true", NULL, NULL, NULL, NULL, &pid));
     IS(STRAIT_INVALID_ARGUMENT, strait_spawn("/bin/true", NULL, NULL, NULL, &out, NULL));
     IS(STRAIT_SYSTEM, strait_spawn("/nowhere/to/be/found", NULL, NULL, NULL, &out, &pid));
-    inheritance();
-    reasons();
     {
         strait_error error;
         strait_last_error(&error);
         CHECK(error.status == STRAIT_SYSTEM && error.os_error == ENOENT);
     }
+    inheritance();
+    reasons();
     IS(STRAIT_INVALID_ARGUMENT, strait_from_parent(NULL, NULL));
     IS(STRAIT_NO_PARENT, strait_from_parent(NULL, &out));
     IS(STRAIT_INVALID_ARGUMENT, strait_listener_bind(NULL, NULL, &listener));
@@ -344,6 +344,16 @@ static void options(void) {
         /* The text is cut off at the end of the buffer. */
         CHECK(strait_last_error_text(text, sizeof text) > sizeof text && strcmp(text, "message") == 0);
         CHECK(strait_last_error_text(NULL, 100) > 20);
+        // The text of a failure to meet names the listener, in the terms of C.
+        strait_channel *nobody;
+        char why[400];
+        const strait_connect_options elsewhere = {.directory = "/nowhere"};
+        IS(STRAIT_NOBODY_THERE, strait_connect("no-such-service", &elsewhere, &nobody, STRAIT_NOW));
+        strait_last_error_text(why, sizeof why);
+        CHECK(strstr(why, "connecting to \"no-such-service\" at /nowhere/no-such-service: no process") == why);
+        IS(STRAIT_NO_PARENT, strait_from_parent(NULL, &nobody));
+        strait_last_error_text(why, sizeof why);
+        CHECK(strstr(why, "strait_spawn") != NULL && strstr(why, "taking the channel to the parent: ") == why);
         IS(STRAIT_TOO_MANY_HANDLES, strait_sendv(x, NULL, 0, &handle, 1, STRAIT_NOW));
         CHECK(handle.fd == 0);
     }

@@ -30,11 +30,11 @@ impl Directory {
     }
 
     fn listen(&self, name: &str) -> Result<Listener, Error> {
-        Listener::builder().directory(&self.0).bind(name)
+        Listener::builder().directory(&self.0).bind(name).map_err(Error::from)
     }
 
     fn connect(&self, name: &str) -> Result<Channel, Error> {
-        Connector::new().directory(&self.0).connect(name, SOON)
+        Connector::new().directory(&self.0).connect(name, SOON).map_err(Error::from)
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -414,7 +414,7 @@ attack! {
                     let _ = wire::send(&socket, &bytes, &vec![spare.as_fd(); count]);
                 }
                 match client.join().unwrap() {
-                    Err(error) => assert!(matches!(error, Error::TimedOut | Error::BadPeer(_) | Error::Refused(_) | Error::PeerClosed), "{what}: {error:?}"),
+                    Err(failed) => assert!(matches!(failed.error, Error::TimedOut | Error::BadPeer(_) | Error::Refused(_) | Error::PeerClosed), "{what}: {failed:?}"),
                     Ok(result) => assert!(result.is_err(), "{what}"),
                 }
             });

@@ -70,7 +70,7 @@ fn invite(directory: &str, name: &str) -> Result<(Child, Channel), Error> {
 
 /// Starts a guest that inherits its channel.
 fn spawn() -> Result<(Child, Channel), Error> {
-    Options::new().spawn(&mut command("spawned"))
+    Ok(Options::new().spawn(&mut command("spawned"))?)
 }
 
 /// Sends a guest a message with a file and an end, and checks that the message comes back with both.

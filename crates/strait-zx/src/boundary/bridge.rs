@@ -98,7 +98,7 @@ pub unsafe extern "C" fn strait_zx_spawn(
         }
         let (program, arguments) = words.split_first().ok_or(Status::INVALID_ARGS)?;
         let (child, channel) =
-            channel::options().spawn(Command::new(program).args(arguments)).map_err(|error| match error {
+            channel::options().spawn(Command::new(program).args(arguments)).map_err(|failed| match failed.error {
                 strait::Error::System { call: "spawn", .. } => Status::NOT_FOUND,
                 other => other.into(),
             })?;
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn strait_zx_channel_from_parent(out: *mut zx_handle_t) ->
         // SAFETY: as the caller promises.
         let out = unsafe { Out::new(out, 1) };
         out.check()?;
-        out.set(0, adopt(channel::options().from_parent()?)?);
+        out.set(0, adopt(channel::options().from_parent().map_err(strait::Error::from)?)?);
         Ok(())
     })
 }

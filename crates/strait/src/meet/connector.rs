@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::meet_error::{Attempt, MeetError};
 use super::name::{self, NameDirectory};
 use crate::channel::Channel;
 use crate::channel::options::Options;
@@ -26,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// As [`Connector::connect`].
-pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
     Connector::new().connect(name, deadline)
 }
 
@@ -38,7 +39,7 @@ pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Err
 /// use strait::meet::Connector;
 /// use strait::Error;
 /// let failed = Connector::new().directory("/run").connect("nobody-listens-here", Duration::from_secs(1));
-/// assert_eq!(failed.err(), Some(Error::NobodyThere));
+/// assert_eq!(failed.unwrap_err().error, Error::NobodyThere);
 /// ```
 #[derive(Clone)]
 pub struct Connector {
@@ -96,16 +97,25 @@ impl Connector {
         self
     }
 
-    /// Connects to the listener of this name, and returns the channel once the listener has accepted this process. Blocks
-    /// until then, or until the deadline.
+    /// Connects to the listener of this name, and returns the channel once the listener has accepted this process.
+    /// Blocks until then, or until the deadline.
     ///
     /// # Errors
-    /// [`Error::NobodyThere`]; [`Error::Refused`] with the listener's reason; [`Error::WrongServer`] and
-    /// [`Error::UnsafeDirectory`] if the server or the directory is not the expected one; [`Error::BadName`];
-    /// [`Error::PeerClosed`] if the listener closed the connection or its process ended; [`Error::TimedOut`],
-    /// [`Error::WouldBlock`]; otherwise as [`Channel::over`].
-    pub fn connect(&self, name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
-        let deadline = deadline.into();
+    /// A [`MeetError`], which names the listener and the path of its socket. The reason is [`Error::NobodyThere`];
+    /// [`Error::Refused`] with the listener's reason; [`Error::WrongServer`] and [`Error::UnsafeDirectory`] if the
+    /// server or the directory is not the expected one; [`Error::BadName`]; [`Error::PeerClosed`] if the listener
+    /// closed the connection or its process ended; [`Error::TimedOut`], [`Error::WouldBlock`]; otherwise as
+    /// [`Channel::over`].
+    pub fn connect(&self, name: &str, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
+        self.connect_plainly(name, deadline.into()).map_err(|error| self.failed(Attempt::Connect, name, error))
+    }
+
+    /// Returns the error of an attempt to connect to the listener of this name.
+    pub(super) fn failed(&self, attempt: Attempt, name: &str, error: Error) -> MeetError {
+        MeetError::new(attempt, error).named(name, name::full(&self.location, name))
+    }
+
+    pub(super) fn connect_plainly(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         fork::arm()?;
         name::check(name)?;
         let directory = self.location.open(self.server)?.ok_or(Error::NobodyThere)?;

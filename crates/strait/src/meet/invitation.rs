@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::connector::Connector;
 use super::listener::ListenerState;
+use super::meet_error::{Attempt, MeetError};
 use crate::channel::Channel;
 use crate::channel::options::Options;
 use crate::deadline::Deadline;
@@ -119,8 +120,12 @@ impl Invitation {
     /// program can write to [`Child::stdin`] or close it. If writing fails, the child is killed.
     ///
     /// # Errors
-    /// [`Error::System`] naming `spawn` or `write`.
-    pub fn spawn(&self, command: &mut Command) -> Result<Child, Error> {
+    /// A [`MeetError`], which names the program. The reason is [`Error::System`], naming `spawn` or `write`.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child, MeetError> {
+        self.spawn_plainly(command).map_err(|error| MeetError::starting(command, error))
+    }
+
+    fn spawn_plainly(&self, command: &mut Command) -> Result<Child, Error> {
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| system("spawn", &error))?;
         let written = self.tell(child.stdin.as_mut().expect("it was asked for"));
         if let Err(error) = written {
@@ -183,7 +188,7 @@ impl Drop for Invitation {
 /// # Errors
 /// [`Error::NoInvitation`] if the line is not an invitation; [`Error::Refused`] if the listener no longer accepts the
 /// invitation; otherwise as [`Connector::connect`].
-pub fn invited(deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+pub fn invited(deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
     Options::new().invited(deadline)
 }
 
@@ -192,19 +197,22 @@ impl Options {
     ///
     /// # Errors
     /// As [`invited`].
-    pub fn invited(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    pub fn invited(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         let deadline = deadline.into();
         let stdin = std::io::stdin();
         let mut line = Vec::with_capacity(LONGEST);
         let read = socket::read_line(stdin.as_fd(), &mut line, LONGEST, deadline);
         let connector = read.map(|()| parse(&line));
         os::wipe(&mut line);
-        let (connector, name) = connector?.ok_or(Error::NoInvitation)?;
-        connector.options(*self).connect(&name, deadline)
+        let found = connector.and_then(|connector| connector.ok_or(Error::NoInvitation));
+        let (connector, name) = found.map_err(|error| MeetError::new(Attempt::Invited, error))?;
+        let connector = connector.options(*self);
+        connector.connect_plainly(&name, deadline).map_err(|error| connector.failed(Attempt::Invited, &name, error))
     }
 }
 
-/// Returns what an invitation line says: how to connect, and the name of the listener. `None` if `line` is no invitation.
+/// Returns what an invitation line says: how to connect, and the name of the listener. `None` if `line` is no
+/// invitation.
 fn parse(line: &[u8]) -> Option<(Connector, String)> {
     let mut words = line.splitn(5, |byte| *byte == b' ');
     let mut word = || std::str::from_utf8(words.next()?).ok();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, ConnectRequest, ConnectionLimits, ConnectionStep, LISTENING, refuse};
 use super::invitation::{Invitation, Tokens};
+use super::meet_error::{Attempt, MeetError};
 use super::name::{self, NameDirectory};
 use crate::channel::Channel;
 use crate::channel::options::Options;
@@ -142,10 +143,16 @@ impl ListenerBuilder {
     /// lock file beside the socket of the name.
     ///
     /// # Errors
-    /// [`Error::NameTaken`] if another listener uses the name; the name of a process that has ended is taken over.
+    /// A [`MeetError`], which names the listener and the path of its socket. The reason is [`Error::NameTaken`] if
+    /// another listener uses the name; the name of a process that has ended is taken over.
     /// [`Error::BadName`], [`Error::UnsafeDirectory`], [`Error::NoDescriptors`], [`Error::Forked`]; [`Error::System`]
     /// naming the system call that the kernel refused.
-    pub fn bind(self, name: &str) -> Result<Listener, Error> {
+    pub fn bind(self, name: &str) -> Result<Listener, MeetError> {
+        let path = name::full(&self.location, name);
+        self.bind_plainly(name).map_err(|error| MeetError::new(Attempt::Listen, error).named(name, path))
+    }
+
+    fn bind_plainly(self, name: &str) -> Result<Listener, Error> {
         fork::arm()?;
         name::check(name)?;
         let directory = self.location.open_or_make()?;
@@ -162,9 +169,13 @@ impl ListenerBuilder {
     /// The unit sets the permissions (`SocketMode=`), and the socket file stays when the listener is dropped.
     ///
     /// # Errors
-    /// [`Error::NotActivated`] if there is not exactly one such socket, or it does not listen or was taken before;
-    /// [`Error::Forked`], [`Error::System`].
-    pub fn activated(self, name: Option<&str>) -> Result<Listener, Error> {
+    /// A [`MeetError`]. The reason is [`Error::NotActivated`] if there is not exactly one such socket, or it does not
+    /// listen or was taken before; [`Error::Forked`], [`Error::System`].
+    pub fn activated(self, name: Option<&str>) -> Result<Listener, MeetError> {
+        self.activated_plainly(name).map_err(|error| MeetError::activating(name, error))
+    }
+
+    fn activated_plainly(self, name: Option<&str>) -> Result<Listener, Error> {
         fork::arm()?;
         let socket = super::activation::take(name)?;
         crate::os::socket::credentials::ask(socket.as_fd(), true)?;
@@ -262,7 +273,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`ListenerBuilder::bind`].
-    pub fn bind(name: &str) -> Result<Self, Error> {
+    pub fn bind(name: &str) -> Result<Self, MeetError> {
         Self::builder().bind(name)
     }
 

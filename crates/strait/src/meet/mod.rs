@@ -48,6 +48,7 @@ mod activation;
 mod connector;
 mod invitation;
 mod listener;
+mod meet_error;
 mod name;
 mod spawn;
 
@@ -55,5 +56,6 @@ pub use crate::error::Refusal;
 pub use connector::{Connector, connect};
 pub use invitation::{Invitation, invited};
 pub use listener::{Listener, ListenerBuilder, Refused};
+pub use meet_error::MeetError;
 pub use name::{Listening, names};
 pub use spawn::{CommandExt, Inheritance, from_parent};

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::connector::Connector;
+use super::meet_error::{Attempt, MeetError};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::names::{Demand, Directory, Found, own_user};
@@ -98,11 +99,15 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// [`Error::UnsafeDirectory`] if other users could change the directory; [`Error::NoDescriptors`] and
-/// [`Error::NoMemory`] if this process lacks what a connection takes; [`Error::System`]. A directory that does not
-/// exist has no names.
-pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
+/// A [`MeetError`], which names the directory. The reason is [`Error::UnsafeDirectory`] if other users could change the
+/// directory; [`Error::NoDescriptors`] and [`Error::NoMemory`] if this process lacks what a connection takes;
+/// [`Error::System`]. A directory that does not exist has no names.
+pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, MeetError> {
     let location = NameDirectory(directory.map(Path::to_owned));
+    names_in(&location).map_err(|error| MeetError::new(Attempt::List, error).at(&location.path()))
+}
+
+fn names_in(location: &NameDirectory) -> Result<Vec<Listening>, Error> {
     let Some(directory) = location.open(own_user())? else { return Ok(Vec::new()) };
     let mut there = Vec::new();
     for name in directory.names()? {

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::meet_error::{Attempt, MeetError};
 use crate::channel::Channel;
 use crate::channel::options::Options;
 use crate::error::Error;
@@ -41,12 +42,13 @@ pub trait CommandExt {
     /// ```
     ///
     /// # Errors
-    /// [`Error::System`] naming `spawn` if the command cannot be started; otherwise as [`Channel::over`].
-    fn spawn_with_channel(&mut self) -> Result<(Child, Channel), Error>;
+    /// A [`MeetError`], which names the program. The reason is [`Error::System`] naming `spawn` if the command cannot
+    /// be started; otherwise as [`Channel::over`].
+    fn spawn_with_channel(&mut self) -> Result<(Child, Channel), MeetError>;
 }
 
 impl CommandExt for Command {
-    fn spawn_with_channel(&mut self) -> Result<(Child, Channel), Error> {
+    fn spawn_with_channel(&mut self) -> Result<(Child, Channel), MeetError> {
         Options::new().spawn(self)
     }
 }
@@ -55,9 +57,9 @@ impl CommandExt for Command {
 /// of its environment that names the descriptor. Use it to start processes in another way than by [`Command`]: with
 /// `posix_spawn`, through a launcher, or from another language.
 ///
-/// The descriptor is closed on `exec` in this process and has to be inherited by the new process alone, under any number
-/// above 2. Drop the `Inheritance` once the process has started: until then this end does not see the death of the new
-/// process.
+/// The descriptor is closed on `exec` in this process and has to be inherited by the new process alone, under any
+/// number above 2. Drop the `Inheritance` once the process has started: until then this end does not see the death of
+/// the new process.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -125,7 +127,11 @@ impl Options {
     ///
     /// # Errors
     /// As [`CommandExt::spawn_with_channel`].
-    pub fn spawn(&self, command: &mut Command) -> Result<(Child, Channel), Error> {
+    pub fn spawn(&self, command: &mut Command) -> Result<(Child, Channel), MeetError> {
+        self.spawn_plainly(command).map_err(|error| MeetError::starting(command, error))
+    }
+
+    fn spawn_plainly(&self, command: &mut Command) -> Result<(Child, Channel), Error> {
         let (channel, inheritance) = self.inheritance()?;
         command.env(VARIABLE, inheritance.value());
         let inherited = spawn::Inherited::by(command, &inheritance.socket);
@@ -159,7 +165,11 @@ impl Options {
     ///
     /// # Errors
     /// As [`from_parent`].
-    pub fn from_parent(&self) -> Result<Channel, Error> {
+    pub fn from_parent(&self) -> Result<Channel, MeetError> {
+        self.take_from_parent().map_err(|error| MeetError::new(Attempt::FromParent, error))
+    }
+
+    fn take_from_parent(&self) -> Result<Channel, Error> {
         let (number, inode) = std::env::var(VARIABLE).ok().as_deref().and_then(parse).ok_or(Error::NoParent)?;
         if TAKEN.load(Ordering::Relaxed) {
             return Err(Error::ParentTaken);
@@ -180,9 +190,9 @@ impl Options {
 /// Example: [parent and child](crate#hello).
 ///
 /// # Errors
-/// [`Error::NoParent`] if this process was not started so; [`Error::ParentTaken`] the second time; otherwise as
-/// [`Channel::over`].
-pub fn from_parent() -> Result<Channel, Error> {
+/// A [`MeetError`]. The reason is [`Error::NoParent`] if this process was not started so; [`Error::ParentTaken`] the
+/// second time; otherwise as [`Channel::over`].
+pub fn from_parent() -> Result<Channel, MeetError> {
     Options::new().from_parent()
 }
 

@@ -297,7 +297,7 @@ pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -
 pub(crate) fn parent_over_any(options: &Options) -> Channel {
     use std::os::fd::FromRawFd;
     match options.from_parent() {
-        Err(strait::Error::NoParent) => {
+        Err(failed) if failed.error == strait::Error::NoParent => {
             // SAFETY: a parent that starts a role without a channel of Strait's own leaves this descriptor to it, and
             // nothing else in this process uses the descriptor.
             let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(SOCKET) };

@@ -152,7 +152,7 @@ pub(crate) fn forks_in_the_middle(what: &str) {
 pub(crate) fn takes_twice(_: &str) {
     let channel = parent();
     for _ in 0..2 {
-        assert_eq!(strait::from_parent().map(drop), Err(Error::ParentTaken));
+        assert_eq!(strait::from_parent().map(drop).map_err(Error::from), Err(Error::ParentTaken));
     }
     channel.send(b"here").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
@@ -168,7 +168,7 @@ fn the_channel_to_the_parent_is_taken_once() {
 pub(crate) fn takes_nothing(_: &str) {
     let start = descriptors();
     for _ in 0..2 {
-        assert_eq!(strait::from_parent().map(drop), Err(Error::NoParent));
+        assert_eq!(strait::from_parent().map(drop).map_err(Error::from), Err(Error::NoParent));
     }
     assert_eq!(descriptors(), start);
 }

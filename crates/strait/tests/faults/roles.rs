@@ -180,7 +180,7 @@ pub(crate) fn refused(argument: &str) {
     let errno = argument.parse().unwrap();
     end_after(move || {
         refuse(libc::SYS_memfd_create, errno);
-        let error = strait::from_parent().map(drop).unwrap_err();
-        assert_eq!(error, Error::System { call: "memfd_create", code: errno });
+        let failed = strait::from_parent().map(drop).unwrap_err();
+        assert_eq!(failed.error, Error::System { call: "memfd_create", code: errno });
     });
 }

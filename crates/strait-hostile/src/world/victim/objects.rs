@@ -336,7 +336,7 @@ impl Driver<'_> {
         if self.choices.one_in(4) {
             let connector = strait::meet::Connector::new().directory(listener.path().parent().expect("a folder"));
             let connected = self.call("connect", Duration::ZERO, || connector.connect("victim", Deadline::NOW));
-            self.note("connect", connected);
+            self.note("connect", connected.map_err(Error::from));
         }
     }
 

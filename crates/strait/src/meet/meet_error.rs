@@ -1,0 +1,147 @@
+//! The error of meeting: of making a listener, connecting to one, and starting a process.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::Error;
+
+/// The error of a call that makes a listener, connects to one, or starts a process: the reason, and the object that the
+/// call was about. The text names both, and the next step.
+///
+/// `?` turns a `MeetError` into an [`Error`], which keeps the reason alone.
+///
+/// ```
+/// use std::path::Path;
+/// use std::time::Duration;
+/// use strait::Error;
+/// use strait::meet::Connector;
+///
+/// let failed = Connector::new().directory("/run").connect("no-such-service", Duration::from_secs(1)).unwrap_err();
+/// match failed.error {
+///     Error::NobodyThere => assert_eq!(failed.path.as_deref(), Some(Path::new("/run/no-such-service"))),
+///     _ => return Err(failed.into()),
+/// }
+/// assert!(failed.to_string().starts_with("connecting to \"no-such-service\" at /run/no-such-service: no process"));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MeetError {
+    /// The reason why the call failed.
+    pub error: Error,
+    /// The name of the listener that the program gave; `None` for a call without a name.
+    pub name: Option<String>,
+    /// The path of the object of the call: the socket of a listener, a name directory, or a program. `None` if the call
+    /// has no such object, or failed before it was known.
+    pub path: Option<PathBuf>,
+    attempt: Attempt,
+}
+
+/// The action that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Connect,
+    Listen,
+    Activate,
+    List,
+    Invited,
+    Start,
+    FromParent,
+}
+
+impl MeetError {
+    pub(super) fn new(attempt: Attempt, error: Error) -> Self {
+        Self { error, name: None, path: None, attempt }
+    }
+
+    /// Adds the name of the listener, and the path of its socket unless the name is not valid.
+    pub(super) fn named(self, name: &str, path: PathBuf) -> Self {
+        let path = Some(path).filter(|_| self.error != Error::BadName);
+        Self { name: Some(name.to_owned()), path, ..self }
+    }
+
+    pub(super) fn at(self, path: &Path) -> Self {
+        Self { path: Some(path.to_owned()), ..self }
+    }
+
+    /// Returns the error of an attempt to start `command`.
+    pub(super) fn starting(command: &Command, error: Error) -> Self {
+        Self::new(Attempt::Start, error).at(Path::new(command.get_program()))
+    }
+
+    /// Returns the error of an attempt to take the socket that the service manager calls `name`.
+    pub(super) fn activating(name: Option<&str>, error: Error) -> Self {
+        Self { name: name.map(str::to_owned), ..Self::new(Attempt::Activate, error) }
+    }
+
+    /// Returns what the call was doing, and with which object: the first part of the text of this error.
+    pub fn doing(&self) -> String {
+        let path = self.path.as_ref().map(|path| path.display().to_string());
+        let at = || path.as_ref().map_or_else(String::new, |path| format!(" at {path}"));
+        let name = || self.name.as_ref().map_or_else(String::new, |name| format!(" {name:?}"));
+        match self.attempt {
+            Attempt::Connect => format!("connecting to{}{}", name(), at()),
+            Attempt::Listen => format!("listening as{}{}", name(), at()),
+            Attempt::Activate => format!("taking the socket{} of the service manager", name()),
+            Attempt::List => {
+                format!("listing the names{}", path.map_or_else(String::new, |path| format!(" in {path}")))
+            }
+            Attempt::Invited => format!("connecting by invitation{}", at()),
+            Attempt::Start => format!("starting {}", path.unwrap_or_default()),
+            Attempt::FromParent => "taking the channel to the parent".to_owned(),
+        }
+    }
+
+    fn connects(&self) -> bool {
+        matches!(self.attempt, Attempt::Connect | Attempt::Invited)
+    }
+}
+
+impl fmt::Display for MeetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.doing())?;
+        match self.error {
+            Error::WouldBlock if self.connects() => write!(
+                f,
+                "would block: the listener has not accepted this process yet, and the deadline was now; give a later \
+                 deadline"
+            ),
+            Error::TimedOut if self.connects() => write!(
+                f,
+                "timed out: the listener has not accepted this process before the deadline; check that the server \
+                 calls accept, or give a later deadline"
+            ),
+            Error::PeerClosed if self.connects() => write!(
+                f,
+                "the listener closed the connection before it accepted this process, for example for lack of \
+                 descriptors, or its process has ended; look there for the reason, then connect again"
+            ),
+            Error::System { call: "spawn", code } => write!(
+                f,
+                "{}; check that the program exists, and that this user may run it",
+                std::io::Error::from_raw_os_error(code)
+            ),
+            error => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MeetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<MeetError> for Error {
+    /// Returns the reason, without the object.
+    fn from(failed: MeetError) -> Self {
+        failed.error
+    }
+}
+
+impl From<MeetError> for std::io::Error {
+    fn from(failed: MeetError) -> Self {
+        Self::new(Self::from(failed.error).kind(), failed)
+    }
+}
