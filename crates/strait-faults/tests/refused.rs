@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use strait::{Channel, Error, Options, Outgoing, Wait, fault};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_FAULTS_ECHO";
+
+/// Held by the test that uses the plan: a process has one plan of faults.
+static PLAN: Mutex<()> = Mutex::new(());
 
 /// The child process: sends each message back, keeps the handles that come, and sleeps while there is no message.
 #[test]
@@ -73,6 +77,7 @@ fn until_asleep(pid: u32) {
 /// kernel refuses the packet that is to wake the peer, and this thread waits for the answer. The packet is sent again.
 #[test]
 fn a_refused_wake_up_is_sent_by_a_thread_that_waits_beside_another() {
+    let _plan = PLAN.lock().unwrap_or_else(PoisonError::into_inner);
     let options = Options::new().wait(Wait::Block);
     let (mut child, channel) = start(&options);
     let (idle, theirs) = Channel::pair().unwrap();
@@ -98,6 +103,7 @@ fn a_refused_wake_up_is_sent_by_a_thread_that_waits_beside_another() {
 
 #[test]
 fn a_refused_wake_up_is_sent_by_whoever_drives_a_reactor() {
+    let _plan = PLAN.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut child, channel) = start(&Options::new());
     let reactor = Reactor::new().unwrap();
     let channel = AsyncChannel::new(channel, &reactor).unwrap();
