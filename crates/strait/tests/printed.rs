@@ -222,6 +222,7 @@ fn waiting(printed: &mut Printed) {
 fn meeting(printed: &mut Printed) {
     let name = format!("strait-printed-{}", std::process::id());
     printed.object("Connector", &Connector::new());
+    printed.object("MeetError", &Connector::new().connect("nobody-there", Duration::ZERO).unwrap_err());
     printed.object("Inheritance", &Options::new().inheritance().unwrap().1);
     printed.object("ListenerBuilder", &Listener::builder());
     let listener = Listener::bind(&name).unwrap();

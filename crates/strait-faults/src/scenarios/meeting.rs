@@ -7,13 +7,14 @@ pub(super) mod named {
     use super::*;
     use std::time::Duration;
     use strait::Listener;
-    use strait::meet::Connector;
+    use strait::meet::{Connector, MeetError};
 
     /// How long a server waits for a pending connection before it checks whether the client is gone.
     const LOOK: Duration = Duration::from_millis(5);
 
     pub(in crate::program::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
-        let bind = || Listener::builder().directory(actor.directory()).options(options()).bind("name");
+        let bind =
+            || Listener::builder().directory(actor.directory()).options(options()).bind("name").map_err(Error::from);
         let listener = actor.call(bind)?;
         actor.open_gate(0);
         greet(actor, |limit| listener.accept(limit))
@@ -54,16 +55,12 @@ pub(super) mod named {
     pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
         let connector = Connector::new().directory(actor.directory()).options(options());
-        visit(
-            actor,
-            &actor
-                .call(|| connector.connect("name", Deadline::NEVER).map_err(|failed| nobody_is_closed(failed.error)))?,
-        )
+        visit(actor, &actor.call(|| connector.connect("name", Deadline::NEVER).map_err(nobody_is_closed))?)
     }
 
     /// Turns the error that no process listens into *peer closed*: the server has ended.
-    pub(in crate::program::scenarios) fn nobody_is_closed(error: Error) -> Error {
-        if error == Error::NobodyThere { Error::PeerClosed } else { error }
+    pub(in crate::program::scenarios) fn nobody_is_closed(failed: MeetError) -> Error {
+        if failed.error == Error::NobodyThere { Error::PeerClosed } else { failed.error }
     }
 
     /// Exchanges messages with the server.
@@ -81,8 +78,14 @@ pub(super) mod invited {
 
     pub(in crate::program::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         let mut file = std::fs::File::create(actor.directory().join("line")).expect("a file");
-        let bind =
-            || Listener::builder().directory(actor.directory()).options(options()).invited_only().bind("invited");
+        let bind = || {
+            Listener::builder()
+                .directory(actor.directory())
+                .options(options())
+                .invited_only()
+                .bind("invited")
+                .map_err(Error::from)
+        };
         let listener = actor.call(bind)?;
         let invitation = actor.call(|| listener.invite(Duration::from_secs(600)))?;
         actor.call(|| invitation.tell(&mut file))?;
