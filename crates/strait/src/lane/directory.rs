@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::retention::{Orphaned, Search};
 use super::{Lane, Name};
-use crate::deferred::InTurn;
+use crate::deferred::{self, InTurn};
 use crate::error::Error;
 use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::link::io::ReceivedAttachment;
@@ -227,7 +227,10 @@ impl Directory for LaneDirectory {
             }
             _ => Announcements::default(),
         };
-        super::retention::forget(replaced);
+        // Forgetting may close ends that were in transit, and so receive from this link, whose leader this thread is.
+        if !replaced.is_empty() {
+            deferred::run_later(|| super::retention::forget(replaced));
+        }
         Ok(())
     }
 
@@ -341,8 +344,8 @@ impl Link {
     /// another link to the same peer. Returns `None` if the peer has introduced no process under this number.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
+        let mut search = Search::begin();
         loop {
-            let search = Search::begin();
             let found = find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)));
             if found.is_some() || !search.was_disturbed() {
                 return found;
@@ -402,8 +405,8 @@ impl Link {
     /// none has the arena. `count` says whether the call counts as one of the lookups after which an arena with one
     /// lane is forgotten.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
+        let mut search = Search::begin();
         loop {
-            let search = Search::begin();
             if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
                 return found;
             }

@@ -20,8 +20,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use super::directory::{Announcements, let_go};
+use crate::deadline::Deadline;
 use crate::lane::arena::Arena;
 use crate::lane::in_transit::{EndsInTransit, Seen};
 use crate::link::peers::Process;
@@ -55,23 +57,30 @@ pub(crate) struct Orphaned {
 static PASSED_ON: AtomicU64 = AtomicU64::new(0);
 
 /// A search for an announcement among the links to a process. Another thread may pass announcements on meanwhile, so that
-/// the search finds them at neither link.
+/// the search finds them at neither link. Then the search is repeated, for at most [`SEARCH`].
 pub(crate) struct Search {
     passed_on: u64,
+    until: Deadline,
 }
+
+/// The longest time for which a search waits for other threads that pass announcements on, and is repeated because of
+/// them: 200 ms. Such a thread needs some microseconds, unless it waits for a processor. The limit holds against peers that
+/// make this process pass announcements on again and again, and against a thread that needs what the searching one has.
+const SEARCH: Duration = Duration::from_millis(200);
 
 impl Search {
     /// Begins a search.
     pub(crate) fn begin() -> Self {
-        Self { passed_on: PASSED_ON.load(Ordering::SeqCst) }
+        Self { passed_on: PASSED_ON.load(Ordering::SeqCst), until: Deadline::after(SEARCH) }
     }
 
-    /// Returns whether announcements were passed on since the search began, so that a search that found nothing must be
-    /// repeated. Waits while another thread passes announcements on.
-    pub(crate) fn was_disturbed(&self) -> bool {
-        peers::await_dropped();
+    /// Returns whether announcements were passed on since the search began or was last repeated, so that a search that
+    /// found nothing must be repeated. Waits while another thread passes announcements on, but not beyond [`SEARCH`].
+    pub(crate) fn was_disturbed(&mut self) -> bool {
+        peers::await_dropped(self.until);
         drop(uses::hold());
-        PASSED_ON.load(Ordering::SeqCst) != self.passed_on
+        let before = std::mem::replace(&mut self.passed_on, PASSED_ON.load(Ordering::SeqCst));
+        before != self.passed_on && !self.until.has_passed()
     }
 }
 

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Instant;
 
+use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::link::Link;
@@ -67,10 +69,19 @@ pub(crate) fn forget(number: u64) {
 /// Calls `step`, a part of the destructor of the link `link`, and then removes the link from the list of all links and
 /// from the peer table, because an entry retains the memory of its link.
 pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
-    let before = IS_DROPPING.try_with(|is| is.replace(true));
+    /// Says that this thread is not in the destructor of the link any more, also if the program's code has panicked there.
+    struct Dropped<'a>(&'a Link, Option<bool>);
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            if let Some(before) = self.1 {
+                let _ = IS_DROPPING.try_with(|is| is.set(before));
+            }
+            forget(self.0.number());
+        }
+    }
+    let dropped = Dropped(link, IS_DROPPING.try_with(|is| is.replace(true)).ok());
     step();
-    let _ = before.map(|before| IS_DROPPING.try_with(|is| is.set(before)));
-    forget(link.number());
+    drop(dropped);
     if let Some(process) = link.process() {
         let mut links = unpoisoned(links());
         if let Entry::Occupied(mut known) = links.entry(process) {
@@ -82,17 +93,17 @@ pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
     }
 }
 
-/// Waits until each link that is being dropped now has passed on what its peer announced. A thread that is in the
-/// destructor of a link does not wait.
-pub(crate) fn await_dropped() {
+/// Waits until each link that is being dropped now has passed on what its peer announced, or until the deadline. A thread
+/// that is in the destructor of a link does not wait.
+pub(crate) fn await_dropped(deadline: Deadline) {
     if IS_DROPPING.try_with(Cell::get) != Ok(false) {
         return;
     }
     let mut all_links = unpoisoned(all());
     let dropped = |(number, link): (&u64, &Weak<Link>)| (link.strong_count() == 0).then_some(*number);
     let going: Vec<u64> = all_links.iter().filter_map(dropped).collect();
-    while going.iter().any(|number| all_links.contains_key(number)) {
-        all_links = forgotten().wait(all(), all_links, None);
+    while going.iter().any(|number| all_links.contains_key(number)) && !deadline.has_passed() {
+        all_links = forgotten().wait(all(), all_links, deadline.remaining(Instant::now()));
     }
 }
 

@@ -13,13 +13,15 @@ use crate::link::Link;
 
 impl LaneUser for End {
     fn lanes(&self) -> Vec<Arc<Lane>> {
-        let sends = self.tx.lock(Deadline::NOW).map(|tx| tx.lane.clone());
-        let receives = self.rx.lock(Deadline::NOW).map(|rx| rx.lane.clone());
+        // The caller holds the lock of a search for links, for which a thread that has these locks may wait.
+        let sends = self.tx.try_lock().map(|tx| tx.lane.clone());
+        let receives = self.rx.try_lock().map(|rx| rx.lane.clone());
         [sends, receives].into_iter().flatten().collect()
     }
 
     fn held(&self) -> Vec<Arc<dyn LaneUser>> {
-        self.ends_in_backlog().into_iter().map(|end| end as Arc<dyn LaneUser>).collect()
+        let ends = self.rx.try_lock().map(|mut rx| rx.ends_in_backlog()).unwrap_or_default();
+        ends.into_iter().map(|end| end as Arc<dyn LaneUser>).collect()
     }
 }
 
