@@ -204,6 +204,75 @@ fn a_wait_set_takes_halves() {
     round_trip(sender.join(receiver).unwrap());
 }
 
+/// Waits until `set` reports a member, and returns whether it is readable, and whether it is writable.
+fn next_event(set: &WaitSet) -> Option<(bool, bool)> {
+    let mut events = Vec::new();
+    set.wait(&mut events, SOON).ok()?;
+    events.first().map(|event| (event.is_readable(), event.is_writable()))
+}
+
+/// Returns halves of an end of which only the receiver is in a wait set, which also waits for room; the set could not
+/// look for room yet, since the sender holds that lock.
+fn receiver_in_set() -> (Channel, Sender, Receiver, WaitSet) {
+    let (a, b) = Channel::pair().unwrap();
+    let (sender, receiver) = halves(a);
+    let set = WaitSet::new().unwrap();
+    set.add(&receiver, 1, Interest::Both, Mode::Level).unwrap();
+    assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW).unwrap_or(0), 0);
+    (b, sender, receiver, set)
+}
+
+/// Shows that a wait set learns when a half that was not added gives its lock back: with the drop of the half, when the
+/// halves are joined, after the next call, and when adding the half fails.
+#[test]
+fn a_wait_set_is_notified_when_the_other_half_gives_its_lock_back() {
+    let (_peer, sender, _receiver, set) = receiver_in_set();
+    drop(sender);
+    assert_eq!(next_event(&set), Some((false, true)), "after the drop");
+
+    let (_peer, sender, receiver, set) = receiver_in_set();
+    let _channel = sender.join(receiver).unwrap();
+    assert_eq!(next_event(&set), Some((false, true)), "after the join");
+
+    let (_peer, mut sender, _receiver, set) = receiver_in_set();
+    sender.send(b"next").unwrap();
+    assert_eq!(next_event(&set), Some((false, true)), "after a call");
+
+    let (_peer, sender, _receiver, set) = receiver_in_set();
+    assert_eq!(set.add(&sender, 2, Interest::Writable, Mode::Level).unwrap_err(), Error::InSet);
+    assert_eq!(next_event(&set), Some((false, true)), "after an attempt to add the half");
+}
+
+/// Returns halves of an end with a message to receive, of which only the sender is in a wait set; the set could not look
+/// for messages yet, since the receiver holds that lock.
+fn sender_in_set() -> (Channel, Sender, Receiver, WaitSet) {
+    let (a, b) = Options::new().ring_max(4096).pair().unwrap();
+    let (mut sender, receiver) = halves(a);
+    while sender.try_send(b"").is_ok() {}
+    let set = WaitSet::new().unwrap();
+    set.add(&sender, 1, Interest::Both, Mode::Level).unwrap();
+    b.send(b"first").unwrap();
+    b.send(b"second").unwrap();
+    assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW).unwrap_or(0), 0);
+    (b, sender, receiver, set)
+}
+
+/// Shows that a wait set that holds the sender learns when the receiver gives its lock back.
+#[test]
+fn a_wait_set_is_notified_when_the_receiver_gives_its_lock_back() {
+    let (_peer, _sender, receiver, set) = sender_in_set();
+    drop(receiver);
+    assert_eq!(next_event(&set), Some((true, false)), "after the drop");
+
+    let (_peer, sender, receiver, set) = sender_in_set();
+    let _channel = sender.join(receiver).unwrap();
+    assert_eq!(next_event(&set), Some((true, false)), "after the join");
+
+    let (_peer, _sender, mut receiver, set) = sender_in_set();
+    assert_eq!(receiver.try_recv().unwrap().bytes(), b"first");
+    assert_eq!(next_event(&set), Some((true, false)), "after a call");
+}
+
 /// Splits an end that is in a wait set: the wait set goes on with it.
 #[test]
 fn an_end_in_a_wait_set_may_be_split() {

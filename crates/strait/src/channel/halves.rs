@@ -3,7 +3,8 @@
 //! A half holds the lock of its direction for as long as it lives, marked as blocking. To the rest of the library this
 //! is a thread that is in a call all the time, so no other code needs to know of halves. The half itself neither takes
 //! nor releases a lock for a message. A half that is put into a wait set gives the lock back, since the wait set looks
-//! at the end from its own threads; from then on each call takes the lock, as the calls of a [`Channel`] do.
+//! at the end from its own threads; from then on each call takes the lock, as the calls of a [`Channel`] do. The other
+//! half gives its lock back at the end of its next call. Releasing a lock notifies the wait set.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -63,7 +64,8 @@ impl Channel {
     /// ```
     ///
     /// An end that is in a wait set may be split. Its halves, and a half that is [put into a wait
-    /// set](crate::wait::WaitSet::add), work as before, but each call takes the lock of a channel.
+    /// set](crate::wait::WaitSet::add), work as before, but each call takes the lock of a channel. If only one half is
+    /// put into the wait set, the set reports events of the other half's direction from the next call of that half on.
     pub fn split(self) -> (Sender, Receiver) {
         let channel = Arc::new(self);
         // SAFETY: the guards are dropped before the `Arc`s that the halves hold.
@@ -82,6 +84,26 @@ fn hold<T>(end: &End, lock: &'static Lock<T>) -> Option<Guard<'static, T>> {
     let held = lock.lock(Deadline::NOW).ok()?;
     held.mark_blocking();
     Some(held)
+}
+
+/// Releases the lock that a half of `end` holds in `held`, if any, and notifies the wait set of the end: the wait set
+/// could not look at this direction before.
+#[cold]
+fn release<T>(held: &RefCell<Option<Guard<'static, T>>>, end: &End) {
+    let Some(guard) = held.take() else { return };
+    drop(guard);
+    if !end.born.is_elsewhere() {
+        end.after_blocking();
+    }
+}
+
+/// Releases the lock that a half of `end` holds in `held`, if the end is in a wait set by now: its other half was added,
+/// or a trap was armed.
+#[inline]
+fn release_for_set<T>(held: &RefCell<Option<Guard<'static, T>>>, end: &End) {
+    if end.in_set.load(Ordering::Relaxed) {
+        release(held, end);
+    }
 }
 
 impl Sender {
@@ -115,7 +137,11 @@ impl Sender {
     ) -> Result<(), SendError> {
         let (mut message, end) = (message.into(), &self.channel.end);
         match self.held.get_mut() {
-            Some(tx) => end.send_held(tx, &mut message, deadline.into()),
+            Some(tx) => {
+                let sent = end.send_held(tx, &mut message, deadline.into());
+                release_for_set(&self.held, end);
+                sent
+            }
             None => end.send(&mut message, deadline.into()),
         }
     }
@@ -130,7 +156,12 @@ impl Sender {
         I::Item: Into<Outgoing<'a>>,
     {
         match self.held.get_mut() {
-            Some(tx) => self.channel.end.send_many_held(tx, messages.into_iter().map(Into::into), deadline.into()),
+            Some(tx) => {
+                let end = &self.channel.end;
+                let sent = end.send_many_held(tx, messages.into_iter().map(Into::into), deadline.into());
+                release_for_set(&self.held, end);
+                sent
+            }
             None => self.channel.send_many(messages, deadline),
         }
     }
@@ -148,15 +179,14 @@ impl Sender {
         if !Arc::ptr_eq(&self.channel, &receiver.channel) {
             return Err((self, receiver));
         }
-        drop(receiver);
-        let Self { held, channel } = self;
-        drop(held);
+        let channel = self.channel.clone();
+        drop((self, receiver));
         Ok(Arc::into_inner(channel).expect("only the two halves hold it"))
     }
 
     /// Gives the lock back, for a wait set, and returns the channel.
     pub(crate) fn shared(&self) -> &Channel {
-        drop(self.held.take());
+        release(&self.held, &self.channel.end);
         &self.channel
     }
 }
@@ -196,7 +226,11 @@ impl Receiver {
     #[inline]
     pub fn recv_message(&mut self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
         match self.held.get_mut() {
-            Some(rx) => self.channel.end.recv_message_held(rx, message, deadline.into()),
+            Some(rx) => {
+                let received = self.channel.end.recv_message_held(rx, message, deadline.into());
+                release_for_set(&self.held, &self.channel.end);
+                received
+            }
             None => self.channel.recv_message(message, deadline),
         }
     }
@@ -208,7 +242,11 @@ impl Receiver {
     #[inline]
     pub fn recv_into(&mut self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
         match self.held.get_mut() {
-            Some(rx) => self.channel.end.recv_into_held(rx, buffer, deadline.into()),
+            Some(rx) => {
+                let received = self.channel.end.recv_into_held(rx, buffer, deadline.into());
+                release_for_set(&self.held, &self.channel.end);
+                received
+            }
             None => self.channel.recv_into(buffer, deadline),
         }
     }
@@ -225,8 +263,20 @@ impl Receiver {
 
     /// Gives the lock back, for a wait set, and returns the channel.
     pub(crate) fn shared(&self) -> &Channel {
-        drop(self.held.take());
+        release(&self.held, &self.channel.end);
         &self.channel
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        release(&self.held, &self.channel.end);
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        release(&self.held, &self.channel.end);
     }
 }
 
