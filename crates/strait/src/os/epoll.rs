@@ -41,7 +41,7 @@ pub(crate) fn watch_once(epoll: &OwnedFd, fd: impl AsFd, number: u64, wanted: Wa
 }
 
 /// The events of a descriptor of the program for which a wait set waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) readable: bool,
     pub(crate) writable: bool,

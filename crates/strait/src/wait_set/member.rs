@@ -183,7 +183,7 @@ impl Member {
 
     /// Replaces the key, the interest and the mode of this member, and returns those that it had.
     pub(super) fn set_terms(&self, new: Terms) -> Terms {
-        Terms { key: self.key.swap(new.key, Ordering::Relaxed), packed: self.terms.swap(new.packed, Ordering::Relaxed) }
+        Terms { key: self.key.swap(new.key, Ordering::Relaxed), packed: self.terms.swap(new.packed, Ordering::SeqCst) }
     }
 
     fn event(&self, ready: Ready) -> Event {
@@ -264,13 +264,25 @@ impl Member {
     /// Returns the events for which the descriptor `fd`, of which this member is the registration, is ready now. If
     /// there are none, makes the wait set's epoll instance report the descriptor under `number` once it is ready.
     fn look_at_fd(&self, fd: &WatchedFd, number: u64) -> Result<Ready, Error> {
-        let wanted = Wanted { readable: self.has_term(READABLE), writable: self.has_term(WRITABLE) };
-        let found = epoll::look(fd, wanted)?;
-        let ready = Ready::new(found.readable, found.writable);
-        if ready == Ready::NOTHING {
-            epoll::watch_once(&self.present_set()?.epoll, fd, number, wanted)?;
+        loop {
+            let wanted = self.wanted();
+            let found = epoll::look(fd, wanted)?;
+            let ready = Ready::new(found.readable, found.writable);
+            if ready == Ready::NOTHING {
+                epoll::watch_once(&self.present_set()?.epoll, fd, number, wanted)?;
+            }
+            // If another thread has changed the interest meanwhile, this thread may have replaced what that thread told
+            // the epoll instance.
+            if self.wanted() == wanted {
+                return Ok(ready);
+            }
         }
-        Ok(ready)
+    }
+
+    /// Returns the events for which the wait set waits, if this member stands for a descriptor.
+    fn wanted(&self) -> Wanted {
+        let terms = self.terms.load(Ordering::SeqCst);
+        Wanted { readable: terms & READABLE != 0, writable: terms & WRITABLE != 0 }
     }
 
     /// Returns the events for which the data-pipe end `end` is ready now, which `gate` says. If there are none, arms

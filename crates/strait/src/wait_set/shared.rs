@@ -286,23 +286,33 @@ impl SharedSet {
     }
 
     /// Makes the wait set's epoll instance watch the descriptor `fd`, for which `member` stands, under `number`. The
-    /// instance reports the descriptor only after a look at the member.
+    /// instance reports the descriptor only after a look at the member. Does nothing if another thread has removed the
+    /// member already.
     pub(super) fn use_fd(&self, number: u64, fd: BorrowedFd<'_>, member: &Arc<Member>) -> Result<(), Error> {
+        let mut fds = unpoisoned(&self.fds);
+        // Checked under the lock: the removing thread marks the member as removed before it takes this lock.
+        if member.is_out() {
+            return Ok(());
+        }
         epoll::add_once(&self.epoll, fd, number, Wanted { readable: false, writable: false })?;
-        unpoisoned(&self.fds).insert(number, member.clone());
+        fds.insert(number, member.clone());
+        drop(fds);
         // A thread that sleeps on words would not be woken by this descriptor.
         self.words.wake(&mut unpoisoned(&self.ready));
         Ok(())
     }
 
     /// Makes the wait set's epoll instance no longer watch the descriptor `fd`, which it reports under `number`. Does
-    /// nothing in a child of `fork`, whose epoll instance is the parent's.
+    /// nothing if the instance does not watch the descriptor under that number, nor in a child of `fork`, whose epoll
+    /// instance is the parent's.
     pub(super) fn leave_fd(&self, number: u64, fd: BorrowedFd<'_>) {
         if self.born.is_elsewhere() {
             return;
         }
-        epoll::remove(&self.epoll, fd);
-        unpoisoned(&self.fds).remove(&number);
+        let mut fds = unpoisoned(&self.fds);
+        if fds.remove(&number).is_some() {
+            epoll::remove(&self.epoll, fd);
+        }
     }
 
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
@@ -763,8 +773,11 @@ mod tests {
     use rustix::event::epoll::{EventData, EventFlags};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+    use super::super::member::{Subject, Terms};
+    use super::super::{Interest, Mode};
     use super::*;
     use crate::link::{hung_up, linked};
+    use crate::wake::watched_fd::WatchedFd;
 
     fn is_readable(set: &SharedSet) -> bool {
         poll(&mut [PollFd::new(&set.epoll, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
@@ -790,6 +803,28 @@ mod tests {
         set.use_link(&link).unwrap();
         assert!(is_readable(&set));
         set.leave_link(&link);
+    }
+
+    /// Shows that a member that another thread removes while the adding thread is still at it leaves nothing in the set.
+    #[test]
+    fn a_descriptor_that_is_removed_before_it_is_watched_leaves_nothing() {
+        let set = Arc::new(SharedSet::new().unwrap());
+        let fd = WatchedFd::new(epoll::wake_fd().unwrap()).unwrap();
+        let member = |number| {
+            let terms = Terms::new(1, Interest::Readable, Mode::Level);
+            let member = Member::new(&set, Subject::Fd { fd: Arc::downgrade(&fd), number }, terms, None);
+            fd.join_set(member.clone()).unwrap();
+            set.count.fetch_add(1, Ordering::Relaxed);
+            member
+        };
+        let removed = member(FIRST_FD);
+        fd.leave_set(&*removed);
+        set.use_fd(FIRST_FD, fd.as_fd(), &removed).unwrap();
+        assert!(unpoisoned(&set.fds).is_empty());
+        let added = member(FIRST_FD + 1);
+        set.use_fd(FIRST_FD + 1, fd.as_fd(), &added).unwrap();
+        fd.leave_set(&*added);
+        assert!(unpoisoned(&set.fds).is_empty());
     }
 
     #[test]

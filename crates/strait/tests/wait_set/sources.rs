@@ -79,6 +79,48 @@ fn a_wait_in_progress_sees_a_descriptor_that_is_added() {
     }
 }
 
+/// Shows that the interest that `modify` sets counts, although another thread looks at the descriptor for the old
+/// interest at that moment.
+#[test]
+fn a_new_interest_counts_while_another_thread_looks_for_the_old_one() {
+    const ROUNDS: u64 = 2000;
+    let set = WaitSet::new().unwrap();
+    let (mut far, mut near) = UnixStream::pair().unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&near, 1).unwrap();
+    [&near, &far].iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+    let fd = Fd::duplicate(&near).unwrap();
+    set.add(&fd, 0, Interest::Readable, Mode::Level).unwrap();
+    let (reports, reported) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut last = 0;
+            while last < 2 * ROUNDS {
+                let events = events(&set, soon());
+                if events.is_empty() {
+                    return;
+                }
+                for event in events {
+                    last = event.0;
+                    reports.send(event).unwrap();
+                }
+            }
+        });
+        let wait_for = |event| while reported.recv_timeout(DEADLINE).expect("an event") != event {};
+        for round in 1..=ROUNDS {
+            while near.write(&[0; 4096]).is_ok() {}
+            // The other thread reports the descriptor again and again, until it is not readable any more.
+            far.write_all(b"x").unwrap();
+            wait_for((2 * round - 2, true, false));
+            near.read_exact(&mut [0]).unwrap();
+            set.modify(&fd, 2 * round - 1, Interest::Writable, Mode::Level).unwrap();
+            while far.read(&mut [0; 4096]).is_ok() {}
+            wait_for((2 * round - 1, false, true));
+            set.modify(&fd, 2 * round, Interest::Readable, Mode::Level).unwrap();
+        }
+        far.write_all(b"x").unwrap();
+    });
+}
+
 /// Shows that a descriptor leaves its set when it is dropped, although the program has the same file open, and that it
 /// can enter another set when its first set was dropped.
 #[test]
