@@ -43,7 +43,7 @@ fn pin(cpu: usize) {
 
 fn start(role: &str) -> Result<(std::process::Child, Channel), Error> {
     let program = std::env::current_exe().expect("this program");
-    Command::new(program).arg(role).spawn_with_channel()
+    Ok(Command::new(program).arg(role).spawn_with_channel()?)
 }
 
 fn measure() -> Result<(), Error> {
