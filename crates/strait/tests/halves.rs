@@ -243,8 +243,8 @@ fn a_wait_set_is_notified_when_the_other_half_gives_its_lock_back() {
     assert_eq!(next_event(&set), Some((false, true)), "after an attempt to add the half");
 }
 
-/// Returns halves of an end with a message to receive, of which only the sender is in a wait set; the set could not look
-/// for messages yet, since the receiver holds that lock.
+/// Returns halves of an end with a message to receive, of which only the sender is in a wait set; the set could not
+/// look for messages yet, since the receiver holds that lock.
 fn sender_in_set() -> (Channel, Sender, Receiver, WaitSet) {
     let (a, b) = Options::new().ring_max(4096).pair().unwrap();
     let (mut sender, receiver) = halves(a);

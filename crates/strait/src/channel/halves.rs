@@ -97,8 +97,8 @@ fn release<T>(held: &RefCell<Option<Guard<'static, T>>>, end: &End) {
     }
 }
 
-/// Releases the lock that a half of `end` holds in `held`, if the end is in a wait set by now: its other half was added,
-/// or a trap was armed.
+/// Releases the lock that a half of `end` holds in `held`, if the end is in a wait set by now: the other half was
+/// added, or a trap was armed.
 #[inline]
 fn release_for_set<T>(held: &RefCell<Option<Guard<'static, T>>>, end: &End) {
     if end.in_set.load(Ordering::Relaxed) {

@@ -805,7 +805,7 @@ mod tests {
         set.leave_link(&link);
     }
 
-    /// Shows that a member that another thread removes while the adding thread is still at it leaves nothing in the set.
+    /// Shows that a member leaves nothing in the set if another thread removes it while it is being added.
     #[test]
     fn a_descriptor_that_is_removed_before_it_is_watched_leaves_nothing() {
         let set = Arc::new(SharedSet::new().unwrap());
