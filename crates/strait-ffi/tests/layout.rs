@@ -10,7 +10,8 @@ use std::process::Command;
 use common::{STRICT, c_compilers, cxx_compilers, installed, run};
 use strait_ffi::status::strait_status::*;
 use strait_ffi::{
-    deadline::*, handle::*, meeting::*, options::*, peer::*, receive::*, region::*, send::*, status::*, wait_set::*,
+    deadline::*, handle::*, meeting::*, options::*, peer::*, receive::*, region::*, send::*, spawn::*, status::*,
+    wait_set::*,
 };
 
 /// Returns assertions in C of the layout that Rust gives structures. The macro compiles only if it names each field.
@@ -86,7 +87,7 @@ fn assertions() -> String {
         STRAIT_HANDLE_CONSUMER STRAIT_HANDLE_OTHER
         STRAIT_WRITABLE_REGION STRAIT_READ_ONLY_REGION STRAIT_SEALED_REGION
         STRAIT_MAP_READ STRAIT_MAP_WRITE STRAIT_MAP_SEALED STRAIT_MAP_COPY
-        STRAIT_MAX_PARTS STRAIT_MAX_MESSAGES STRAIT_MAX_HANDLES STRAIT_MAX_MESSAGE
+        STRAIT_MAX_PARTS STRAIT_MAX_MESSAGES STRAIT_MAX_HANDLES STRAIT_MAX_MESSAGE STRAIT_INHERITANCE_LEN
         STRAIT_READABLE STRAIT_WRITABLE STRAIT_HAS_MOVED STRAIT_LEVEL STRAIT_ONE_SHOT
         STRAIT_MEMORY STRAIT_MAPPINGS STRAIT_DESCRIPTORS STRAIT_LANES STRAIT_QUEUED_BYTES STRAIT_QUEUED_MESSAGES
     };

@@ -277,6 +277,41 @@ attack! {
 }
 
 attack! {
+    /// The peer announces an arena again. In the lane that it announced first lies a message of the victim with an end, to
+    /// another end that has never come. The victim closes the end in the message, and the peer has written that this end
+    /// goes on in a lane, which the victim looks for: over the link from which it is just receiving.
+    a15_an_arena_that_is_announced_again_while_a_message_with_an_end_lies_there {
+        on_a_victim(|mut peer, channel| {
+            for moved in [false, true] {
+                let number = u64::from(moved) * 2;
+                let lanes = peer.announce(number + 2, 4, 16, 0).unwrap();
+                let lane = lanes.lane(0);
+                let inner = give_end(&mut peer, &channel, lanes.name(0), 0, &lane);
+                let within = peer.announce(number + 1, 4, 16, 1).unwrap();
+                let one = give_end(&mut peer, &channel, within.name(0), 0, &within.lane(0));
+                one.try_send(Outgoing::new(b"to nobody").handle(inner)).unwrap();
+                let nowhere = Name { arena: 1000, ..lanes.name(1) };
+                lane.transfer().store(transfer::HANDED_OVER, SeqCst);
+                if moved {
+                    Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &nowhere.to_bytes());
+                } else {
+                    lane.ring(0).set_forward(nowhere.to_words());
+                    lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+                }
+                peer.announce(number + 1, 4, 16, 1).unwrap();
+                let received = in_time("receiving while an arena is announced again", || channel.try_recv());
+                match received {
+                    Err(Error::WouldBlock) => {}
+                    other => {
+                        bad_peer(other);
+                    }
+                }
+            }
+        });
+    }
+}
+
+attack! {
     /// The memory of rings is charged to the peer as long as it is mapped, and no longer.
     a21_the_memory_of_rings_counts_as_long_as_they_are_there {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
