@@ -109,8 +109,8 @@ fn received_while_dropping(unread: Channel, point: &str, staying: Channel) -> Re
     let close = in_a_thread(move || drop(unread));
     wait_until_held();
     let receive = in_a_thread(move || (staying.recv_by(DEADLINE), staying));
-    // If the receiving thread needs what the held one has, it waits for that.
-    let early = receive.recv_timeout(Duration::from_millis(200)).ok();
+    // If the receiving thread needs what the held one has, it waits for that, for 400 ms at most.
+    let early = receive.recv_timeout(Duration::from_millis(50)).ok();
     fault::go_on();
     close.recv_timeout(DEADLINE).expect("the thread goes on");
     let (received, _staying) = early.unwrap_or_else(|| receive.recv_timeout(DEADLINE).expect("a result"));

@@ -64,9 +64,9 @@ pub(crate) struct Search {
 }
 
 /// The longest time for which a search waits for other threads that pass announcements on, and is repeated because of
-/// them: 200 ms. Such a thread needs some microseconds, unless it waits for a processor. The limit holds against peers that
+/// them: 400 ms. Such a thread needs some microseconds, unless it waits for a processor. The limit holds against peers that
 /// make this process pass announcements on again and again, and against a thread that needs what the searching one has.
-const SEARCH: Duration = Duration::from_millis(200);
+const SEARCH: Duration = Duration::from_millis(400);
 
 impl Search {
     /// Begins a search.
