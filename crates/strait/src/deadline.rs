@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 /// How long a call may block. Every blocking call takes a deadline; a [`Duration`] from now or an [`Instant`] converts
 /// into one.
 ///
-/// A call whose deadline has passed still does what it can do at once: it fails with
-/// [`Error::TimedOut`](crate::Error::TimedOut) only if it would have to wait. With [`Deadline::NOW`] that failure is
+/// If its deadline has passed, a call still succeeds if it need not wait; otherwise the call fails with
+/// [`Error::TimedOut`](crate::Error::TimedOut). With [`Deadline::NOW`] that failure is
 /// [`Error::WouldBlock`](crate::Error::WouldBlock). Time is measured by `CLOCK_MONOTONIC`.
 ///
 /// ```

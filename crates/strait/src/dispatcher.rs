@@ -2,7 +2,7 @@
 //!
 //! A server does not need this module: any thread may receive from any end, so a handler can run in the thread that
 //! receives its message. A dispatcher is for handlers that must run in one thread (a user interface, a script engine),
-//! with priorities between channels. That thread can do the receiving too, and then no message changes threads:
+//! with priorities between channels. That thread can also receive, so that no message changes threads:
 //!
 //! ```text
 //! dispatcher (one):    wait ─▶ receive ─▶ the most urgent channel's next message ─▶ handler
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Exactly one of the two is in force at any time: as long as there is a pump, the pumps receive. Only the dispatcher's
-//! thread makes pumps and serves channels. So while that thread sleeps only one thing can change: the last pump may be
+//! thread makes pumps and serves channels. So only one thing can change while that thread sleeps: the last pump may be
 //! dropped.
 //!
 //! A dispatcher that receives from one channel alone waits on that channel, as a plain receive does. Meanwhile the
@@ -26,10 +26,10 @@
 //! A pump stops receiving from a channel whose queue is full until the dispatcher has taken half of the queue. Then
 //! messages fill the ring and the sender waits, as without the hop.
 //!
-//! A message that cannot be received now, for lack of a descriptor or because of a limit, stays the next one of its
-//! channel. If the channel stayed armed, it would be an event again at once and for ever. So the dispatcher leaves that
+//! A message that cannot be received now, for lack of a descriptor or because of a limit, stays the next message of its
+//! channel. If that channel stayed armed, the wait set would report it again and again. So the dispatcher leaves that
 //! channel alone until the next call of a dispatcher without a pump, which returns the error if nothing else is there.
-//! A pump leaves it alone for [`RETRY`].
+//! A pump leaves the channel alone for [`RETRY`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -48,16 +48,16 @@ use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
 use crate::wake::condvar::Condvar;
 
-/// The most messages of one channel that a dispatcher keeps in the channel's queue: they were received, and the handler
-/// has not been called with them yet.
+/// The most messages of one channel that a dispatcher keeps in the channel's queue: received, and not passed to the
+/// handler yet.
 const MOST_QUEUED: usize = 64;
 
 /// The most messages that a dispatcher or a pump (a receiving thread of a dispatcher) receives from one channel in a
 /// row, before it turns to other channels.
 const MAX_CONSECUTIVE: usize = 32;
 
-/// How long a pump waits before it tries again to receive a message that it could not receive, because a descriptor or
-/// memory was lacking or a limit was reached.
+/// How long a pump waits before it tries again to receive a message, after a lack of descriptors or memory or a limit
+/// has stopped the first attempt.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// The wait-set key of the dispatcher's internal channel, which becomes readable once the dispatcher was dropped.
@@ -104,8 +104,8 @@ struct Served {
 #[derive(Debug, Default)]
 struct State {
     served: BTreeMap<u64, Served>,
-    /// The keys of the channels whose handlers are to be called, in one queue for each priority. Each key is in the
-    /// queues at most once.
+    /// The keys of the channels with a handler to be called, in one queue for each priority. Each key is in the queues
+    /// at most once.
     ready: BTreeMap<u8, VecDeque<u64>>,
     /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`], so that a pump that has received messages
     /// must wake that thread.
@@ -135,7 +135,7 @@ enum Source {
     Pumps,
     /// `Channel`: the dispatcher receives directly from its only channel. The fields are the key and the channel.
     Channel(u64, Arc<Channel>),
-    /// `Set`: the dispatcher receives from those of its channels for which its wait set reports an event.
+    /// `Set`: the dispatcher receives from the channels for which its wait set reports an event.
     Set,
 }
 
@@ -179,8 +179,9 @@ impl State {
         }
     }
 
-    /// Decides how the dispatcher gets messages now, and returns that. Also returns a channel, if the caller must
-    /// change its state in the wait set: with [`Source::Channel`] the caller must disarm the channel, otherwise arm it.
+    /// Decides from which source the dispatcher gets messages now, and returns the source. Also returns a channel, if
+    /// the caller must change its state in the wait set: with [`Source::Channel`] the caller must disarm the channel,
+    /// otherwise arm it.
     fn source(&mut self) -> (Source, Option<Arc<Channel>>) {
         let only = match self.served.iter().next() {
             // While the handler of the only channel runs, further messages of that channel have to wait.
@@ -212,9 +213,8 @@ impl State {
         self.failed.iter().find(|failed| self.served.contains_key(&failed.key)).map(|failed| failed.error)
     }
 
-    /// Removes entries from the list of channels from which an attempt to receive failed: those whose attempt was at
-    /// the time `until` or before. Returns the channels of these entries that are still served, so that the caller
-    /// tries them again.
+    /// Removes from the list of failed attempts to receive the entries with an attempt at the time `until` or earlier.
+    /// Returns the channels of these entries that are still served, for the caller to try again.
     fn take_failed(&mut self, until: Instant) -> Vec<Arc<Channel>> {
         let due = self.failed.extract_if(.., |failed| failed.at <= until);
         due.filter_map(|failed| self.served.get(&failed.key)).map(|served| served.channel.clone()).collect()
@@ -313,10 +313,10 @@ impl DispatcherShared {
 /// Use a dispatcher only if handlers need one thread or priorities between channels. Otherwise receive from each
 /// channel in any thread, pool or executor. Any thread may send; messages are not queued to another thread.
 ///
-/// A dispatcher stays in the thread that made it, and so do its handlers, which need not be `Send`. That thread
-/// receives by itself when it [dispatches](Self::dispatch), and sleeps on the channels when there is nothing: no
-/// message changes threads. It queues messages that it has received and not handled yet, at most 64 of each channel. If
-/// a queue is full, the dispatcher receives no more from that channel, and the sender waits.
+/// A dispatcher and its handlers stay in the thread that made the dispatcher, so handlers need not be `Send`. When that
+/// thread [dispatches](Self::dispatch), it receives the messages itself, and sleeps on the channels if no message is
+/// there: no message changes threads. The dispatcher queues received messages until their handlers run, at most 64 of
+/// each channel. If a queue is full, the dispatcher receives no more from that channel, and the sender waits.
 ///
 /// # With a hop
 /// A [`Pump`] in another thread receives while a handler runs, so that senders need not wait for the handler, up to
@@ -356,8 +356,8 @@ pub struct Dispatcher {
     events: RefCell<Vec<Event>>,
     /// The other end of [`DispatcherShared::stopped`]. Dropping this end makes the pumps return.
     _stop: Channel,
-    /// A field without content that makes the type not `Send`, so that the dispatcher stays in its thread, even if all
-    /// its handlers are `Send`.
+    /// An empty field that makes the type not `Send`: the dispatcher stays in its thread, even if all handlers are
+    /// `Send`.
     here: PhantomData<Rc<()>>,
 }
 
@@ -385,7 +385,7 @@ impl Dispatcher {
     /// the channel. Channels of higher priority go first. Returns a key for [`stop`](Self::stop).
     ///
     /// The handler gets the channel, to answer on it. The handler may call anything, also this dispatcher's `serve`,
-    /// `stop` and `dispatch`. A `dispatch` within a handler does not call that handler again: further messages of its
+    /// `stop` and `dispatch`. A `dispatch` within a handler never calls the same handler again: further messages of its
     /// channel wait until the handler returns.
     ///
     /// # Errors
@@ -425,8 +425,8 @@ impl Dispatcher {
     }
 
     /// Makes a pump, which receives messages for this dispatcher in another thread. While at least one pump exists, the
-    /// dispatcher receives nothing itself. Any number of pumps may run, each in a thread of its own; a pump receives
-    /// only while one of its methods runs.
+    /// dispatcher receives nothing itself. Any number of pumps may run, each in its own thread. A pump receives only
+    /// while one of its methods runs.
     pub fn pump(&self) -> Pump {
         let mut state = unpoisoned(&self.shared.state);
         state.pumps += 1;
@@ -479,14 +479,14 @@ impl Dispatcher {
         Ok(called)
     }
 
-    /// Returns the next handler call; waits for one until the deadline, and returns `None` if the deadline has passed.
-    /// If `thoroughly` is true and there are no pumps, also tries again the channels from which an attempt to receive
-    /// failed, and asks the kernel for events at least once before it gives up.
+    /// Returns the next handler call; waits for a call until the deadline, and returns `None` if the deadline has
+    /// passed. If `thoroughly` is true and there are no pumps, also tries again the channels from which an attempt to
+    /// receive failed, and asks the kernel for events at least once before giving up.
     fn take(&self, deadline: Deadline, thoroughly: bool) -> Result<Option<Next>, Error> {
         let mut state = unpoisoned(&self.shared.state);
         let (mut looked, mut thoroughly) = (false, thoroughly);
         if thoroughly && state.pumps == 0 && !state.failed.is_empty() {
-            // This tries again the channels from which the last call could not receive.
+            // Here the channels from which the last call could not receive are tried again.
             drop(state);
             self.shared.retry(Instant::now());
             state = unpoisoned(&self.shared.state);
@@ -568,7 +568,7 @@ impl Dispatcher {
     }
 
     /// Blocks until the wait set reports an event of a channel or the deadline has passed. Then receives messages from
-    /// those channels into their queues. Fails as [`WaitSet::wait`] does.
+    /// the reported channels into their queues. Fails as [`WaitSet::wait`] does.
     fn wait(&self, deadline: Deadline) -> Result<(), Error> {
         let mut events = self.events.take();
         let waited = self.shared.set.wait(&mut events, deadline);
@@ -647,7 +647,7 @@ impl Pump {
     /// Returns `false` if the dispatcher was dropped.
     ///
     /// If a descriptor or memory is lacking for a message, or a limit is reached, the message stays in its channel. The
-    /// pump does not report that, and tries again after 10 ms, if one of its methods runs then.
+    /// pump reports no error, and tries again after 10 ms, if one of its methods runs then.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].

@@ -7,11 +7,11 @@ const LONGEST: usize = 256 << 20;
 
 /// `EPERM`: the error number with which a system call usually fails if a sandbox forbids it.
 const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
-/// `ENOSYS`: the error number with which a system call fails if the kernel does not have it, or a sandbox hides it.
+/// `ENOSYS`: the error number of a system call that the kernel does not have, or that a sandbox hides.
 const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 
 /// The reason why a call of the library failed. The `Display` text of each error says what happened and what to do;
-/// `docs/reference/errors.md` lists them all.
+/// `docs/reference/errors.md` lists all errors.
 ///
 /// Example: [what a dead peer leads to](crate#death).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum Error {
     },
     /// The caller's buffer is too small for the next message. The message was not received, and stays the next one.
     BufferTooSmall {
-        /// The number of bytes in the next message, which is the least length of a buffer that can receive it.
+        /// The number of bytes in the next message: a buffer must be at least this long to receive that message.
         needed: usize,
     },
     /// A descriptor in the message is not open in this process. Nothing was sent.
@@ -55,9 +55,9 @@ pub enum Error {
     OwnChannel,
     /// The region cannot be written to, or sealed, through this handle or this mapping.
     ReadOnly,
-    /// The region is not sealed, so its bytes could change while they are read.
+    /// The region is not sealed, so its bytes could change during the read.
     NotSealed,
-    /// The region is mapped for writing, in this process or another one, so it cannot be sealed.
+    /// The region is mapped for writing, in this process or another one, so the region cannot be sealed.
     StillMapped,
     /// The range that the caller gave reaches past the end of the object: a message, a region or a data pipe.
     OutOfRange {
@@ -92,12 +92,12 @@ pub enum Error {
     NoDescriptors,
     /// There is no memory or no address space for something that the call needs. Nothing is lost.
     NoMemory {
-        /// The name of the system call that failed, or what the memory was needed for.
+        /// The name of the failed system call, or the purpose of the memory.
         call: &'static str,
     },
-    /// This process holds as much of the resource for the peer's process, for the peer's user, or over this link, as it
-    /// may ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost:
-    /// drop messages and ends that came from the peer, or raise the limit, and call again.
+    /// This process holds as much of the resource as a limit allows for the peer's process, for the peer's user, or
+    /// over this link ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)).
+    /// Nothing is lost: drop messages and ends received from the peer, or raise the limit, and call again.
     LimitReached(Resource),
     /// The peer broke the protocol, and the channel has ended. The field names the violation. Links to other processes
     /// are not affected.
@@ -106,7 +106,7 @@ pub enum Error {
     /// exchanged.
     Refused(Refusal),
     /// This process is the child of a `fork` without `exec`, and its parent had made the object (a channel, a wait set,
-    /// a listener). The child can use objects that it makes itself.
+    /// a listener). The child can use its own new objects.
     Forked,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     NotASocket,
@@ -119,12 +119,12 @@ pub enum Error {
     NobodyThere,
     /// The name directory is missing, or other users could change it. The field holds the reason.
     UnsafeDirectory(&'static str),
-    /// The listener under this name, or the process that answered, belongs to another user than the expected one.
+    /// The listener under this name, or the process that answered, does not belong to the expected user.
     WrongServer {
         /// The number of the user that owns the listener's socket or runs the process that answered.
         uid: u32,
     },
-    /// The line that this process read from its standard input was not an invitation.
+    /// The line read from standard input was not an invitation.
     NoInvitation,
     /// The service manager has not passed exactly one unused listening socket of the requested name to this process.
     NotActivated,
@@ -142,19 +142,19 @@ pub enum Error {
     },
 }
 
-/// A resource that this process holds for a peer, and whose amount has a limit.
+/// A limited resource that this process holds for a peer.
 ///
 /// Example: [limits](crate::quota).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Resource {
-    /// `Memory` counts the bytes of the peer's memory that are mapped in this process.
+    /// `Memory` counts the bytes of the peer's memory mapped in this process.
     Memory,
     /// `Mappings` counts this process's mappings of the peer's memory. The kernel limits the mappings of a process
     /// (`vm.max_map_count`).
     Mappings,
-    /// `Descriptors` counts the descriptors that the peer has sent and that the program has not taken yet. It also
-    /// counts the sockets to processes to which the peer has introduced this process.
+    /// `Descriptors` counts the descriptors received from the peer and not yet taken by the program. The sockets of
+    /// introduced links, to processes that the peer introduced, count too.
     Descriptors,
     /// `Lanes` counts the lanes (each the shared memory of one channel over one link) in all arenas that the peer has
     /// announced to this process, used or not.
@@ -197,8 +197,8 @@ pub enum Refusal {
         /// The lowest and the highest protocol version that the other process supports.
         theirs: (u8, u8),
     },
-    /// The token of an invitation was refused. It was missing although the listener accepts invited processes only, or
-    /// was wrong, used before, revoked, or past its time.
+    /// The token of an invitation was refused. The token was missing although the listener accepts only invited
+    /// processes, or was wrong, used before, revoked or expired.
     Token,
     /// The listener's policy does not accept this process.
     Policy,

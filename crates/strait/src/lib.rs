@@ -1,5 +1,5 @@
 //! Strait carries messages between processes on one Linux machine: as fast as shared memory allows, and safe to use
-//! with a peer that you do not trust. This page is a tutorial; each section links to the types that it uses.
+//! with an untrusted peer. This page is a tutorial; each section links to its types.
 //!
 //! # What Strait is A [`Channel`] has two **ends**. Each end sends to the other and receives from it. A **message** is
 //! bytes and **handles**: file descriptors, [regions](region::Region) of shared memory, ends of [data pipes](pipe), and
@@ -8,10 +8,10 @@
 //! wake-ups; it serves all channels between them.
 //!
 //! # What Strait does not do
-//! * It connects processes of one machine, on Linux 5.10 or later.
+//! * Strait connects processes of one machine, on Linux 5.10 or later.
 //! * A channel has two ends: there is no publish and subscribe.
 //! * A message is bytes: there is no serialisation.
-//! * A channel whose peer is gone stays closed: there is no reconnecting.
+//! * A channel does not reconnect: once its peer is gone, the channel stays closed.
 //!
 //! # Hello
 //! Both ends can be in one process:
@@ -33,7 +33,7 @@
 //! |---|---|---|
 //! | parent and child | [`CommandExt::spawn_with_channel`] | [`from_parent`] |
 //! | meet by a name | [`Listener::bind`], [`Listener::accept`] | [`connect`] |
-//! | meet by an invitation, which admits one process once | [`Listener::invite`] | [`meet::invited`] |
+//! | meet by an invitation that admits one process, once | [`Listener::invite`] | [`meet::invited`] |
 //! | have a `SOCK_SEQPACKET` socket between them | [`Channel::over`] | [`Channel::over`] |
 //!
 //! ```no_run
@@ -57,12 +57,12 @@
 //! # fn main() {}
 //! ```
 //!
-//! Every further channel is made with [`Channel::pair`], and one of its ends sent over a channel that exists.
+//! To make a further channel, call [`Channel::pair`] and send one of the two ends over an existing channel.
 //!
 //! # Sizes and limits A message has 0 to 256 MiB ([`MAX_MESSAGE`]) and up to 64 handles. It arrives whole and once, in
 //! the order in which it was sent. A sender that is ahead of its receiver blocks once the ring is full (1 MiB) or too
 //! many large messages are in flight (256 MiB); [`Channel::try_send`] returns [`Error::WouldBlock`] instead.
-//! [`Options`] set these numbers, for channels that are made with them:
+//! [`Options`] set these numbers for a new channel:
 //!
 //! ```
 //! use strait::{Error, Options};
@@ -137,9 +137,9 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! A receiver learns of a death at once, if it has waited for 20 ms, and otherwise within 20 ms. A sender that does not
-//! wait learns of it within 16 messages and 10 ms; what it sent in between is lost with the peer. A process that is
-//! stopped looks like a slow one: use deadlines.
+//! A receiver that has waited for at least 20 ms learns of a death at once, any other within 20 ms. A sender that does
+//! not wait learns of it within 16 messages and 10 ms; the messages sent in between are lost with the peer. A process
+//! that is stopped looks like a slow one: use deadlines.
 //!
 //! # Trust The peer can be hostile. Whatever it writes to shared memory or sends, calls on this side return in bounded
 //! time with a result or an error, and other channels go on. A peer that breaks the protocol ends its channel, or its
@@ -147,8 +147,8 @@
 //! says about itself is never used. By default a listener accepts processes of the same user
 //! ([`meet::ListenerBuilder::policy`]), and a client checks which user it connects to.
 //!
-//! The bytes of a message are the peer's: check them. Bytes that you read [in place](Channel::recv_in_place) can change
-//! while you read them, unless they are sealed.
+//! The peer chooses the bytes of a message: check them. Bytes read [in place](Channel::recv_in_place) can change during
+//! the read, unless the sender has sealed them.
 //!
 //! # Further
 //! * [`call`]: requests and replies, in any order. [`pipe`]: byte streams. [`region`]: shared memory as an object.

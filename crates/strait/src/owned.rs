@@ -1,4 +1,4 @@
-//! Views that own themselves: they hold their channel or data pipe by an [`Arc`], and have no lifetime.
+//! Owned views: each holds its channel or data pipe by an [`Arc`], and no lifetime binds it.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -18,17 +18,16 @@
 //! # Ok::<(), strait::Error>(())
 //! ```
 //!
-//! A [`Reservation`](crate::view::Reservation) and the other views borrow the end that they belong to, so that the
-//! compiler keeps the end from being closed or sent meanwhile. Where a borrow cannot be held, in a struct or in a
-//! binding to another language, a function whose name ends with `_owned` makes the view from an `Arc` of the end. The
-//! two forms are one type: the second parameter says what keeps the end, nothing (`()`) for a borrow, or the `Arc`.
-//! They have the same methods.
+//! A [`Reservation`](crate::view::Reservation) and the other views borrow their end, so that the compiler keeps the end
+//! from being closed or sent meanwhile. Where a borrow cannot be held, in a struct or in a binding to another language,
+//! a function whose name ends with `_owned` makes the view from an `Arc` of the end. Both forms are one type with the
+//! same methods. The second type parameter holds the end: nothing (`()`) for a borrow, or the `Arc`.
 //!
-//! While an owned view exists, its end stays open, even if the program drops all other references to it. To send the
-//! end in a message the program takes it out of the `Arc` ([`Arc::into_inner`]), which is not possible before the view
-//! is dropped.
+//! While an owned view exists, its end stays open, even if the program drops all other references to that end. To send
+//! the end in a message, the program takes the end out of the `Arc` ([`Arc::into_inner`]); this is possible only after
+//! the view was dropped.
 //!
-//! An owned view costs what the borrowed one costs, and a change of the `Arc`'s count.
+//! An owned view costs as much as a borrowed view, plus a change of the `Arc`'s count.
 
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ use crate::pipe::{DataConsumer, DataProducer};
 /// Room for a message, made by [`Channel::reserve_owned`].
 pub type Reservation = crate::view::Reservation<'static, Arc<Channel>>;
 
-/// Memory for a message that is sealed when it is sent, made by [`Channel::reserve_sealed_owned`].
+/// Memory for a message that is sealed when sent, made by [`Channel::reserve_sealed_owned`].
 pub type SealedReservation = crate::view::SealedReservation<'static, Arc<Channel>>;
 
 /// A view of a received message, made by [`Channel::recv_in_place_owned`].

@@ -2,8 +2,8 @@
 
 /// The process at the other end, as the kernel describes it. What the peer says about itself is never used.
 ///
-/// Process and user numbers are those that this process's namespaces show. If a peer kept the kernel from attaching its
-/// credentials, nothing is known of the peer: `pid` is `None`, and `uid` and `gid` are the numbers that stand for
+/// Process and user numbers are as this process's namespaces show them. If a peer kept the kernel from attaching its
+/// credentials, nothing is known of the peer: `pid` is `None`, and `uid` and `gid` are the kernel's numbers for
 /// *unknown* (usually 65534).
 ///
 /// ```

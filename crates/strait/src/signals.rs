@@ -33,13 +33,14 @@
 //!
 //! # What a guard promises
 //! While a thread has a guard, each sleep of that thread that a signal interrupts ends the wait with
-//! [`Error::Signalled`]. Then nothing was sent, received or accepted, and the same call may be
-//! made again. If the awaited event has come too, the call succeeds, and the next wait of the thread fails at once
-//! instead. That holds for all calls that sleep: receiving, sending, data pipes, calls, wait sets, traps, dispatchers,
-//! connecting, accepting, and waiting for another thread that uses the same end.
+//! [`Error::Signalled`]. Then nothing was sent, received or accepted, and the same call may be made again. If the
+//! awaited event has happened too, the call succeeds, and the next wait of the thread fails at once instead. This rule
+//! holds for all calls that sleep: receiving, sending, data pipes, calls, wait sets, traps, dispatchers, connecting,
+//! accepting, and waiting for another thread that uses the same end.
 //!
-//! * **Only sleeps end.** A signal whose handler has run before the thread sleeps does not end the sleep that follows.
-//!   See below how a program misses no signal. [`Wait::Spin`](crate::Wait::Spin) does not sleep, so no signal ends it.
+//! * **Only sleeps end.** A signal whose handler ran before the thread slept does not end the sleep that follows. The
+//!   section below shows how a program misses no signal. [`Wait::Spin`](crate::Wait::Spin) does not sleep, so no signal
+//!   ends it.
 //! * **Only handlers count.** An ignored signal interrupts no sleep. The exception is a signal that stops and continues
 //!   the process: although no handler runs, the kernel then interrupts a sleep in a wait set, in `accept` or in
 //!   `connect`.
@@ -58,14 +59,14 @@
 //!   the invitation is used up, as after every failure.
 //!
 //! # To miss no signal
-//! A signal may come after the program has looked at its own flag and before the thread sleeps. A program that must
-//! not miss such a signal does one of these:
+//! A signal may arrive after the program has checked its own flag and before the thread sleeps. A program that must not
+//! miss such a signal does one of the following:
 //!
-//! * It blocks the signal, and a thread of its own takes the signal by `sigwait` and then calls
+//! * The program blocks the signal, and a separate thread takes the signal by `sigwait` and then calls
 //!   [`Interrupter::interrupt`](crate::Interrupter::interrupt). An interruption is never missed.
-//! * It blocks the signal, and sleeps in `ppoll` with a mask that lets the signal through, on the descriptor of a
+//! * The program blocks the signal, and sleeps in `ppoll` with a mask that lets the signal through, on the descriptor of a
 //!   [`WaitSet`](crate::wait::WaitSet).
-//! * It waits for a limited time, and looks at its flag in between.
+//! * The program waits for a limited time, and checks its flag in between.
 //!
 //! # Costs
 //! Making and dropping a guard are a few instructions and no system call. A thread with a guard sleeps in a wait set
@@ -88,11 +89,10 @@ thread_local! {
     static CAME: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As long as it exists, a signal that interrupts a sleep of this thread ends the wait with
-/// [`Error::Signalled`].
+/// While the guard exists, a signal that interrupts a sleep of this thread ends the wait with [`Error::Signalled`].
 ///
-/// See [the module](self) for what a guard promises, with an example. A thread may have several guards; the last one
-/// that is dropped counts.
+/// See [the module](self) for what a guard promises, with an example. A thread may have several guards; the effect ends
+/// when the last guard is dropped.
 #[derive(Debug)]
 #[must_use = "signals end waits only as long as the guard exists"]
 pub struct Guard {
@@ -138,8 +138,8 @@ pub(crate) fn is_guarded() -> bool {
     GUARDS.get() > 0
 }
 
-/// Notes that a signal has interrupted a sleep of this thread, if the thread has a [`Guard`]. Returns whether it has
-/// one: then the caller does not sleep again, and its own caller checks [`has_come`].
+/// Notes that a signal has interrupted a sleep of this thread, if the thread has a [`Guard`]. Returns whether the
+/// thread has a guard: then the caller does not sleep again, and its own caller checks [`has_come`].
 pub(crate) fn interrupted() -> bool {
     let guarded = is_guarded();
     if guarded {
@@ -154,7 +154,7 @@ pub(crate) fn bounded(limit: Option<Duration>) -> Option<Duration> {
     limit.or_else(|| is_guarded().then_some(LONGEST_SLEEP))
 }
 
-/// Returns whether a signal has interrupted a sleep of this thread, so that its wait is to end.
+/// Returns whether a signal has interrupted a sleep of this thread, so that the thread's wait is to end.
 #[inline]
 pub(crate) fn has_come() -> bool {
     CAME.get()

@@ -1,12 +1,12 @@
 //! Traps: handlers that are called once, when a condition on a channel is met.
 //!
-//! A trap is a one-shot member of a wait set, with conditions in place of *a message is there*. The receiving side
+//! A trap is a one-shot member of a wait set, with conditions other than *a message is there*. The receiving side
 //! counts what the conditions need (`channel/receiver/queued.rs`). Lost wake-ups are avoided as in every wait set: if
 //! no condition is met, the receiving side records its sleep in the ring's sleep word, and looks once more. Arming ends
-//! with that second look. So the caller finds a condition that is met already, and a condition that is met later
-//! springs the trap.
+//! with that second look. So arming reports a condition that is met already, and a condition met later springs the
+//! trap.
 //!
-//! The thread that calls [`Traps::dispatch`] calls the handlers, after it has released all locks of this library.
+//! The thread that calls [`Traps::dispatch`] calls the handlers, with all locks of this library released.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, WaitSet};
 
-/// The reason why a trap sprang, as its handler gets it.
+/// The reason why a trap sprang, as passed to its handler.
 ///
 /// Example: [traps](crate::wait::Traps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct NotArmed<H> {
 /// Example: [traps](crate::wait::Traps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// `Met`: the trap was not armed, because one of its conditions is met already. The field is the status of the
+    /// `Met`: the trap was not armed, because one of the conditions is met already. The field is the status of the
     /// channel. If another thread is using the channel at this moment, the field is the default status, which counts
     /// nothing.
     Met(Status),
@@ -116,23 +116,23 @@ struct Trap {
     handler: Box<dyn Handler>,
 }
 
-/// The most handlers that one call of [`Traps::dispatch`] calls, so that a handler that arms its trap again and again
-/// cannot keep a thread there.
+/// The most handlers that one call of [`Traps::dispatch`] calls, so that a handler that always arms its trap again
+/// cannot keep a thread in the call.
 const MOST: usize = 64;
 
 /// One-shot traps on channels.
 ///
 /// A trap is armed with conditions and a handler. When one of the conditions is met, some call of
 /// [`dispatch`](Self::dispatch) calls the handler, once. To wait again, arm again. **If a condition is met already,
-/// arming fails and returns the channel's status.** So a loop misses nothing if it receives until the channel is empty,
-/// then arms, and receives again if arming fails.
+/// arming fails and returns the channel's status.** So the following loop misses nothing: receive until the channel is
+/// empty, then arm, and receive again if arming fails.
 ///
 /// Handlers are called with no lock of this library held. They may call anything: send, receive, arm and cancel traps,
 /// dispatch, drop the channel, or panic. The library starts no threads: handlers run in the threads that call
-/// `dispatch`. Any number of threads may call it; each trap's handler runs in one of them.
+/// `dispatch`. Any number of threads may call `dispatch`; each trap's handler runs in one of these threads.
 ///
-/// A channel has one trap at a time, and is in no other [`WaitSet`] meanwhile. Any thread may use the channel as
-/// before; while a thread *blocks* in a call on the channel, its trap does not spring.
+/// A channel has at most one trap, and a channel with a trap is in no other [`WaitSet`]. Any thread may use the channel
+/// as before; while a thread *blocks* in a call on the channel, its trap does not spring.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Views: messages that the program writes or reads where they lie, without a copy.
+//! Views: messages written or read in place, without a copy.
 //!
 //! ```
 //! use strait::{Channel, Deadline};
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! [`Channel`](crate::Channel) makes the views: `reserve` a [`Reservation`], `reserve_sealed` a [`SealedReservation`],
-//! `draft` a [`Draft`] (a message that grows), `recv_in_place` an [`InPlace`]. A [`Value`] is an object that a receiver
-//! in this process gets as it is; a receiver in another process gets its bytes.
+//! `draft` a [`Draft`] (a message that grows), `recv_in_place` an [`InPlace`]. A [`Value`] is an object: a receiver in
+//! this process gets the object itself, a receiver in another process gets bytes.
 
 pub use crate::channel::{Draft, InPlace, Reservation, SealedReservation, Value, ValueError};

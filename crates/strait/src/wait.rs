@@ -15,8 +15,8 @@
 //! # Ok::<(), strait::Error>(())
 //! ```
 //!
-//! A [`WaitSet`] has a descriptor, so an event loop can wait for it beside others. [`Traps`] call a handler once when a
-//! condition is met. A [`Dispatcher`] calls handlers in the thread that made it.
+//! A [`WaitSet`] has a descriptor, so an event loop can wait for the wait set beside other descriptors. [`Traps`] call
+//! a handler once when a condition is met. A [`Dispatcher`] calls handlers in the thread that made the dispatcher.
 
 pub use crate::channel::Conditions;
 pub use crate::dispatcher::{Dispatched, Dispatcher, Pump};

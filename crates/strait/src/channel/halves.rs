@@ -1,10 +1,10 @@
 //! The halves of an end: a sender and a receiver that each belong to one thread.
 //!
-//! A half holds the lock of its direction for as long as it lives, marked as blocking. To the rest of the library this
-//! is a thread that is in a call all the time, so no other code needs to know of halves. The half itself neither takes
-//! nor releases a lock for a message. A half that is put into a wait set gives the lock back, since the wait set looks
-//! at the end from its own threads; from then on each call takes the lock, as the calls of a [`Channel`] do. The other
-//! half gives its lock back at the end of its next call. Releasing a lock notifies the wait set.
+//! A half holds the lock of its direction for its whole life, marked as blocking. To the rest of the library a half
+//! looks like a thread that is always in a call, so no other code needs to know of halves. The half itself neither
+//! takes nor releases a lock for a message. A half that is put into a wait set gives the lock back, since the wait set
+//! looks at the end from its own threads; from then on each call takes the lock, as the calls of a [`Channel`] do. The
+//! other half gives its lock back at the end of its next call. Releasing a lock notifies the wait set.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -40,9 +40,9 @@ impl Channel {
     /// channel.
     ///
     /// [`Sender::join`] makes the channel again, for example to send the end to another process. The end is closed when
-    /// both halves are dropped; dropping one of them tells the peer nothing. A sender that sends nothing does not follow
-    /// the other end from process to process: it retains the memory of the lanes between, up to the limit
-    /// ([`Resource::Lanes`](crate::quota::Resource::Lanes)), until it sends again or is dropped.
+    /// both halves are dropped; dropping one of them tells the peer nothing. A sender follows the other end from
+    /// process to process only when sending. Until the next send or the drop, an idle sender retains the memory of the
+    /// lanes between, up to the limit ([`Resource::Lanes`](crate::quota::Resource::Lanes)).
     ///
     /// ```
     /// use strait::{Channel, Error};
@@ -171,10 +171,10 @@ impl Sender {
         self.channel.interrupter()
     }
 
-    /// Makes the end of which these are the halves again.
+    /// Joins the two halves of an end to the [`Channel`] that was split.
     ///
     /// # Errors
-    /// Returns the halves if they are those of two ends.
+    /// Returns the halves as the error if they belong to different ends.
     pub fn join(self, receiver: Receiver) -> Result<Channel, (Self, Receiver)> {
         if !Arc::ptr_eq(&self.channel, &receiver.channel) {
             return Err((self, receiver));

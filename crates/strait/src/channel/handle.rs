@@ -1,4 +1,4 @@
-//! Handles: what a message carries besides bytes.
+//! Handles: the descriptors and objects that a message carries besides bytes.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,8 +22,8 @@ pub enum Handle {
     Fd(OwnedFd),
     /// An end of a channel.
     Channel(Channel),
-    /// A region of shared memory. The library has checked that a received region has a fixed size, the one that its
-    /// sender claims.
+    /// A region of shared memory. The library has checked that a received region has a fixed size, and that the sender
+    /// named this size.
     Region(Region),
     /// The writing end of a data pipe.
     Producer(DataProducer),
@@ -72,8 +72,8 @@ impl Handle {
         }
     }
 
-    /// Returns the channel of a handle that is a channel end, or that contains one because it is a data-pipe end.
-    /// `None` for file descriptors and regions.
+    /// Returns the channel of a handle that is a channel end or a data-pipe end (which contains a channel end). `None`
+    /// for file descriptors and regions.
     pub(crate) fn channel(&self) -> Option<&Channel> {
         match self {
             Self::Channel(channel) => Some(channel),
@@ -83,9 +83,9 @@ impl Handle {
         }
     }
 
-    /// Takes the channel end out of a handle that is or contains one, for the caller to close. A data-pipe end first
-    /// publishes in the data pipe that its stream has ended, or that it reads no more. `None` for file descriptors,
-    /// regions, and ends that were sent or closed already.
+    /// Takes the channel end out of a handle that is a channel end or a data-pipe end, for the caller to close. A
+    /// data-pipe end first publishes that its stream has ended (producer), or that nothing more will be read
+    /// (consumer). `None` for file descriptors, regions, and ends that were sent or closed already.
     pub(crate) fn into_end(self) -> Option<Arc<End>> {
         let end = self.channel()?.end.clone();
         if end.was_sent() {

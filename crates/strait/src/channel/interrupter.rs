@@ -19,7 +19,8 @@ pub struct Interrupter {
 
 /// An object, such as a data-pipe end, that has a lock of its own besides the two locks of its channel end.
 pub(crate) trait WakeWaiters: fmt::Debug + Send + Sync {
-    /// Wakes the threads that wait for the object's own lock, so that each checks whether it was interrupted.
+    /// Wakes the threads that wait for the object's own lock, so that each thread checks whether its wait was
+    /// interrupted.
     fn wake_waiters(&self);
 }
 
@@ -82,8 +83,8 @@ impl Interrupter {
     /// [`Interrupter::interrupt`], a waiting call may not notice the interruption, and goes on waiting. A caller that
     /// needs all waiting calls to return resumes only after they have returned.
     ///
-    /// A program can interrupt the waits of other threads before an operation for which these threads must leave the
-    /// end. If the operation fails, this call lets them wait again.
+    /// A program can interrupt the waits of other threads before an operation that needs the end for itself. If the
+    /// operation fails, this call lets the other threads wait again.
     pub fn resume(&self) {
         if let Some(end) = self.end.upgrade()
             && let Some(interrupts) = end.interrupts()
@@ -95,8 +96,7 @@ impl Interrupter {
 
 impl End {
     /// Returns the [`Interruption`] by which a wait that begins now can check whether [`Interrupter::interrupt`] was
-    /// called for this end. If no interrupter was created for this end yet, one that is created later does not end that
-    /// wait.
+    /// called for this end. If this end has no interrupter yet, an interrupter created later does not end that wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
     }

@@ -41,7 +41,7 @@ pub struct Outgoing<'a> {
 }
 
 impl fmt::Debug for Outgoing<'_> {
-    /// Prints the sizes of the message, and not its bytes.
+    /// Prints the sizes of the message, not the bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing").field("len", &self.parts.len()).field("handles", &self.handles).finish()
     }
@@ -154,8 +154,8 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
     }
 }
 
-/// The content of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes,
-/// so this type is one pointer, which is null for them: such messages stay small, and cost nothing to drop.
+/// The content of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes.
+/// For such a message this one pointer is null: the message stays small and costs nothing to drop.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedExtras(Option<Box<MessageExtras>>);
 
@@ -172,8 +172,8 @@ pub(crate) struct MessageExtras {
     sealed: Option<Sealed>,
 }
 
-/// The [`MessageExtras`] of a message that is a value. A send within this process takes them out of the message, and
-/// puts them back if it fails.
+/// The [`MessageExtras`] of a message that is a value. A send within this process takes the extras out of the message,
+/// and puts the extras back if the send fails.
 pub(crate) type Valued = Box<MessageExtras>;
 
 /// The bytes of a received message, in sealed memory that no process can change.
@@ -287,7 +287,7 @@ impl ReceivedExtras {
     }
 
     /// Drops the message's handles, sealed memory or value; if there was a value, runs deferred destructors and
-    /// callbacks. This is a function of its own, so that the code for dropping an empty message stays small.
+    /// callbacks. A separate function, so that the code for dropping an empty message stays small.
     #[cold]
     #[inline(never)]
     fn let_go(&mut self) {
@@ -389,9 +389,8 @@ impl Drop for ReceivedExtras {
 /// Dropping a message closes the handles that were not taken. [`Channel::recv_message`](crate::Channel::recv_message)
 /// reuses a message with its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
 ///
-/// The bytes are in memory of this process. If the sender has [sealed](crate::Channel::reserve_sealed) a large
-/// message, its bytes stay in the sealed memory, since they cannot change there; the message then keeps one
-/// descriptor open.
+/// The bytes are in memory of this process. If the sender has [sealed](crate::Channel::reserve_sealed) a large message,
+/// the bytes stay in the sealed memory, where no process can change them; the message then keeps one descriptor open.
 ///
 /// ```
 /// use strait::{Channel, Outgoing};
@@ -429,7 +428,7 @@ impl Message {
     /// Checks that this process can read the bytes of the message.
     ///
     /// # Errors
-    /// [`Error::Forked`] if the bytes lie in memory that only the parent of this process has.
+    /// [`Error::Forked`] if the bytes lie in memory that exists only in the parent of this process.
     pub(crate) fn check_fork(&self) -> Result<(), Error> {
         let elsewhere = self.arrived.sealed().is_some_and(|sealed| sealed.mapping.is_elsewhere());
         if elsewhere { Err(Error::Forked) } else { Ok(()) }
@@ -450,9 +449,9 @@ impl Message {
         }
     }
 
-    /// Replaces the bytes and the handles of the message, and drops the old handles. Who [sent](Self::sender) the
-    /// message stays known: a layer that rewrites what it received, or that puts handles back which it did not want,
-    /// keeps the sender that a report of a bad message accuses.
+    /// Replaces the bytes and the handles of the message, and drops the old handles. The [sender](Self::sender) of the
+    /// message stays known: a layer may rewrite a received message, or put unwanted handles back, and a later report of
+    /// the message still names its sender.
     ///
     /// ```
     /// use strait::{Channel, Message, Outgoing};
@@ -472,7 +471,7 @@ impl Message {
         deferred::run();
     }
 
-    /// Creates a message that is this value. [`Channel::forward`](crate::Channel::forward) sends it.
+    /// Creates a message that is this value, to be sent with [`Channel::forward`](crate::Channel::forward).
     pub fn from_value(value: impl Value) -> Self {
         Self { arrived: ReceivedExtras::of_local(MessageExtras::valued(Lazy::new(value))), ..Self::EMPTY }
     }
@@ -519,8 +518,8 @@ impl Message {
         !self.arrived.is_empty()
     }
 
-    /// Drops the handles, the sealed memory or the value of the message. This is a function of its own, since it reads
-    /// a thread-local variable: in a shared library every such read costs a call.
+    /// Drops the handles, the sealed memory or the value of the message. A separate function, because each read of a
+    /// thread-local variable costs a call in a shared library.
     #[cold]
     #[inline(never)]
     fn drop_arrived(&mut self) {
@@ -528,7 +527,8 @@ impl Message {
         deferred::postponed(|| self.arrived = ReceivedExtras::default());
     }
 
-    /// Copies the bytes of the message into its own buffer, if they lie in sealed memory. Otherwise does nothing.
+    /// If the bytes of the message lie in sealed memory, copies the bytes into the message's own buffer. Otherwise does
+    /// nothing.
     #[inline]
     pub(crate) fn own_bytes(&mut self) {
         if let Some(sealed) = self.arrived.take_sealed() {
@@ -544,8 +544,8 @@ impl Message {
         }
     }
 
-    /// Returns the bytes of the message. If the message is a [value](Value), the first call that needs its bytes or
-    /// handles turns the value into them.
+    /// Returns the bytes of the message. If the message is a [value](Value), the first call that needs bytes or handles
+    /// turns the value into bytes and handles.
     ///
     /// # Panics
     /// In a child of `fork`, if the bytes lie in memory that the sender has sealed: the child does not have that
@@ -566,8 +566,8 @@ impl Message {
         }
     }
 
-    /// Returns the bytes of the message as a vector. They are copied only if they lie in memory that the sender has
-    /// sealed.
+    /// Returns the bytes of the message as a vector. The bytes are copied only if they lie in memory sealed by the
+    /// sender.
     ///
     /// # Panics
     /// In a child of `fork`, if the bytes lie in memory that the sender has sealed: the child does not have that
@@ -578,8 +578,9 @@ impl Message {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Returns the handles of the message, in the order in which they were sent. Returns none if they were taken, or
-    /// [did not arrive](Error::HandlesLost). A value is turned into bytes and handles, as by [`Message::bytes`].
+    /// Returns the handles of the message, in the order in which they were sent. Returns none if the handles were
+    /// taken, or [did not arrive](Error::HandlesLost). A value is turned into bytes and handles, as by
+    /// [`Message::bytes`].
     pub fn handles(&self) -> &[Handle] {
         match self.arrived.value() {
             None => self.arrived.handles(),
@@ -587,8 +588,8 @@ impl Message {
         }
     }
 
-    /// Takes the handles of the message, in the order in which they were sent. Returns none if they were taken before.
-    /// A value is turned into bytes and handles, as by [`Message::bytes`].
+    /// Takes the handles of the message, in the order in which they were sent. Returns none if the handles were taken
+    /// before. A value is turned into bytes and handles, as by [`Message::bytes`].
     ///
     /// # Errors
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
@@ -598,9 +599,9 @@ impl Message {
         self.arrived.take()
     }
 
-    /// Takes the handle with this index, and leaves the others in the message: those behind it move up by one. Returns
-    /// `None` if the message has no handle with this index. A value is turned into bytes and handles, as by
-    /// [`Message::bytes`].
+    /// Takes the handle with this index, and leaves the others in the message: the indices of later handles decrease by
+    /// one. Returns `None` if the message has no handle with this index. A value is turned into bytes and handles, as
+    /// by [`Message::bytes`].
     ///
     /// # Errors
     /// As [`Message::take_handles`].

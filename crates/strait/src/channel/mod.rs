@@ -89,8 +89,8 @@ const FIRST_CELLS: usize = 128;
 /// peer receives the message even if the sender is killed in the next instruction. When an end is dropped or its
 /// process dies, the other end receives what was sent before, and then [`Error::PeerClosed`].
 ///
-/// Many threads may use one end at once through `&self`. Threads that receive take turns; each message goes to one of
-/// them. [`Channel::split`] gives one half to a thread that only sends, and one to a thread that only receives.
+/// Many threads may use one end at once through `&self`. Receiving threads take turns; each message goes to one thread.
+/// [`Channel::split`] gives one half to a sending thread and the other to a receiving thread.
 ///
 /// The peer is not trusted: whatever the peer writes or sends, calls on this end return in bounded time with a result
 /// or an error.
@@ -259,8 +259,8 @@ impl Channel {
         deadline: Deadline,
     ) -> Result<Self, Error> {
         let link = Link::over(socket, options.peer_memory, Box::<LaneDirectory>::default())?;
-        // The token goes out only if the listening socket belongs to the right user. The process that answers may be
-        // another one, so its user is checked below.
+        // The token goes out only if the listening socket belongs to the right user. The process that answers may be a
+        // different process, so the user of the link's peer is checked below.
         let listens = credentials::of_socket(link.io().socket().expect("it has one"))?.uid;
         if ![server, 0].contains(&listens) {
             return Err(Error::WrongServer { uid: listens });
@@ -334,8 +334,8 @@ impl Channel {
         writable
     }
 
-    /// Returns whether the other end is known to be closed, or its process known to be dead. Messages that the other
-    /// end sent before may still be there to be received. Makes at most one system call.
+    /// Returns whether the other end is known to be closed, or its process known to be dead. Messages sent before that
+    /// may still wait to be received. Makes at most one system call.
     pub fn is_peer_closed(&self) -> bool {
         let closed = self.end.is_peer_closed();
         deferred::run();
@@ -373,13 +373,13 @@ impl Channel {
         deferred::run_if_failed(self.end.peer_pidfd())
     }
 
-    /// Reports the process at the other end as a bad peer, for a reason of the caller's: a message that makes no
-    /// sense, say. Closes the link to that process, and with it every channel over the link, as if the peer had
-    /// broken the library's own protocol. Within one process, ends this channel alone. Calls the
-    /// [`on_bad_peer`](crate::quota::on_bad_peer) callback with the reason; the peer sees *peer closed*.
+    /// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example.
+    /// Closes the link to that process and every channel over the link, as if the peer had broken the library's own
+    /// protocol. Within one process, ends this channel alone. Calls the [`on_bad_peer`](crate::quota::on_bad_peer)
+    /// callback with the reason; the peer sees *peer closed*.
     ///
-    /// Does what [`Message::report_bad`](crate::Message::report_bad) does for a message of that process, and returns
-    /// the same result. In addition, this channel always ends, whatever the result.
+    /// Does what [`Message::report_bad`](crate::Message::report_bad) does for a message of that process, with the same
+    /// result. In addition, this channel always ends, whatever the result.
     ///
     /// ```
     /// use strait::{Channel, Error};
@@ -398,12 +398,12 @@ impl Channel {
         reported
     }
 
-    /// Ends the link to the process at the other end, and with it every channel over the link, and accuses nobody: both
-    /// sides see [`Error::PeerClosed`] on all of them, once they have received what was sent before. Does nothing within
-    /// one process. Returns whether there was a link to end.
+    /// Ends the link to the process at the other end, and every channel over the link, without a report of a bad peer.
+    /// Both sides first receive the messages sent before, and then see [`Error::PeerClosed`] on each of these channels.
+    /// Does nothing within one process. Returns whether there was a link to end.
     ///
-    /// Use it to be rid of a process with which this one is done, whatever ends of channels that process has passed on.
-    /// [`report_bad`](Self::report_bad) ends the link to a process that broke the rules.
+    /// Use this call to part from a well-behaved process, whatever channel ends that process has passed on. For a
+    /// process that broke the rules, use [`report_bad`](Self::report_bad).
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads wait on this end in both directions.
@@ -420,9 +420,9 @@ impl Channel {
     /// Moves the channel into memory that only this process and the process of the other end have.
     ///
     /// A process that sent an end here has made the memory in which the channel goes on, and may still have that
-    /// memory. Such a process could disturb the channel after it gave the end away; this call excludes it. Nothing is
-    /// lost or reordered, and the other end notices nothing. Costs as much as sending an end; the channel is as fast
-    /// as before.
+    /// memory. Such a process could disturb the channel after the end was passed on; this call excludes the process.
+    /// Nothing is lost or reordered, and the other end notices nothing. Costs as much as sending an end; the channel is
+    /// as fast as before.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] while the other end is in transit, or while the peer process has
@@ -432,8 +432,8 @@ impl Channel {
         deferred::run_if_failed(self.end.rehome(deadline.into()))
     }
 
-    /// Returns the counts of what this end has done since it was created: messages, bytes, wake-ups and other events.
-    /// Costs a few loads.
+    /// Returns the counts of this end's events since its creation: messages, bytes, wake-ups and others. Costs a few
+    /// loads.
     pub fn counters(&self) -> Counters {
         let counts = &self.end.counts;
         let cold = counts.cold.get();
@@ -454,7 +454,7 @@ impl Channel {
 }
 
 impl End {
-    /// Prints this end for debugging in one line, as an object with this name. Takes no lock.
+    /// Prints this end for debugging, in one line that begins with `name`. Takes no lock.
     fn print(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
             .field("messages_sent", &self.counts.messages_sent.get())
@@ -464,8 +464,8 @@ impl End {
             .finish_non_exhaustive()
     }
 
-    /// Creates an end in `lane`, on the side that `lane` says. No other end has used that side before. Publishes to the
-    /// peer the CPU on which this thread runs.
+    /// Creates an end in `lane`, on the side of `lane`. No other end has used that side before. Publishes to the peer
+    /// the CPU on which this thread runs.
     fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {
         let end = Self {
             born: Born::here(),
@@ -519,8 +519,8 @@ impl End {
         }
     }
 
-    /// Returns the link over which this end sends. If the other end has moved and this end has not followed yet, that
-    /// is the link to the former peer.
+    /// Returns the link over which this end sends. If the other end has moved and this end has not followed yet, the
+    /// returned link is the one to the former peer.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads hold the locks of both directions.
@@ -533,8 +533,9 @@ impl End {
         }
     }
 
-    /// Returns the link to the process that has the other end now. If the other end has moved, this end follows it
-    /// first. While the other end is in transit, returns the link to its source, the process that sends it.
+    /// Returns the link to the process that has the other end now. If the other end has moved, this end first follows
+    /// to the new lane. While the other end is in transit, returns the link to the source, the process that sends the
+    /// other end.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads hold the locks of both directions.
@@ -558,9 +559,9 @@ impl End {
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
         let link = self.link_to_peer()?;
         let peer = peer_of(&link)?.ok_or(Error::WouldBlock)?;
-        // The socket reports the process that made it. For a child that was spawned with one end of a socket pair,
-        // that is the parent. Then the pidfd is opened by process id, and the probe makes sure that the process still
-        // lived afterwards, so the id was not reused.
+        // The kernel reports the process that made the socket. For a child that was spawned with one end of a socket
+        // pair, that is the parent. Then the pidfd is opened by process id, and the probe makes sure that the process
+        // was alive afterwards, so the id was not reused.
         if let Some(socket) = link.io().socket()
             && credentials::of_socket(socket)?.pid == peer.pid
             && let Ok(fd) = credentials::pidfd_of_socket(socket)
@@ -585,7 +586,7 @@ fn peer_of(link: &Link) -> Result<Option<Peer>, Error> {
         }));
     }
     if link.peer().is_none() {
-        // Receives the peer's handshake, if it has come; asks for nothing else.
+        // Receives the peer's handshake, if the handshake has arrived; asks for nothing else.
         link.fetch(|_| None::<()>)?;
     }
     link.probe();

@@ -1,10 +1,10 @@
-//! The origin of a message, by which its receiver can report the sender.
+//! The origin of a message; the receiver uses the origin to report the sender.
 //!
-//! A message stores the *number* of the link over which it came: one word, copied when the message is received.
-//! Messages that are never reported therefore cost nothing. Only a report looks the link up.
+//! A message stores the *number* of the link over which the message came: one word, copied at receipt. Only a report
+//! looks the link up, so a message that is never reported costs nothing more.
 //!
 //! Messages of a backlog have no certain sender. Such a message was queued at an end when that end was sent to this
-//! process: one process wrote the message and another sent the end. Either of them may have made the message bad.
+//! process: one process wrote the message and another sent the end. Either process may have made the message bad.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ pub(crate) struct Origin(u64);
 const IN_BACKLOG: u64 = 1 << 63;
 
 impl Origin {
-    /// The origin of a message that this process has not received from any process.
+    /// The origin of a message that came from no other process.
     pub(crate) const NOWHERE: Self = Self(u64::MAX);
 
     pub(crate) fn of(link: &Link) -> Self {
         Self(link.number())
     }
 
-    /// Returns the origin of a message that was in the backlog of an end that this process received over `link`.
+    /// Returns the origin of a message in the backlog of an end that this process received over `link`.
     pub(crate) fn in_backlog_over(link: &Link) -> Self {
         Self(link.number() | IN_BACKLOG)
     }

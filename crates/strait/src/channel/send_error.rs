@@ -21,7 +21,7 @@ use crate::error::Error;
 pub struct SendError {
     /// The reason why the message was not sent.
     pub error: Error,
-    /// All handles of the message that was not sent. The receiver gets none of them.
+    /// All handles of the message that was not sent. The receiver gets no handle of this message.
     pub handles: Vec<Handle>,
 }
 

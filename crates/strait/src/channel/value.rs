@@ -1,4 +1,4 @@
-//! Values: messages that stay objects while they are sent within a process.
+//! Values: messages that stay objects when sent within a process.
 //!
 //! A value is not in the ring; the ring has only a message without bytes and with one handle. The value lies where
 //! the handles of a message within this process lie: in the [mailbox](crate::lane::mailbox) of this process. There it
@@ -6,9 +6,9 @@
 //! and nothing from another process is filed there. So no other process can name a value, whatever it writes. A process
 //! that made the memory of the ring can only let a value be received in its turn, or not at all.
 //!
-//! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library
-//! holds a lock that the user does not know of. So the library defers the destructor of each value that it drops. The
-//! destructor runs where the [bad-peer callback](crate::quota::on_bad_peer) runs: just before a call of the user's
+//! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library holds
+//! a lock, because user code knows nothing of the lock. So the library defers the destructor of each dropped value. The
+//! destructor runs where the [bad-peer callback](crate::quota::on_bad_peer) runs: just before a call by the program
 //! returns.
 
 use std::any::{Any, TypeId};
@@ -21,8 +21,8 @@ use crate::deferred;
 use crate::error::Error;
 use crate::sync::unpoisoned;
 
-/// A type whose objects can be sent as messages. A receiver in the same process gets the object itself; it is turned
-/// into bytes and handles only for a receiver in another process, or if the receiver asks for bytes.
+/// A type whose objects can be sent as messages. A receiver in the same process gets the object itself. The object is
+/// turned into bytes and handles only for a receiver in another process, or if the receiver asks for bytes.
 ///
 /// ```
 /// use strait::{Channel, Deadline, Handle};
@@ -63,8 +63,8 @@ pub trait Value: Send + 'static {
     /// - a call that asks a received message for bytes, or receives into a buffer or [in
     ///   place](crate::Channel::recv_in_place).
     ///
-    /// The implementation may take its time and call anything, but must not wait for the channel on which that call
-    /// was made: the call may hold the channel until it returns.
+    /// The implementation may block and may call any function. But it must not wait for the channel whose call runs it:
+    /// that call may hold the channel's locks until the implementation returns.
     ///
     /// A panic propagates out of that call. The value is lost, and so is the message that the call was to send.
     fn into_parts(self) -> (Vec<u8>, Vec<Handle>);
@@ -102,8 +102,8 @@ impl<T: Value> Erased for T {
 
 /// A value that is sent within this process, or the bytes and handles into which the value was turned.
 pub(crate) struct Lazy {
-    /// The value, until it is taken or turned into bytes and handles. In a mutex, because threads may share a message
-    /// although its value need not be [`Sync`].
+    /// The value, until it is taken or turned into bytes and handles. In a mutex, because threads may share a message,
+    /// and a value need not be [`Sync`].
     value: Mutex<Option<Box<dyn Erased>>>,
     /// The bytes and handles of the value, once a caller has asked for them through a shared reference.
     parts: OnceLock<Parts>,
@@ -127,7 +127,7 @@ impl Lazy {
         self.size
     }
 
-    /// Returns whether this is still a value: it was neither taken nor turned into bytes.
+    /// Returns whether this still is a value: neither taken nor turned into bytes.
     pub(crate) fn is_value(&self) -> bool {
         unpoisoned(&self.value).is_some()
     }
@@ -137,7 +137,8 @@ impl Lazy {
         unpoisoned(&self.value).as_ref().is_some_and(|value| (**value).type_of() == TypeId::of::<T>())
     }
 
-    /// Takes the value if it is of type `T`; `None` if it is of another type, or was taken or turned into bytes before.
+    /// Takes the value if it is of type `T`; `None` if the value has another type, or was taken or turned into bytes
+    /// before.
     pub(crate) fn take<T: Value>(&self) -> Option<T> {
         let value = unpoisoned(&self.value).take_if(|value| (**value).type_of() == TypeId::of::<T>())?;
         value.into_any().downcast().ok().map(|value| *value)
@@ -176,8 +177,8 @@ impl Drop for Lazy {
 pub struct ValueError {
     /// The reason why the message was not sent.
     pub error: Error,
-    /// The message that was not sent: the value, for [`Message::take_value`], or its bytes and handles, if the call
-    /// had turned the value into them.
+    /// The message that was not sent: the value, for [`Message::take_value`], or the bytes and handles into which the
+    /// call had turned the value.
     pub message: Box<Message>,
 }
 

@@ -1,9 +1,9 @@
 //! An end as a member of a wait set.
 //!
-//! The wait set polls an end under the locks of that end. In a direction that has nothing, the end arms itself: it
-//! writes into the ring's sleep word on which link, and by which member id, it wants a notification. Then the wait set
-//! polls the end once more. A peer that publishes something sends the notification. When a mark leads the end to
-//! another lane, or the other end is handed over, the next poll finds that, and arms the end anew.
+//! The wait set polls an end under the locks of that end. In a direction that is not ready, the end arms itself: the
+//! end writes into the ring's sleep word the link and the member id for a notification. Then the wait set polls the end
+//! once more. When the peer publishes a record, the peer sends the notification. If a mark leads the end to another
+//! lane, or the other end is handed over, the next poll notices the change and arms the end anew.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -73,12 +73,12 @@ pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// Makes the wait set poll the end, because the end may be ready.
     fn notify(&self);
 
-    /// Takes the end out of its wait set, and ends its registrations at all links. If `moved` is `true`, the wait set
-    /// reports that the end was sent away.
+    /// Takes the end out of its wait set, and ends the end's registrations at all links. If `moved` is `true`, the wait
+    /// set reports that the end was sent away.
     fn take_out(&self, moved: bool);
 
     /// Returns the member id under which the peer notifies this member over `link` for `direction`. If the member is
-    /// not registered at `link`, registers it there and ends its registration at another link.
+    /// not registered at `link`, registers the member there and ends a registration at another link.
     fn register_for(&self, direction: Direction, link: &InUse) -> Result<u32, Error>;
 
     /// Returns the member id on `link`, over which the arrival of another end is reported; a task that sends waits for
@@ -116,10 +116,10 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
     }
 }
 
-/// Arms `member` for those obstacles in `blocked` (such as an end in transit, or a full socket) that the sleep word of
-/// the member's own ring does not report once they are gone. To arm means to ask the peer or the kernel for a
-/// notification. Returns `true` if an end in transit for which a task waits has arrived already, or if a link or lane
-/// no longer exists.
+/// Arms `member` for those obstacles in `blocked` (such as an end in transit, or a full socket) whose end the sleep
+/// word of the member's own ring does not report. To arm means to ask the peer or the kernel for a notification.
+/// Returns `true` if an end in transit for which a task waits has arrived already, or if a link or lane no longer
+/// exists.
 ///
 /// # Errors
 /// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report that some
@@ -258,8 +258,8 @@ impl End {
             .is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current.as_ref()), member))
     }
 
-    /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not ready: the
-    /// peer then sends a notification when that changes.
+    /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not ready, so
+    /// that the peer sends a notification when the direction becomes ready.
     ///
     /// # Errors
     /// Any error of a direction, unless the other direction is ready.
@@ -376,8 +376,8 @@ impl End {
     }
 
     /// Returns whether the sending direction is ready for `member`. If no blocked sends of tasks are noted, it is ready
-    /// when there is room for a small message; otherwise, when one of the obstacles of these sends is gone. It is also
-    /// ready if a send would fail at once.
+    /// when there is room for a small message; otherwise, when one of the obstacles of these sends is gone. The
+    /// direction is also ready if a send would fail at once.
     fn has_room_for(&self, member: &dyn Watcher, tx: &mut Guard<'_, Tx>) -> bool {
         // First follows the other end, so that the present ring is polled.
         let has_room = self.has_room(tx);
@@ -402,7 +402,7 @@ impl End {
         let room = match staged {
             Ok(_) => true,
             Err(crate::ring::NoRoom::Corrupt) => return true,
-            // The ring can grow only once it is known which process has the other end, because that process gets the
+            // The ring can grow only once this end knows the process of the other end, because that process gets the
             // memory.
             Err(_) => !tx.lane.is_pending() && tx.may_grow(self.options.ring_max_cells),
         };

@@ -1,10 +1,10 @@
 //! Arenas: memory for many lanes between the same two processes.
 //!
-//! A process that creates lanes takes them from arenas of its own, so that a lane costs no system call, no descriptor
-//! and no mapping. An arena holds lanes between two processes only; its creator may be one of them, both, or neither.
-//! So a process can write only to memory whose channels it could disturb anyway.
+//! A process takes new lanes from its own arenas, so that a lane costs no system call, no descriptor and no mapping. An
+//! arena holds lanes between only two processes; the creator of the arena may be one of the two, both, or neither. So
+//! each process can write only to memory of channels that the process could disturb anyway.
 //!
-//! A lane slot is used again once both sides have said that they are done with it. A process that lies about this
+//! A lane slot is used again once both sides have declared that they are done with the slot. A false declaration
 //! disturbs only channels between the same two processes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -35,12 +35,11 @@ const LARGEST: usize = 4 << 20;
 /// The number of bytes by which the memory of an arena is populated: the kernel backs this much with memory at a time.
 const PIECE: usize = 64 << 10;
 
-/// The most lane slots in use that a maker checks, before it creates a new arena: a slot has become free if both ends
-/// of its lane are done with the lane.
+/// The most lane slots in use that a maker checks before it creates a new arena. A slot has become free if both ends of
+/// its lane are done with the lane.
 const LOOKS: usize = 16;
 
-/// The number of cells of each ring in an arena of many lanes. A lane whose rings need more cells gets an arena of its
-/// own.
+/// The number of cells of each ring in an arena of many lanes. A lane with larger rings gets an arena of its own.
 pub(crate) const SMALL: usize = MIN_CELLS;
 
 /// An arena: a block of shared memory that holds many lanes between the same two processes.
@@ -48,8 +47,8 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The lowest of the tokens that name this arena's rings in the mailbox of this process. This process chooses
-    /// the number, because a peer that chose it could make it equal to the tokens of other rings.
+    /// The lowest of the tokens that name this arena's rings in the mailbox of this process. This process chooses the
+    /// number; if a peer chose the number, the peer could make it equal to the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
@@ -69,25 +68,26 @@ pub(crate) struct Arena {
     /// not ask for the end's next lane any more. From then on `successors` gets no entry for that end, because the link
     /// in an entry might keep the arena alive. Written under the lock of `successors`.
     left: Box<[AtomicU32]>,
-    /// The next lanes of ends that are in this process or in transit to it, by the lane slot and side of the end. An
-    /// entry is made when this process moves the other end of the channel. The entries are not in shared memory,
-    /// because another process could change them there.
+    /// The next lanes of ends in this process or in transit to this process, by the lane slot and side of the end. An
+    /// entry is made when this process moves the other end of the channel. The entries are not in shared memory, where
+    /// another process could change an entry.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
     /// The free lane slots of a private arena (one that only this process has); empty for any other arena.
     freed: Mutex<Freed>,
 }
 
-/// The free lane slots of a private arena (an arena that only this process has), with the attachments that may be left
-/// for them and the number of lanes that used each.
+/// The free lane slots of a private arena (an arena that only this process has), with the attachments possibly left for
+/// each slot and the number of lanes that used the slot.
 #[derive(Default)]
 struct Freed {
     /// The free lane slots: for each, the name of the last lane that used the slot. The slot that was freed last is
     /// used first, because it is still in the CPU's caches.
     names: Vec<Name>,
     /// The lane slots whose lane may have left attachments in this process, because an end left the lane before it had
-    /// read everything. No end will receive these attachments; they are discarded when the slot is freed.
+    /// read everything. No end will receive these attachments; freeing the slot discards the attachments.
     unread: HashSet<u32>,
-    /// For each lane slot, the number of lanes that had used the slot when it was last freed; 0 if it was never freed.
+    /// For each lane slot, the number of lanes that had used the slot when the slot was last freed; 0 if the slot was
+    /// never freed.
     uses: Vec<u32>,
 }
 
@@ -111,8 +111,8 @@ impl Freed {
 /// The ends, of lanes in one arena of a peer, that this process held and holds no more. Such an end cannot arrive
 /// again.
 ///
-/// A table with an entry for each end of each lane, made when the first end leaves. (A map that grows would make some
-/// call copy a million entries, if the peer chooses to have that many.) An entry is 0 if no end has left there, and
+/// A table with an entry for each end of each lane, made when the first end leaves. (A growing map would make some call
+/// copy a million entries, if the peer causes a million entries.) An entry is 0 if no end has left that place, and
 /// otherwise [`Gone::LEFT`] plus the use count of the last lane whose end left.
 #[derive(Default)]
 struct Gone(Box<[u64]>);
@@ -173,7 +173,7 @@ impl LaneSlot {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Returns whether the lane slot of this location has been freed since the lane of this location began to use it.
+    /// Returns whether the lane slot of this location was freed after the lane of this location took the slot.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
@@ -188,7 +188,7 @@ impl LaneSlot {
         Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
-    /// Returns the token by which the mailbox of this process names the ring that the end at this location reads.
+    /// Returns the token by which the mailbox of this process names the ring read by the end at this location.
     pub(crate) fn token_in(&self) -> u128 {
         self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
@@ -323,9 +323,9 @@ impl Arena {
         }
     }
 
-    /// Notes that an end leaves the lane in `slot` before it has read everything that the other end has sent or may
-    /// still send. When both ends are done with the lane, the attachments that are left are discarded. The caller does
-    /// so before it declares that the end is done. Does nothing for an arena that other processes have too.
+    /// Notes that an end leaves the lane in `slot` without reading everything that the other end has sent or may still
+    /// send. When both ends are done with the lane, the remaining attachments are discarded. The caller calls this
+    /// before declaring that the end is done. Does nothing for an arena shared with other processes.
     pub(crate) fn expect_more(&self, slot: u32) {
         if self.private {
             unpoisoned(&self.freed).unread.insert(slot);
@@ -334,7 +334,7 @@ impl Arena {
 
     /// Stores `next` (an arena and the name of a lane in it) as the next lane of the end on `side` of the lane with
     /// this slot and use count. `link` is the link to the process of the other end there. Returns an entry that the end
-    /// will never read: the new one if the end is closed or was sent away, otherwise an older entry that named another
+    /// will never read: the new entry if the end is closed or was sent away, otherwise an older entry with another
     /// lane. Returns `None` if there is no such entry.
     #[must_use]
     pub(crate) fn set_successor(
@@ -362,7 +362,7 @@ impl Arena {
     }
 
     /// Returns the locations, in this arena, of ends in transit to this process. Listed are the ends for which this
-    /// process has stored a next lane, or holds handles that it sent to them.
+    /// process has stored a next lane or holds handles sent to the end.
     pub(crate) fn slots_in_transit(self: &Arc<Self>) -> Vec<LaneSlot> {
         let lane_slot = |slot, usage, side| LaneSlot::new(self, slot, usage, side);
         let successors = unpoisoned(&self.successors);
@@ -384,9 +384,9 @@ impl Arena {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
 
-    /// Discards everything that this process has stored for ends in this arena that are not in this process and may be
-    /// in transit to it: the next lanes of these ends, and the handles in messages that this process has sent to them.
-    /// The caller knows that none of these ends will arrive here.
+    /// Discards everything stored for ends in this arena that may be in transit to this process: the next lanes of
+    /// these ends, and the handles in messages that this process has sent to these ends. The caller knows that none of
+    /// these ends will arrive here.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
@@ -419,8 +419,8 @@ impl Arena {
     }
 
     /// Returns the token by which packets name the ring that the end on `side` of the lane with this slot and use count
-    /// writes. If `local`, this is the token for the mailbox of this process. Otherwise it is the token for
-    /// packets between processes; a process that does not know the arena cannot guess it.
+    /// writes. If `local`, this is the token for the mailbox of this process. Otherwise it is the token for packets
+    /// between processes; a process that does not know the arena cannot guess the token.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, local: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
@@ -471,10 +471,10 @@ fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
 impl Drop for Arena {
     fn drop(&mut self) {
         if !self.private && !self.born.is_elsewhere() {
-            // No lane of this arena is left in this process, so no thread will ask.
+            // No lane of this arena is left in this process, so no thread will look an entry up.
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_in_transit);
-            // Discards what an end in this process sent to another end that never arrived, because that end's source
-            // broke the link.
+            // Discards the attachments sent by an end in this process to another end that never arrived, because the
+            // other end's source broke the link.
             mailbox::discard(self.local_tokens());
         }
     }
@@ -500,7 +500,7 @@ const LANE_BITS: u32 = 72;
 /// within the arena.
 const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 
-/// An arena that this process created, with the descriptor and the notes that it needs to announce the arena.
+/// An arena that this process created, with the descriptor and the notes needed to announce the arena.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
     /// The descriptor of the arena's memory, to be sent with an announcement. `None` for a private arena, and once the
@@ -573,15 +573,15 @@ pub(crate) struct Maker {
     /// The link to one of the two processes that use the lanes. The link to the other process holds this `Maker`.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
-    /// The lanes, in arenas that are not private, that were in use when the maker last checked them. The lane that was
-    /// checked or taken longest ago is in front.
+    /// The lanes in arenas that are not private, with each lane in use at the maker's last check. The lane checked or
+    /// taken longest ago is in front.
     lent: VecDeque<Lent>,
     /// The introduction by which this process connected the two processes that use the lanes; `None` if there was none.
     pub(crate) introduction: Option<Introduction>,
 }
 
-/// A lane that was in use when the maker last checked it: the index of its arena in the maker, its lane slot and its
-/// use count.
+/// A lane that was in use at the maker's last check: the index of its arena in the maker, its lane slot and its use
+/// count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Lent {
     arena: u32,
@@ -592,7 +592,7 @@ struct Lent {
 /// An introduction: a socket by which this process connects two other processes that have no link yet.
 pub(crate) struct Introduction {
     pub(crate) number: u64,
-    /// The two ends of the introduction's socket, one for each process; `None` once the end was sent to its process.
+    /// The two ends of the introduction's socket, one for each process; `None` once that end was sent.
     pub(crate) sockets: [Option<OwnedFd>; 2],
 }
 
@@ -646,8 +646,8 @@ impl Maker {
         None
     }
 
-    /// Takes back the lane `name`, so that it is free again. This lane must be the last one that was taken, and must
-    /// have been announced to no process.
+    /// Takes back the lane `name`, so that the lane is free again. This lane must be the last lane taken, and must not
+    /// have been announced to any process.
     pub(crate) fn put_back(&mut self, name: Name) {
         if let Some(lent) = self.lent.back() {
             let memory = self.arenas[lent.arena as usize].arena.lane(name.slot);

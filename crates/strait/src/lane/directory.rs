@@ -1,10 +1,10 @@
-//! The lanes that two processes can use: arenas that the peer of a link has created, and those that this process
+//! The lanes that two processes can use: arenas that the peer of a link announced, and arenas that this process
 //! creates.
 //!
 //! An arena is announced once, over the links to the two processes that will use it, before any record names a lane in
-//! it. If neither of the two is this process, they may have no link to each other. Then each of the two also gets one
-//! end of a new socket with the first announcement. No process has a special role in this, and the process that
-//! introduced two others may end at once.
+//! it. If neither of the two is this process, the two may have no link to each other. Then each of the two also gets
+//! one end of a new socket with the first announcement. No process has a special role, and the introducing process may
+//! exit at once.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -42,8 +42,8 @@ enum With {
     Other(Arc<Link>),
 }
 
-/// An arena that a peer announced, as this process knows it: its memory, and the process that holds the other ends of
-/// its lanes.
+/// The knowledge of this process about an arena that a peer announced: the memory, and the process that holds the other
+/// ends of its lanes.
 struct Known {
     memory: ArenaMemory,
     with: With,
@@ -75,7 +75,7 @@ enum ArenaMemory {
 }
 
 /// The size, number and token of an arena as the peer's announcement gives them. The memory of the arena has not been
-/// checked against them yet.
+/// checked against these values yet.
 #[derive(Clone, Copy)]
 struct Claim {
     number: u64,
@@ -85,8 +85,8 @@ struct Claim {
     layout: Layout,
 }
 
-/// Everything that the peer of one link has announced: arenas, and other processes that it has introduced.
-/// Announcements about a process that has died stay, because a message sent earlier may still refer to them.
+/// Everything that the peer of one link has announced: arenas and introduced processes. Announcements about a process
+/// that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
 pub(crate) struct Announcements {
     arenas: HashMap<u64, Known>,
@@ -99,7 +99,7 @@ pub(crate) struct Announcements {
 const LISTENED_TO: usize = 1024;
 
 thread_local! {
-    /// The links that this thread has still to drop, because the announcements that held them were dropped.
+    /// The links that this thread has still to drop, because the announcements with these links were dropped.
     static GOING: InTurn<Arc<Link>> = const { InTurn::new() };
     /// The number of links, among those that this thread is dropping in a chain, from which the remaining packets may
     /// still be received. Starts at [`LISTENED_TO`] and counts down.
@@ -155,8 +155,8 @@ impl Announcements {
         }
     }
 
-    /// Returns whether these announcements may keep another link open than the one over which they were received. This
-    /// is so if they hold a link, or an arena whose lanes have both ends in this process.
+    /// Returns whether these announcements may keep a link open other than the link of the announcements. They may if
+    /// they hold a link, or an arena whose lanes have both ends in this process.
     pub(crate) fn has_references(&self) -> bool {
         let local = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
@@ -164,8 +164,8 @@ impl Announcements {
         leads || local()
     }
 
-    /// Returns those of the announced arenas that are mapped and whose lanes have both ends in this process, now or
-    /// after a transfer.
+    /// Returns the announced arenas that are mapped and whose lanes have both ends in this process, now or after a
+    /// transfer.
     pub(crate) fn local_arenas(&self) -> Vec<Arc<Arena>> {
         let local = self.arenas.values().filter(|known| matches!(known.with, With::Us));
         local.filter_map(Known::arena).cloned().collect()
@@ -182,7 +182,7 @@ impl Announcements {
     }
 
     /// Adds `announcements`, which were received over another link to the same process, to these announcements. An
-    /// added one replaces a present one with the same number. Returns the announcements that were replaced.
+    /// added announcement replaces a present one with the same number. Returns the replaced announcements.
     pub(crate) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in announcements.arenas.drain() {
@@ -195,8 +195,8 @@ impl Announcements {
     }
 }
 
-/// What the lanes keep with a link: the arenas that the peer has announced, and the makers (the arenas that this
-/// process created) from which this process takes lanes for that peer.
+/// The state of lanes that belongs to a link: the arenas that the peer has announced, and the makers (with arenas
+/// created by this process) from which this process takes lanes for that peer.
 #[derive(Default)]
 pub(crate) struct LaneDirectory {
     announcements: Mutex<Announcements>,
@@ -227,7 +227,8 @@ impl Directory for LaneDirectory {
             }
             _ => Announcements::default(),
         };
-        // Forgetting may close ends that were in transit, and so receive from this link, whose leader this thread is.
+        // Forgetting may close ends in transit, and so receive from this link; and this thread is the leader of this
+        // link.
         if !replaced.is_empty() {
             deferred::run_later(|| super::retention::forget(replaced));
         }
@@ -256,8 +257,7 @@ impl Directory for LaneDirectory {
 }
 
 impl LaneDirectory {
-    /// Stores the introduction with this number, whose socket is `attachment`. Returns the announcement that it
-    /// replaces.
+    /// Stores the introduction with this number, whose socket is `attachment`. Returns the replaced announcement.
     fn learn_introduction(
         &self,
         peer: &Link,
@@ -286,7 +286,7 @@ impl LaneDirectory {
     }
 
     /// Stores the arena of `claim`, whose memory is `attachment`; `with` says which process holds the other ends of its
-    /// lanes. Returns the announcement that it replaces.
+    /// lanes. Returns the replaced announcement.
     fn learn_arena(
         &self,
         link: &Link,
@@ -334,7 +334,7 @@ impl Link {
         OWN.get().get_or_init(|| Self::local(Box::<LaneDirectory>::default())).in_use()
     }
 
-    /// Returns what the lanes keep with this link.
+    /// Returns the state of lanes that belongs to this link.
     fn lane_directory(&self) -> &LaneDirectory {
         let directory: &dyn Any = self.directory();
         directory.downcast_ref().expect("each link was created with a directory")
@@ -400,10 +400,10 @@ impl Link {
         self.find_arena(name, false).map(|_| ())
     }
 
-    /// Returns the link to the process that holds the other ends of the lanes of an arena, and the arena: the one of
-    /// the lane `name`. Looks through the announcements over all links to the peer; fails with [`Error::BadPeer`] if
-    /// none has the arena. `count` says whether the call counts as one of the lookups after which an arena with one
-    /// lane is forgotten.
+    /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
+    /// lanes. Looks through the announcements over all links to the peer; fails with [`Error::BadPeer`] if no
+    /// announcement contains the arena. `count` says whether the call counts as one of the lookups after which an arena
+    /// with one lane is forgotten.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
         let mut search = Search::begin();
         loop {
@@ -504,8 +504,8 @@ fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
 
 /// Introduces the peers of the links `young` and `old` to each other, once: sends each one end of a new socket. Returns
 /// the number of the introduction. Returns 0, and sends nothing, if one of the links is local or both are the same
-/// link. Fails with [`Error::WouldBlock`] if a packet cannot be sent now; a later call then sends only what was not
-/// sent yet. `introduction` stores the progress.
+/// link. Fails with [`Error::WouldBlock`] if a packet cannot be sent now; a later call then sends only the missing
+/// packet. `introduction` stores the progress.
 fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &Arc<Link>) -> Result<u64, Error> {
     if young.is_local() || old.is_local() || Arc::ptr_eq(young, old) {
         return Ok(0);
@@ -515,7 +515,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
         none => {
             static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
             let (one, other) = crate::os::socket::pair()?;
-            // Before either process can send its handshake, so that the kernel names the sender.
+            // Asked before either process can send its handshake, so that the kernel names the sender.
             crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&one), true)?;
             crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&other), true)?;
             let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

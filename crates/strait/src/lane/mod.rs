@@ -2,12 +2,12 @@
 //!
 //! A lane has two rings, one for each direction. [Arenas](arena) hold many lanes. When an end moves to another process,
 //! its channel goes on in a new lane. A mark at the end of a ring names the new lane, and each direction of an end
-//! follows its mark when it comes to it. So for a while an end may write in one lane and read in another.
+//! follows the mark when it reads the mark. So for a while an end may write in one lane and read in another.
 //!
-//! A lane that was made for an end in transit is **pending** until that end has been handed over. Until then the end on
-//! the other side has the *source* (the process that sends the end) as its peer. It sees the channel closed if the
-//! source dies. After that it turns to the destination of the end. One word in the lane, the *transfer word*, holds the
-//! state of the transfer ([`crate::ring::transfer_word`]).
+//! A lane made for an end in transit is **pending** until that end is handed over. Until then the peer of the other end
+//! is the *source*, the process that sends the end in transit; if the source dies, the other end sees the channel
+//! closed. After the handover, the peer of the other end is the destination. One word in the lane, the *transfer word*,
+//! holds the state of the transfer ([`crate::ring::transfer_word`]).
 
 pub(crate) mod arena;
 pub(crate) mod directory;
@@ -109,13 +109,13 @@ struct Halves {
 /// A lane (the shared memory that carries one channel over one link), seen from one of its two ends.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// The side of this end, 0 or 1, which is also the number of the ring that this end writes. Also holds the flags
-    /// [`GONE`] and [`LINGERING`].
+    /// The side of this end, 0 or 1: also the number of the ring that this end writes. Also holds the flags [`GONE`]
+    /// and [`LINGERING`].
     side: AtomicU8,
-    /// The number of lanes in a row, up to this one, in which this end has sent and received no message. A peer that
-    /// makes the number exceed [`MOST_UNUSED`] is a bad peer.
+    /// The number of lanes in a row, up to this one, in which this end has sent and received no message. If a peer
+    /// makes the number exceed [`MOST_UNUSED`], the peer is a bad peer.
     unused: AtomicU32,
-    /// The link to the process that holds the other end, or that will hold it once the transfer into this lane is
+    /// The link to the process that holds the other end, or will hold the other end once the transfer into this lane is
     /// complete.
     link: InUse,
     /// The link to the source of the other end: the process that sent the other end away. `None` if the other end was
@@ -135,10 +135,10 @@ pub(crate) struct Lane {
     /// Whether this end has received everything that the other end sent in this lane, and nothing more can follow.
     is_read: AtomicBool,
     /// The next lane, in which this end goes on; empty if the next lane is not known yet. Set by the direction of this
-    /// end (sending or receiving) that comes to its mark first.
+    /// end (sending or receiving) that first reaches its mark.
     next: OnceLock<Arc<Lane>>,
-    /// A lock that a direction of this end holds while it looks up the next lane. Without it, both directions might
-    /// look the lane up, and the memory of a lane with an arena of its own can be looked up only once.
+    /// A lock that a direction of this end holds while it looks up the next lane. Without this lock, both directions
+    /// might look the lane up; but the memory of a lane with an arena of its own can be looked up only once.
     finding: Mutex<()>,
 }
 
@@ -205,7 +205,7 @@ impl Lane {
         }
         match self.link.fetch_first(|inbox| inbox.take_open())? {
             Some(open) => self.open_with(open).map(|()| true),
-            // Another thread may have opened it.
+            // Another thread may have opened the lane.
             None => Ok(halves.inward.get().is_some()),
         }
     }
@@ -217,7 +217,7 @@ impl Lane {
         let cells = usize::try_from(open.cells).ok().filter(|cells| *cells <= MAX_CELLS);
         let memory = cells.and_then(|cells| LaneMemory::new(&open.ring, 0, cells, self.link.layout()));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
-        // One end must be side 0, and both must agree which: the tokens decide.
+        // One end must be side 0, and both ends must agree on it: the tokens decide.
         self.side.store(u8::from(halves.token > open.token), Ordering::Relaxed);
         let _ = halves.inward.set((ring, open.token));
         Ok(())
@@ -299,8 +299,8 @@ impl Lane {
         }
     }
 
-    /// Returns the peer's sleep word for its waits for room, in which the peer says whether and how it sleeps. Returns
-    /// `None` if the lane is not open.
+    /// Returns the peer's sleep word for its waits for room, by which the peer says whether and how the peer sleeps.
+    /// Returns `None` if the lane is not open.
     pub(crate) fn peer_waiting(&self) -> Option<&AtomicU32> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.waiting(1 - self.side())),
@@ -372,9 +372,9 @@ impl Lane {
         assert_eq!(self.transfer_word().map(transfer_word::abandon), Some(Some(TransferState::Pending)));
     }
 
-    /// Returns whether no more messages can be committed in this lane. This is so if the link to the process of the
-    /// other end is down, or if the transfer of the other end was abandoned. If the source of a pending transfer is
-    /// dead, this call abandons the transfer.
+    /// Returns whether no more messages can be committed in this lane: if the link to the process of the other end is
+    /// down, or if the transfer of the other end was abandoned. If the source of a pending transfer is dead, this call
+    /// abandons the transfer.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         if self.source.is_some() || self.abandoned.load(Ordering::Relaxed) {
@@ -419,8 +419,8 @@ impl Lane {
         self.moving.load(Ordering::Relaxed)
     }
 
-    /// Hands this end over to its destination, because the message that carries the end was committed. This process no
-    /// longer holds the end. From now on the other end has the destination as its peer.
+    /// Hands this end over to its destination, because the message with this end was committed. This process no longer
+    /// holds the end. From now on the other end has the destination as its peer.
     pub(crate) fn hand_over(&self) {
         if let LaneLocation::Slot { arena, slot, usage } = &self.location {
             // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
@@ -434,8 +434,8 @@ impl Lane {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Cancels the transfer of this end, because the message that carries the end could not be sent. This process keeps
-    /// the end, and the other end has this process as its peer again.
+    /// Cancels the transfer of this end, because the message with this end could not be sent. This process keeps the
+    /// end, and the other end has this process as its peer again.
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
@@ -549,7 +549,8 @@ impl Lane {
             (&self.location, &fresh.location)
             && self.current_link().is_local()
         {
-            // The other end asks for this, or removes it when it is closed; or it has not arrived yet.
+            // The other end looks this entry up later, or removes the entry when closed; or the other end has not
+            // arrived yet.
             let next = (next.clone(), self.name_for_other(fresh));
             let side = 1 - self.side();
             pass_by(arena.set_successor(*slot, *usage, side, next, link, close), side, Done::ByUs);
@@ -573,9 +574,9 @@ impl Lane {
         }
     }
 
-    /// Returns whether this process holds the other end of this lane, which connects this process to itself. Returns
-    /// `false` while the other end is still in transit. Always returns `true` for the first lane of a link, and for a
-    /// lane in an arena that this process created.
+    /// Returns whether this process holds the other end of this lane; for a lane that connects this process to itself.
+    /// Returns `false` while the other end is still in transit. Always returns `true` for the first lane of a link, and
+    /// for a lane in an arena that this process created.
     pub(crate) fn is_other_here(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
@@ -731,9 +732,9 @@ enum Done {
     ByOthers,
 }
 
-/// Removes an end from the next lane `successor` that was stored for it, and from the chain of next lanes after that.
-/// The end never goes to those lanes, because it is closed or in another process. `side` is the end's side in the lane
-/// before `successor`. `done` says whether this process declares the end done with those lanes.
+/// Removes an end from `successor`, the next lane stored for the end, and from the chain of next lanes after
+/// `successor`. The end never goes to these lanes, because the end is closed or in another process. `side` is the end's
+/// side in the lane before `successor`. `done` says whether this process declares the end done with these lanes.
 fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     while let Some(Successor { arena, name, .. }) = successor {
         side = name.side_from(side);
@@ -752,8 +753,8 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     }
 }
 
-/// Discards what lies in the mailbox of this process for the end on `side` of a lane: that in the lane slot
-/// `slot` of `arena` with the use count `usage`. The end will not receive them. Does nothing for a private arena.
+/// Discards everything in the mailbox of this process for an end that will not receive it: the end on `side` of the
+/// lane in the slot `slot` of `arena` with the use count `usage`. Does nothing for a private arena.
 fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
     if !arena.is_private() && !mailbox().is_empty() {
         let token = arena.token(slot, usage, 1 - side, true);
@@ -763,7 +764,7 @@ fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
 
 impl Drop for Lane {
     /// Declares that this end is done with the lane, if this process still holds the end. Removes the end from the next
-    /// lanes that are stored for it, in which it will not go on.
+    /// lanes stored for the end, because the end will not go on there.
     fn drop(&mut self) {
         if self.link().is_elsewhere() {
             return;
@@ -787,7 +788,7 @@ impl Drop for Lane {
                     if !(self.is_read.load(Ordering::Relaxed) && self.current_link().is_local()) {
                         arena.expect_more(*slot);
                     }
-                    // This was sent to an end that a peer misled about its other end, or its records were overwritten.
+                    // A peer misled the end about its other end, or records were overwritten.
                     discard_local(arena, *slot, *usage, self.side());
                 }
                 if side & LINGERING == 0 {
@@ -801,7 +802,7 @@ impl Drop for Lane {
             }
         }
         pass_by(successor, self.side(), Done::ByUs);
-        // Dropped one by one: an end that was idle while the other end moved often has a long chain of lanes before it.
+        // Dropped one by one: if the other end moved often while this end was idle, the chain of next lanes is long.
         let mut next = self.next.take();
         while let Some(lane) = next {
             next = Arc::into_inner(lane).and_then(|mut lane| lane.next.take());

@@ -1,17 +1,17 @@
 //! Counts the descriptors and the sealed memory in flight over a link, which are limited.
 //!
-//! The kernel counts descriptors that were sent and not received, per user and not per channel. So an end counts the
-//! descriptors of its messages until the other end has taken those messages. A link counts the descriptors of all its
-//! ends, and also those of memory that is sent on its own: blocks and larger rings.
+//! The kernel counts descriptors in flight per user, not per channel. So an end counts the descriptors of its messages
+//! until the other end has received these messages. A link counts the descriptors of all its ends, and also the
+//! descriptors of memory that travels on its own: blocks and larger rings.
 //!
-//! An end learns only at its next send what the peer has taken, and it may never send again. Therefore each end with
-//! something in flight leaves a [record](InFlight) with the link. Another end that finds too much in flight looks
-//! through all records. A record with nothing left is not looked at again. So the cost of a look is limited by what may
-//! be in flight, not by the number of ends.
+//! An end learns only at its next send what the peer has received, and may never send again. Therefore each end with
+//! descriptors in flight leaves a [record](InFlight) with the link. If another end finds too many descriptors in
+//! flight, that end looks through all records. An empty record is not looked at again. So the cost of a look is limited
+//! by the descriptors that may be in flight, not by the number of ends.
 //!
-//! The messages of an end that is closed or sent elsewhere stay with the peer. So they are counted until the peer has
-//! taken them, and until then the lane is not [done](Lingering): the peer says in the words of the lane what it has
-//! taken.
+//! If an end is closed or sent elsewhere, its messages stay with the peer. So these messages are counted until the peer
+//! has received them. Until then the lane is not [done](Lingering), because the words of the lane tell how much the
+//! peer has received.
 
 use std::collections::VecDeque;
 use std::ops::{AddAssign, SubAssign};
@@ -25,8 +25,8 @@ use crate::ring::Memory;
 use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 
-/// The in-flight record of one end in one lane: what the end has sent with descriptors or sealed memory, and the other
-/// end has not received yet.
+/// The in-flight record of one end in one lane: the messages with descriptors or sealed memory that the end has sent
+/// and the other end has not received yet.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     born: Born,
@@ -34,20 +34,19 @@ pub(crate) struct InFlight {
     /// many messages it has received.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// The note that the end of this record was closed or sent away while something that it sent is in flight, with
-    /// what counting then needs. `None` before that.
+    /// Set once the end of this record was closed or sent away with messages in flight: the state needed to go on
+    /// counting. `None` before that.
     lingering: Mutex<Option<Lingering>>,
 }
 
-/// The state of an end that was closed or sent away while something that it sent is in flight, as far as counting needs
-/// it.
+/// The state needed to count for an end that was closed or sent away with messages in flight.
 #[derive(Debug)]
 struct Lingering {
-    /// The ring that the closed end has read; `None` if not known. The other end writes into its control block when it
-    /// is done with the lane; from then on the other end receives nothing more.
+    /// The ring that the closed end has read; `None` if not known. When the other end is done with the lane, it writes
+    /// so into the control block of this ring; from then on the other end receives nothing more.
     inward: Option<RingMemory>,
-    /// Whether this process has to declare that its end is done with the lane, once no descriptor that the end sent is
-    /// in flight.
+    /// Whether this process has to declare that its end is done with the lane, once no descriptor sent by the end is in
+    /// flight.
     is_ours: bool,
 }
 
@@ -146,8 +145,8 @@ impl InFlight {
         messages.listed
     }
 
-    /// Removes from this in-flight record what the consumer says that it has received, and returns the number of
-    /// descriptors removed. If the consumer lies, the end finds out at its next send; until then this process only
+    /// Removes from this in-flight record the messages that the consumer reports as received. Returns the number of
+    /// descriptors removed. If the report is false, the end notices at its next send; until then this process only
     /// sends more to that consumer.
     fn take_off(&self) -> usize {
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
@@ -185,8 +184,8 @@ impl InFlight {
         unpoisoned(&self.messages).all.descriptors() > 0
     }
 
-    /// Stops counting for an end that was closed or sent away. If this process has still to declare that its end is
-    /// done with the lane, declares that now.
+    /// Stops counting for an end that was closed or sent away. If this process has not yet declared that its end is
+    /// done with the lane, declares it now.
     fn linger_no_more(&self) {
         if unpoisoned(&self.lingering).take().is_some_and(|lingering| lingering.is_ours) {
             say_done(&self.out);
@@ -229,9 +228,9 @@ fn most_in_flight() -> usize {
     most
 }
 
-/// Returns how many of the `most` descriptors that may be in flight are reserved for ends that have nothing in flight
-/// and whose messages the peer receives. This is a quarter of `most`, but at least [`MESSAGE`]. If that is more than
-/// half of `most`, nothing is reserved: returns 0.
+/// Returns how many of the `most` descriptors that may be in flight are reserved for ends with nothing in flight whose
+/// messages the peer receives: a quarter of `most`, but at least [`MESSAGE`]. If that is more than half of `most`,
+/// nothing is reserved: returns 0.
 fn reserved(most: usize) -> usize {
     Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
 }
@@ -243,7 +242,8 @@ pub(super) struct LinkInFlight {
     ends: Mutex<Ends>,
 }
 
-/// The in-flight records of those ends of a link that have descriptors in flight, and of some ends that had.
+/// The in-flight records of the ends of a link with descriptors in flight, and of some ends whose descriptors have
+/// arrived.
 #[derive(Default)]
 struct Ends {
     listed: Vec<Weak<InFlight>>,
@@ -256,8 +256,8 @@ struct Ends {
 
 impl Link {
     /// Returns whether `descriptors` more descriptors may be sent over this link now; does not count them. Some
-    /// descriptors of the limit are reserved. The sending end may use these if `reserve` returns `true`: the end has
-    /// nothing in flight and the peer receives its messages.
+    /// descriptors of the limit are reserved. The sending end may use the reserved descriptors if `reserve` returns
+    /// `true`: the end has nothing in flight and the peer receives its messages.
     pub(crate) fn may_send(&self, descriptors: usize, reserve: impl Fn() -> bool) -> bool {
         self.has_room_for(descriptors, false) || {
             self.look_through(&mut unpoisoned(&self.in_flight.ends));
@@ -309,8 +309,8 @@ impl Link {
         self.uncount(end.take_off());
     }
 
-    /// Stops counting everything in the in-flight record `end`, for example because no consumer will report that it
-    /// received it.
+    /// Stops counting everything in the in-flight record `end`, for example because no consumer will ever report a
+    /// receipt.
     pub(crate) fn forget(&self, end: &InFlight) {
         self.uncount(end.take_while(|_| true));
     }
@@ -333,8 +333,8 @@ impl Link {
         true
     }
 
-    /// Declares that the end that wrote the ring `out` is done with the lane. If descriptors that the end sent are
-    /// still in flight, only notes that this is to be declared once they are not.
+    /// Declares that the end that wrote the ring `out` is done with the lane. If descriptors of that end are still in
+    /// flight, only notes that the declaration is due once these have arrived.
     pub(crate) fn end_is_done(&self, out: &RingMemory) {
         let ends = unpoisoned(&self.in_flight.ends);
         let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
@@ -380,7 +380,7 @@ mod tests {
         }
         assert!(link.may_send(LINK_HANDLES_IN_FLIGHT - 1, || false));
         assert_eq!((link.may_send(LINK_HANDLES_IN_FLIGHT, || false), listed()), (false, 1));
-        // All ends send, one after the other; what each sends is taken at once.
+        // All ends send, one after the other; the peer receives each message at once.
         for end in &ends {
             link.count_in_flight(end, Until::Taken(0), Amount::handles(1));
         }

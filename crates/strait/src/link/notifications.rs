@@ -1,12 +1,13 @@
 //! Notification of wait sets over a link: how a peer says for which members it has published something.
 //!
 //! A member has a member id on the [notification area](crate::ring::ready_bitmap) of the link on which it is armed.
-//! This process creates the area when the link gets its first member, and sends it to the peer before any sleep word
-//! names a member id. The peer sets the member's bit in the area's ready bitmap, and sends a packet only if the area
-//! says that this process sleeps. Each thread of this process that has received from the socket **collects** the
-//! members with set bits: it puts them into the queues of their sets. A wait set does so too before it sleeps.
+//! This process creates the area when the link gets its first member, and sends the area to the peer before any sleep
+//! word names a member id. The peer sets the member's bit in the area's ready bitmap, and sends a packet only if the
+//! area says that this process sleeps. Each thread of this process that has received from the socket **collects** the
+//! members with set bits: the thread puts these members into the queues of their wait sets. A wait set also collects
+//! before it sleeps.
 //!
-//! Ends that are both in this process need no area: a thread that publishes puts the member into the queue of its set.
+//! Two ends in this process need no area: a thread that publishes puts the member into the queue of its wait set.
 //!
 //! # A peer without the area
 //!
@@ -15,19 +16,19 @@
 //! the area, each packet begins a [round](Round): this process looks at all members of the link, a limited number at a
 //! time. Until the peer has the area, no thread sleeps on its word.
 //!
-//! A packet that the kernel refuses wakes no thread. The peer then puts back the sleep word that it took from the
-//! member, so that its next send tries again.
+//! If the kernel refuses the packet, no thread is woken. The peer then restores the sleep word taken from the member,
+//! so that the peer's next send tries again.
 //!
 //! # Saying that this process sleeps
 //!
-//! A peer that notifies takes the sleep word of the area and sends one packet. Some thread of this process receives
-//! that packet: one of a set, or one that blocks on another channel. While any set with members here may be asleep,
-//! that thread says again that this process sleeps, and looks again after that. So the word says so whenever a set
-//! sleeps, unless a packet is in flight or a thread is just about to say so.
+//! To notify, a peer takes the sleep word of the area and sends one packet. Some thread of this process receives that
+//! packet: a thread of a wait set, or a thread that blocks on another channel. While any wait set with members here may
+//! be asleep, the receiving thread sets the sleep word again, and then looks once more. So the word is set whenever a
+//! wait set sleeps, unless a packet is in flight or a thread is just about to set the word.
 //!
-//! If only one thread of one set with members here sleeps, the thread can sleep on the word of the area. Then it is
-//! woken without a packet: see [`ready_bitmap`]. A second thread that is about to sleep takes the word and wakes the
-//! first one, which looks again.
+//! If only one thread of one wait set with members here sleeps, the thread can sleep on the word of the area, and is
+//! woken without a packet: see [`ready_bitmap`]. A second thread, before sleeping, takes the word and wakes the first
+//! thread, which looks again.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -43,8 +44,8 @@ use crate::ring::ready_bitmap::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_W
 use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
 
-/// The most members that one call puts into the queues of their wait sets. The limit keeps a peer that notifies without
-/// end from keeping a thread busy.
+/// The most members that one call puts into the queues of their wait sets. The limit keeps a peer with endless
+/// notifications from keeping a thread busy.
 const COLLECT_LIMIT: usize = 1024;
 
 /// The most members of wait sets that one step of a round looks at, if the link has used up its budget of idle
@@ -99,8 +100,7 @@ pub(super) struct Notifications {
 struct Ours {
     memory: ReadyBitmapMemory,
     collector: Mutex<Collector<ReadyBitmapMemory>>,
-    /// The memory of this process's notification area with its descriptor, to be sent to the peer; `None` once it was
-    /// sent.
+    /// The memory of this process's notification area with its descriptor, to be sent to the peer; `None` once sent.
     unsent: Mutex<Option<Shareable>>,
 }
 
@@ -116,7 +116,7 @@ struct Members {
 }
 
 /// Records in this process's notification area how its threads sleep: `how` is on the socket or on the area's sleep
-/// word. If a thread slept on that word, wakes all threads there, so that they look again.
+/// word. If a thread slept on that word, wakes all threads there, so that each looks again.
 fn announce(ours: &Ours, how: u32) {
     if ready_bitmap::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
@@ -153,8 +153,8 @@ impl Link {
         Ok(())
     }
 
-    /// Stores the peer's notification area, in which this process sets bits to notify the peer, and acknowledges in the
-    /// area that this process has it. Fails with [`Error::BadPeer`] for a second area or a wrong size.
+    /// Stores the peer's notification area, in which this process sets bits to notify the peer, and acknowledges the
+    /// area by a word in it. Fails with [`Error::BadPeer`] for a second area or a wrong size.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
         self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
@@ -211,8 +211,7 @@ impl Link {
 
     /// Notifies the peer's member with the id `number`, after this process has published something for that member.
     /// Returns `false` if the kernel refused a packet to a peer whose notification area this process does not have. The
-    /// caller then puts the value that it has taken from the sleep word of the peer's member back into that word, so
-    /// that a later call tries again.
+    /// caller then restores the sleep word of the peer's member, so that a later call tries again.
     pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.notifications.members).slots.get(number as usize).cloned().flatten();
@@ -237,8 +236,8 @@ impl Link {
         true
     }
 
-    /// Returns the peer's notification area, and receives it first if it is in the socket: the peer sent it before it
-    /// wrote a sleep word with a member id. Returns `None` if the area cannot be received or mapped now.
+    /// Returns the peer's notification area; receives the area first if it is still in the socket: the peer sent the
+    /// area before writing a sleep word with a member id. Returns `None` if the area cannot be received or mapped now.
     #[cold]
     fn fetch_bitmap(&self) -> Option<&ReadyBitmapMemory> {
         // The next notification sees an error again.
@@ -261,7 +260,7 @@ impl Link {
     /// Wakes the thread of the peer that sleeps on the sleep word of `theirs`, the peer's notification area. If no
     /// thread sleeps there, asks the kernel whether the peer is alive.
     fn wake_on_word(&self, theirs: &ReadyBitmapMemory) {
-        // If no thread sleeps there, the peer was just about to sleep, or it died in its sleep.
+        // If no thread sleeps there, the peer was just about to sleep, or died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
             self.probe();
         }
@@ -351,7 +350,7 @@ impl Link {
     }
 
     /// Returns whether the only sleeping thread of the wait set `set` may sleep on the sleep word of this process's
-    /// notification area. This is so if the peer has received the area and no other wait set with members on this link
+    /// notification area. It may if the peer has received the area and no other wait set with members on this link
     /// sleeps. The thread must count as asleep already. Always `true` on a local link.
     pub(crate) fn may_sleep_on_word(&self, set: &dyn ListenerSet) -> bool {
         if self.is_local() {
@@ -372,8 +371,8 @@ impl Link {
         Some(ours.memory.clone())
     }
 
-    /// Returns whether the peer has noted in this process's notification area that it sent a packet.
-    /// [`Link::take_post`] clears the note.
+    /// Returns whether this process's notification area has the peer's note that a packet was sent. [`Link::take_post`]
+    /// clears the note.
     pub(crate) fn has_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
@@ -488,7 +487,7 @@ pub(crate) mod tests {
         links
     }
 
-    /// Returns a link whose peer has sent a handshake and closed its socket, neither of which was noticed yet.
+    /// Returns a link whose peer has sent a handshake and closed its socket, with neither noticed yet.
     pub(crate) fn hung_up() -> InUse {
         let [link, peer] = pair();
         peer.send_handshake(ANONYMOUS).unwrap();

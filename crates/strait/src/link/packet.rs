@@ -13,8 +13,8 @@
 //! |---|---|---|
 //! | open | the ring that the sender writes | protocol version · feature bits · cells of that ring |
 //! | ring | larger cells for that ring | generation |
-//! | message | all that one message needs: memory with its payload, memory with its handle table, then its descriptors | number of the message · number of the block · bits 0..8: the memory with the payload (0 none, 1 a block, 2 sealed); bit 8: the memory with the handle table |
-//! | ahead | the first descriptors of a message that has more than fit into one packet; with none, those sent ahead are void | |
+//! | message | all attachments of one message: memory with its payload, memory with its handle table, then its descriptors | number of the message · number of the block · bits 0..8: the memory with the payload (0 none, 1 a block, 2 sealed); bit 8: the memory with the handle table |
+//! | ahead | the first descriptors of a message with too many for one packet; without descriptors, the ones sent ahead are void | |
 //! | wake | none | |
 //! | handshake | none; its token is the name of the process | lowest version · feature bits · highest version << 56, and the [layout](crate::shm::Layout) of the sender's memory |
 //! | refuse | none; the last packet | reason · lowest version · highest version |
@@ -31,7 +31,7 @@ use crate::error::Refusal;
 pub(crate) const PACKET: usize = 48;
 
 /// The versions of the link protocol that this build speaks. Two processes can connect if they have a version in
-/// common. Packets are in the lowest version; feature bits in the handshake tell what later builds add to that version.
+/// common. Packets are in the lowest version; feature bits in the handshake announce the additions of later builds.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 2, highest: 2 };
 
 /// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. A process lays
@@ -99,35 +99,36 @@ pub(crate) enum Packet {
     /// The packet that brings the memory with the cells of a larger ring. The mark at the end of the old ring refers to
     /// this memory by the ring's `generation`.
     Ring { token: u128, generation: u64 },
-    /// The packet that brings all that one message needs of the socket: the memory `payload`, if `has_table` sealed
-    /// memory with the handle table of the message, and then `handles` descriptors. The sender commits the message
-    /// after this packet. `message` is the number of the message in its ring.
+    /// The packet with all attachments of one message: the memory `payload`, if `has_table` sealed memory with the
+    /// handle table of the message, and then `handles` descriptors. The sender commits the message after this packet.
+    /// `message` is the number of the message in its ring.
     Message { token: u128, message: u64, payload: PayloadMemory, has_table: bool, handles: u32 },
-    /// The packet that brings `count` descriptors of the message whose packet follows: the first of those that do not
-    /// fit into that packet. With `count` 0 no such packet follows, and the descriptors sent ahead of it are void.
+    /// The packet with `count` descriptors of the message whose packet follows: the first descriptors of a message with
+    /// too many for one packet. With `count` 0, no packet of that message follows, and the descriptors sent ahead are
+    /// void.
     Ahead { token: u128, count: u32 },
-    /// The wake packet, which brings nothing: it wakes a thread of the receiver that sleeps on the socket, so that the
+    /// The wake packet, without attachments: wakes a thread of the receiver that sleeps on the socket, so that the
     /// thread looks for messages and room.
     Wake,
     /// The handshake, the first packet of each side: the random name of the sending process, its versions, features and
     /// memory layout.
     Handshake { name: u128, versions: Versions, features: u64, layout: u64 },
-    /// The packet that refuses the connection, with a reason and the versions that the sender speaks. Its sender sends
-    /// no packet after it.
+    /// The packet that refuses the connection, with a reason and the versions that the sender speaks. No packet of the
+    /// sender follows.
     Refuse { reason: u64, versions: Versions },
     /// The connect request: asks a listener to accept the process that sends the packet. `token` is the token of an
     /// invitation, or 0 if there is none.
     Connect { token: u128 },
     /// The accept packet: by it the listener accepts the receiver of the packet, which has sent a connect request.
     Accept,
-    /// The packet that introduces a third process, to which the receiver may have no link: brings a socket to that
+    /// The packet that introduces a third process, to which the receiver may have no link: carries a socket to that
     /// process. Later packets name that process by `number`.
     Introduce { number: u64 },
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
     /// which process holds the other ends of the lanes. `number` and `token` name the arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
-    /// The packet that revokes attachments for the ring with this token: those that are still in the receiver's inbox.
-    /// No record will refer to them.
+    /// The packet that revokes the attachments for the ring with this token that are still in the receiver's inbox. No
+    /// record will refer to these attachments.
     Retract { token: u128 },
     /// The packet that brings the sender's notification area, the memory in which the receiver notifies members of the
     /// sender's wait sets.
@@ -178,8 +179,8 @@ impl Packet {
         self.handles().saturating_add(self.memories() as u32)
     }
 
-    /// Returns how many pieces of memory, or sockets, this packet brings; they come before the handles of a message.
-    /// Without these a channel cannot go on; without the handles of a message it can.
+    /// Returns how many pieces of memory, or sockets, this packet brings, placed before the handles of a message.
+    /// Without these attachments a channel cannot go on; without the handles of a message it can.
     pub(crate) fn memories(&self) -> usize {
         match *self {
             Self::Message { payload, has_table, .. } => {
@@ -237,8 +238,7 @@ impl Packet {
         bytes
     }
 
-    /// Decodes a received packet. Returns `None` if no honest peer sends these bytes; the process that sent them is
-    /// then a bad peer.
+    /// Decodes a received packet. Returns `None` if no honest peer sends these bytes; the sender is then a bad peer.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PACKET] = bytes.try_into().ok()?;
         let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -298,7 +298,7 @@ impl Refusal {
         Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
     }
 
-    /// Returns the packet that tells the peer that this process refuses it, and why.
+    /// Returns the packet that tells the peer of this refusal and its reason.
     pub(crate) fn packet(self) -> Packet {
         let reason = match self {
             Self::Unknown => 0,
@@ -368,8 +368,8 @@ mod tests {
         assert_page_has("constants", &constants);
     }
 
-    /// Shows which attachments of a packet are memory: those that are no handles of a message. So a process that
-    /// refuses the handles of messages still receives memory.
+    /// Shows which attachments of a packet are memory: all except the handles of a message. So a process that refuses
+    /// the handles of messages still receives memory.
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
         let token = 7;

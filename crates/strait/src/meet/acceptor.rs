@@ -1,10 +1,10 @@
 //! The pending connections of a listener: processes that have connected and are neither accepted nor refused yet.
 //!
-//! A pending connection costs one descriptor and a few words until it has sent its connect request; nothing that it
-//! sends makes it cost more. The number of pending connections is limited, for each user and for all users together.
-//! When a limit is reached, the listener refuses the oldest pending connection of the user that has most. So processes
-//! that connect and stay silent cannot keep out one that sends its connect request at once, and no pending connection
-//! is hurried while there is room.
+//! A pending connection costs one descriptor and a few words until its connect request has arrived; no packet of the
+//! connecting process makes it cost more. The number of pending connections is limited, for each user and for all users
+//! together. When a limit is reached, the listener refuses the oldest pending connection of the user with the most
+//! pending connections. So processes that connect and stay silent cannot keep out a process that sends its connect
+//! request at once. While there is room, no pending connection is hurried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::os::{epoll, names};
 use crate::peer::Peer;
 use crate::quota::closing::{self, Unread};
 
-/// The most new connections that a listener takes from its listening socket's queue in a row, before it reads from its
+/// The most new connections that a listener takes from its listening socket's queue in a row, before reading from its
 /// pending connections.
 const MOST_AT_ONCE: usize = 64;
 
@@ -99,7 +99,7 @@ impl Acceptor {
 
     /// Takes new connections from the queue of the listening socket `listening`, at most [`MOST_AT_ONCE`], and makes
     /// them pending. If a limit is exceeded or descriptors are lacking, a pending connection makes room for the new
-    /// one, and its outcome is added to `sent_away`; this holds also if the call then fails.
+    /// one, and its outcome is added to `sent_away`, even if the call then fails.
     pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
@@ -112,7 +112,7 @@ impl Acceptor {
                 }
                 Err(error) => return Err(error),
             };
-            // This user is only a hint: the connection counts against its limit. The kernel is asked later for the
+            // This user only decides the limit against which the connection counts. The kernel is asked later for the
             // sender of each packet.
             let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
             // The new socket has inherited these settings from a listening socket that another process may have made.
@@ -208,7 +208,7 @@ impl PendingConnection {
             // waits for the next call.
             let sender = match credentials::of_next_packet(self.socket.as_fd(), closing::close_nobodys) {
                 Ok(Some(next)) if next.has_descriptors => {
-                    // The descriptors are not received; they are closed with the socket.
+                    // The descriptors are not received; closing the socket closes the descriptors.
                     return ConnectionInput::Nonsense(
                         None,
                         Error::BadPeer("descriptors beside a handshake or a connect request"),

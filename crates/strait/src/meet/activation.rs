@@ -18,8 +18,8 @@ const FIRST: RawFd = 3;
 static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
 
 /// Takes a listening socket that a service manager passed to this process: the socket of the name `name`, or the only
-/// one if `name` is `None`. Fails with [`Error::NotActivated`] if there is not exactly one such socket, or if it was
-/// taken before.
+/// one if `name` is `None`. Fails with [`Error::NotActivated`] if there is not exactly one such socket, or if the
+/// socket was taken before.
 pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     let variable = |name| std::env::var(name).ok();
     let passed = passed(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"), std::process::id());

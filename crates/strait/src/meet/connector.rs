@@ -84,7 +84,7 @@ impl Connector {
         self
     }
 
-    /// Sets the options of this process's end of the channel that connecting makes.
+    /// Sets the options of this process's end of the new channel.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;

@@ -27,8 +27,8 @@ const WORD: &str = "strait-invitation";
 /// The most bytes in an invitation line, which holds the token and the path of the listener.
 const LONGEST: usize = 4352;
 
-/// The tokens (random numbers) of a listener's invitations with which a process can still connect: those not used and
-/// not revoked. A token whose time is over is removed when the listener next looks for a token.
+/// The tokens (random numbers) of a listener's invitations, neither used nor revoked yet. A token whose time is over is
+/// removed when the listener next looks for a token.
 #[derive(Default)]
 pub(super) struct Tokens(Mutex<Vec<Token>>);
 
@@ -50,9 +50,9 @@ impl Tokens {
         unpoisoned(&self.0).push(Token { invitation, token, until });
     }
 
-    /// Uses up the token `token`: removes it, and returns the number of its invitation. `None` if no invitation of the
-    /// listener has this token, or the invitation's time is over. The search takes the same time for every token, so
-    /// that a peer cannot find a valid token bit by bit.
+    /// Uses up the token `token`: removes the token, and returns the number of its invitation. `None` if no invitation
+    /// of the listener has this token, or the invitation's time is over. The search takes the same time for every
+    /// token, so that a peer cannot find a valid token bit by bit.
     pub(super) fn redeem(&self, token: u128) -> Option<u64> {
         let mut tokens = unpoisoned(&self.0);
         let now = Instant::now();
@@ -75,9 +75,9 @@ impl Tokens {
 /// A one-time token that lets one process connect to a listener.
 ///
 /// The invited process gets the listener's path and a token of 128 random bits through its standard input. The token is
-/// never in its arguments or environment, where others could read it. The process connects with [`invited`]. A token
-/// that is wrong, was used before, or is late is refused, and both sides get the reason. Dropping the invitation
-/// revokes the token.
+/// never in arguments or environment variables, where other processes could read it. The process connects with
+/// [`invited`]. A token that is wrong, was used before, or is late is refused, and both sides get the reason. Dropping
+/// the invitation revokes the token.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -129,7 +129,7 @@ impl Invitation {
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| system("spawn", &error))?;
         let written = self.tell(child.stdin.as_mut().expect("it was asked for"));
         if let Err(error) = written {
-            // The child has no invitation, so it would never connect.
+            // Without an invitation the child would never connect.
             let _ = child.kill();
             let _ = child.wait();
             return Err(error);
@@ -138,8 +138,8 @@ impl Invitation {
     }
 
     /// Writes the invitation line to `out`, for a process that was not started by [`spawn`](Self::spawn). Any process
-    /// that reads the line can connect with it. If `out` is a pipe whose reading end is closed, the call fails and
-    /// raises no SIGPIPE.
+    /// that reads the line can connect by the invitation. If `out` is a pipe whose reading end is closed, the call
+    /// fails and raises no SIGPIPE.
     ///
     /// # Errors
     /// [`Error::System`] naming `write`.
@@ -147,7 +147,7 @@ impl Invitation {
         let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
         line.extend_from_slice(self.listener.path.as_os_str().as_bytes());
         line.push(b'\n');
-        // The line is one write, which a pipe accepts as a whole. The process that is to read the line may have ended.
+        // The line is one write, which a pipe accepts as a whole. The reading process may have ended.
         let written = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
         os::wipe(&mut line);
         written.map_err(|error| system("write", &error))

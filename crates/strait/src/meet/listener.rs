@@ -103,10 +103,10 @@ impl ListenerBuilder {
         self
     }
 
-    /// Sets the function that decides which processes are accepted, by what the kernel says about them: `true` accepts.
-    /// By default every process of this user is accepted. But no process is, if this user's number is also the one that
-    /// the kernel shows for users whom the user namespace does not map. The listener calls `allow` once for each
-    /// connect request and holds no lock meanwhile; `allow` must not use the listener.
+    /// Sets the function that decides which processes are accepted, by the identity that the kernel reports: `true`
+    /// accepts. By default every process of this user is accepted. But if this user's number is also the kernel's
+    /// number for users that the user namespace does not map, no process is accepted. The listener calls `allow` once
+    /// for each connect request and holds no lock meanwhile; `allow` must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.policy = Some(Box::new(allow));
@@ -131,7 +131,7 @@ impl ListenerBuilder {
     /// Sets the most pending connections of one user (32 by default) and of all users (128 by default), at least 1
     /// each. Each pending connection costs a descriptor. If a new connection exceeds the limit of its user, the
     /// listener refuses the oldest pending connection of that user. If the new connection exceeds the limit of all
-    /// users, the listener refuses the oldest pending connection of the user that has the most.
+    /// users, the listener refuses the oldest pending connection of the user with the most pending connections.
     #[must_use]
     pub fn waiting(mut self, of_a_user: usize, of_all: usize) -> Self {
         self.limits = ConnectionLimits { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
@@ -169,8 +169,8 @@ impl ListenerBuilder {
     /// The unit sets the permissions (`SocketMode=`), and the socket file stays when the listener is dropped.
     ///
     /// # Errors
-    /// A [`MeetError`]. The reason is [`Error::NotActivated`] if there is not exactly one such socket, or it does not
-    /// listen or was taken before; [`Error::Forked`], [`Error::System`].
+    /// A [`MeetError`]. The reason is [`Error::NotActivated`] if there is not exactly one such socket, or the socket
+    /// does not listen or was taken before; [`Error::Forked`], [`Error::System`].
     pub fn activated(self, name: Option<&str>) -> Result<Listener, MeetError> {
         self.activated_plainly(name).map_err(|error| MeetError::activating(name, error))
     }
@@ -185,7 +185,7 @@ impl ListenerBuilder {
 }
 
 /// The name that a listener has taken: the name directory, the name, and the identity of the socket file. By this
-/// identity the listener makes sure that it removes only its own file.
+/// identity the listener removes only its own file.
 struct Bound {
     directory: Directory,
     name: String,
@@ -194,11 +194,12 @@ struct Bound {
 
 /// Accepts connections of other processes under a name.
 ///
-/// The kernel tells the listener which process connects; what the process says about itself is not used. If the policy
-/// accepts a process that connects with [`connect`](crate::connect), [`accept`](Self::accept) returns a [`Channel`] to
-/// it. No thread is started: the threads that call [`accept`](Self::accept) handle the pending connections. A
-/// [wait set](crate::wait::WaitSet) can hold a listener, and through [`AsFd`] any event loop can wait for one. The
-/// descriptor is readable when [`accept`](Self::accept) has something to do, though not always something to return.
+/// The kernel tells the listener which process connects; the listener ignores what the process says about itself. If
+/// the policy accepts a process that connects with [`connect`](crate::connect), [`accept`](Self::accept) returns a
+/// [`Channel`] to it. No thread is started: the threads that call [`accept`](Self::accept) handle the pending
+/// connections. A [wait set](crate::wait::WaitSet) can hold a listener, and through [`AsFd`] any event loop can wait
+/// for one. The descriptor is readable when [`accept`](Self::accept) has something to do, though not always something
+/// to return.
 ///
 /// ```
 /// use std::time::Duration;
@@ -246,7 +247,8 @@ pub(super) struct ListenerState {
     on_refused: Option<OnRefused>,
     invited_only: bool,
     pub(super) tokens: Tokens,
-    /// The pending connections. Only the leader uses them: the one thread that handles pending connections at a time.
+    /// The pending connections. Only the leader, the one thread that handles pending connections at a time, uses this
+    /// field.
     acceptor: Mutex<Acceptor>,
     /// The most connections, accepted without an invitation, that may wait for a call of `accept` to return them.
     /// Further connections are refused with the reason *busy*.
@@ -269,7 +271,8 @@ struct State {
 }
 
 impl Listener {
-    /// Makes a listener under this name in this user's name directory, which accepts only processes of this user.
+    /// Makes a listener under this name in this user's name directory. The listener accepts only processes of this
+    /// user.
     ///
     /// # Errors
     /// As [`ListenerBuilder::bind`].
@@ -366,7 +369,7 @@ impl ListenerState {
         mut find: impl FnMut(&mut State) -> Option<ConnectRequest>,
     ) -> Result<Channel, Error> {
         self.born.check()?;
-        // Even without time to wait, this call handles the connections that are there already.
+        // Even without time to wait, this call handles the connections already made.
         let mut looked = false;
         let mut state = unpoisoned(&self.state);
         loop {

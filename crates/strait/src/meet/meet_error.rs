@@ -75,7 +75,7 @@ impl MeetError {
         Self { name: name.map(str::to_owned), ..Self::new(Attempt::Activate, error) }
     }
 
-    /// Returns what the call was doing, and with which object: the first part of the text of this error.
+    /// Returns the action of the failed call, with its object: the first part of the text of this error.
     pub fn doing(&self) -> String {
         let path = self.path.as_ref().map(|path| path.display().to_string());
         let at = || path.as_ref().map_or_else(String::new, |path| format!(" at {path}"));

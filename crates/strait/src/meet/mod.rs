@@ -26,17 +26,17 @@
 // How two processes connect: by name, by invitation, or by an inherited descriptor.
 //
 // A [`Listener`] listens under a name in a directory that is checked before it is used. [`connect`] connects to the
-// name, and checks that the process that answers belongs to the expected user. There is no daemon, and nothing is on
-// disk but one socket for each name. An [`Invitation`] is a name and a one-time token for one process, which gets both
+// name, and checks that the process that answers belongs to the expected user. There is no daemon, and the only file on
+// disk is one socket for each name. An [`Invitation`] is a name and a one-time token for one process, which gets both
 // through its standard input. A child that inherits a descriptor ([`spawn`]) needs neither a name nor a token.
 //
-// | module | what it knows |
+// | module | responsible for |
 // |---|---|
 // | [`name`] | which names are valid, in which directory they are, and which have a listener |
 // | [`acceptor`] | the pending connections, and how many there may be |
 // | [`listener`] | accepting and refusing connections |
 // | [`connector`] | connecting |
-// | [`invitation`] | tokens, and how a process gets one |
+// | [`invitation`] | tokens, and how a process gets a token |
 // | [`activation`] | listening sockets that a service manager made |
 //
 // A connecting process sends two packets before there is a link: a *handshake* and a *connect request*, which may hold

@@ -1,4 +1,4 @@
-//! Names, and the name directory that holds them.
+//! Names of listeners, and the name directory.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -42,8 +42,8 @@ impl NameDirectory {
         }
     }
 
-    /// Opens this name directory for a listener. This user's own directory is made if it does not exist; any other must
-    /// exist, or the call fails with [`Error::UnsafeDirectory`].
+    /// Opens this name directory for a listener. If this user's own directory does not exist, the call makes it; any
+    /// other directory must exist, or the call fails with [`Error::UnsafeDirectory`].
     pub(super) fn open_or_make(&self) -> Result<Directory, Error> {
         if self.0.is_none() && !Directory::make(&of_user())? {
             return Err(Error::UnsafeDirectory(
@@ -88,8 +88,8 @@ pub struct Listening {
     pub is_live: bool,
 }
 
-/// Returns the names in `directory`, or in this user's name directory, sorted. Finds out whether a process listens by
-/// connecting to it, which that process does not notice.
+/// Returns the names in `directory`, or in this user's name directory, sorted. Connects to each name to find out
+/// whether a process listens; the listening program does not notice.
 ///
 /// ```
 /// for there in strait::meet::names(None)? {

@@ -16,7 +16,7 @@ use crate::os::socket::{self, credentials};
 /// notices that the descriptor is not its channel.
 const VARIABLE: &str = "STRAIT_PARENT";
 
-/// Whether this process has already taken the channel to its parent. A process can take this channel once.
+/// Whether this process has already taken the channel to its parent. A process can take this channel only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Starts a child process together with a channel to it; implemented for [`Command`].
@@ -27,8 +27,8 @@ pub trait CommandExt {
     /// [`from_parent`].
     ///
     /// The child inherits one descriptor, whose number is in its environment, and no other descriptor of Strait.
-    /// Messages that are sent before the child takes its end wait for it. If the child ends without taking its end,
-    /// this end sees [`Error::PeerClosed`].
+    /// Messages sent before the child takes its end wait for the child. If the child exits without taking its end, this
+    /// end sees [`Error::PeerClosed`].
     ///
     /// ```no_run
     /// use std::process::Command;
@@ -53,9 +53,9 @@ impl CommandExt for Command {
     }
 }
 
-/// What a process has to inherit to take the other end of a channel with [`from_parent`]: a descriptor, and a variable
-/// of its environment that names the descriptor. Use it to start processes in another way than by [`Command`]: with
-/// `posix_spawn`, through a launcher, or from another language.
+/// The descriptor and the environment variable that a child process has to inherit, to take the other end of a channel
+/// with [`from_parent`]. The variable names the descriptor. Use this type to start processes in another way than by
+/// [`Command`]: with `posix_spawn`, through a launcher, or from another language.
 ///
 /// The descriptor is closed on `exec` in this process and has to be inherited by the new process alone, under any
 /// number above 2. Drop the `Inheritance` once the process has started: until then this end does not see the death of
@@ -146,8 +146,8 @@ impl Options {
         Ok((child, channel))
     }
 
-    /// Makes a channel with these options to a process that something else than [`Command`] will start, and returns
-    /// this end with what that process has to inherit. See [`Inheritance`].
+    /// Makes a channel with these options to a process that is started by other means than [`Command`]. Returns this
+    /// end, and the [`Inheritance`] of that process.
     ///
     /// # Errors
     /// As [`Channel::over`].

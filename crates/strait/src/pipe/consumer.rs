@@ -62,8 +62,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(out, What::Whole, deadline.into()).map(|_| ()))
     }
 
-    /// Copies the bytes that are there now into `out`, at least one element, and leaves them in the pipe for the next
-    /// read. Returns the number of bytes copied: 0 at the end of the stream, or if `out` is empty.
+    /// Copies the unread bytes of the pipe into `out`, at least one element, and leaves those bytes in the pipe for the
+    /// next read. Returns the number of bytes copied: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
     /// As [`DataConsumer::read_some`].
@@ -71,8 +71,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(out, What::Peek, Deadline::NOW))
     }
 
-    /// Removes up to `most` bytes of those that are there now from the pipe, without copying them; `most` is rounded
-    /// down to whole elements. Returns the number of removed bytes. Does not block.
+    /// Removes up to `most` unread bytes from the pipe, without a copy; `most` is rounded down to whole elements.
+    /// Returns the number of removed bytes. Does not block.
     ///
     /// # Errors
     /// As [`DataConsumer::available`].
@@ -86,8 +86,8 @@ impl DataConsumer {
     }
 
     /// Returns the unread bytes, at least one element, to be read in place; waits for an element until `deadline`. The
-    /// bytes are contiguous in memory: those beyond the end of the buffer are returned by the next call. If the
-    /// returned value has no bytes, the stream has ended.
+    /// bytes are contiguous in memory: if they continue at the start of the buffer, the next call returns the rest. If
+    /// no bytes are returned, the stream has ended.
     ///
     /// Other threads cannot read while the returned value exists.
     ///
@@ -106,7 +106,7 @@ impl DataConsumer {
         self: Arc<Self>,
         deadline: impl Into<Deadline>,
     ) -> Result<Unread<'static, Arc<Self>>, Error> {
-        // SAFETY: the view drops what it borrows before the `Arc`; a call that fails returns before that is dropped.
+        // SAFETY: the view drops its borrows before the `Arc`; a call that fails returns before the `Arc` is dropped.
         let consumer = unsafe { kept::borrow(&self) };
         let mut kept = Some(self);
         deferred::run_if_failed(consumer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
@@ -294,9 +294,9 @@ impl ConsumerShared {
 /// The next unread bytes of a data pipe, in the shared memory where the producer wrote them. If this value is dropped
 /// without [`consume`](Self::consume), all the bytes stay unread.
 ///
-/// **The bytes are untrusted**: unlike ordinary bytes they may change while you read them, since the producer can still
-/// write to them. So you do not get them as `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
-/// some of the bytes, copy them once, and decide by the copy.
+/// **The bytes are untrusted**: unlike ordinary bytes, they may change during the read, because the producer can still
+/// write to the memory. So this type gives no `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
+/// some of the bytes, copy these bytes once, and decide by the copy.
 ///
 /// Example: [a pipe](crate::pipe).
 #[derive(Debug)]
@@ -304,12 +304,12 @@ pub struct Unread<'a, K = ()> {
     pipe: Borrowed<'a, ConsumerShared>,
     state: Guard<'a, State>,
     span: Span,
-    /// What keeps the consumer, for owned bytes. Dropped last.
+    /// The reference that keeps the consumer alive, for owned bytes. Dropped last.
     kept: K,
 }
 
 impl<K> Unread<'_, K> {
-    /// Returns what keeps the consumer: for [owned](crate::owned) bytes its `Arc`.
+    /// Returns the reference that keeps the consumer alive: for [owned](crate::owned) bytes an `Arc`.
     pub fn kept(&self) -> &K {
         &self.kept
     }
@@ -320,7 +320,7 @@ impl<K> Unread<'_, K> {
         self.span.len
     }
 
-    /// Returns whether there are no bytes, which means that the stream has ended.
+    /// Returns whether there are no bytes: then the stream has ended.
     pub fn is_empty(&self) -> bool {
         self.span.len == 0
     }
@@ -348,8 +348,8 @@ impl<K> Unread<'_, K> {
     /// Returns the bytes as a slice of the shared memory, without a copy.
     ///
     /// # Safety
-    /// The producer, and any other process that had this pipe's memory, must not change the bytes that the producer has
-    /// written. If one does, the behaviour of this process is undefined.
+    /// The producer, and any other process that had this pipe's memory, must not change the bytes already written. If a
+    /// process changes such bytes, the behaviour of this process is undefined.
     ///
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.

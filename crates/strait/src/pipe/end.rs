@@ -1,4 +1,4 @@
-//! What both ends of a data pipe do: how they wait for each other, and how they receive doorbells.
+//! The code that both ends of a data pipe share: how the ends wait for each other, and how they receive doorbells.
 
 use std::sync::atomic::AtomicU32;
 
@@ -12,7 +12,7 @@ use crate::shm::PipeMemory;
 use crate::signals;
 
 /// The greatest number of doorbells (empty messages on the pipe's channel that wake this side) that one call receives
-/// while it looks for bytes or room.
+/// while looking for bytes or room.
 const DOORBELLS: usize = 64;
 
 /// The writing or the reading side of a data pipe: the operations on shared memory that differ between the two sides.
@@ -24,8 +24,8 @@ pub(super) trait Side {
     /// Clears this side's sleep word, so that this side counts as awake. Returns whether the other side has already
     /// taken the sleeper: then a doorbell (an empty message that wakes this side) is in flight or about to be sent.
     fn disarm(words: &impl Words) -> bool;
-    /// Returns two words of the shared memory, in each of which one side publishes the CPU on which it runs: first the
-    /// word of this side, then that of the other side.
+    /// Returns two words of the shared memory, where each side publishes the CPU on which the side runs: first the word
+    /// of this side, then that of the other side.
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32);
 }
 
@@ -67,7 +67,7 @@ impl Sleeper {
 pub(super) enum Waited {
     Ready,
     /// `Gone`: the other end was closed, or its process died. The caller must look once more for bytes or room, since
-    /// the other end may have read or written before it closed.
+    /// the other end may have read or written before closing.
     Gone,
 }
 

@@ -1,4 +1,4 @@
-//! Data pipes: one-way streams of bytes in shared memory, for what is too long for a message.
+//! Data pipes: one-way streams of bytes in shared memory, for data too long for a message.
 //!
 //! ```
 //! use strait::Deadline;
@@ -21,9 +21,9 @@
 //
 // A data pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it.
 // Bytes and counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The
-// channel carries *doorbells*: empty messages to a side whose sleep word says that it sleeps. So data pipes can do
-// what channels can: their ends can be sent ([`pipe_end`]) and waited for in wait sets ([`watch`]), and notice when the
-// other process dies. The cost of a doorbell is paid only where a side would have slept.
+// channel carries *doorbells*: empty messages to a side whose sleep word says that the side sleeps. So a data-pipe end
+// has the abilities of a channel end: a program can send the end ([`pipe_end`]) and wait for it in a wait set
+// ([`watch`]), and the end notices when the other process dies. Only a side that sleeps costs a doorbell.
 //
 // [`pipe_end`] defines the two ends, [`producer`] and [`consumer`] write and read, [`end`] has what both do, and
 // [`splice`] moves bytes between a pipe and a descriptor.
@@ -78,9 +78,9 @@ use crate::wake::Wait;
 /// is dropped after that error, the stream counts as incomplete, and no consumer gets the end of the stream.
 ///
 /// # Cost
-/// Writing and reading are one copy each, or none with [`DataProducer::begin_write`] and [`DataConsumer::begin_read`].
-/// Neither makes a system call as long as the other side does not sleep. A pipe costs its buffer and a page; each end
-/// costs one descriptor and one mapping.
+/// Writing and reading cost one copy each, or no copy with [`DataProducer::begin_write`] and
+/// [`DataConsumer::begin_read`]. Neither call makes a system call as long as the other side does not sleep. A pipe
+/// costs its buffer and a page; each end costs one descriptor and one mapping.
 #[derive(Debug)]
 pub struct DataPipe(());
 
@@ -152,7 +152,7 @@ impl PipeOptions {
         self
     }
 
-    /// Sets the pipe's name for debugging, which `/proc/*/maps` shows: at most 249 bytes, none of them 0.
+    /// Sets the pipe's name for debugging, which `/proc/*/maps` shows: at most 249 bytes, without a zero byte.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -160,7 +160,7 @@ impl PipeOptions {
     }
 
     /// Sets whether the kernel allocates all memory of the pipe when it is made, so that the first pass through the
-    /// buffer is as fast as the next ones.
+    /// buffer is as fast as later passes.
     #[must_use]
     pub fn prefault(mut self, wanted: bool) -> Self {
         self.prefault = wanted;

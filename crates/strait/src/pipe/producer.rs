@@ -61,8 +61,8 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.write(bytes, true, deadline.into()).map(|_| ()))
     }
 
-    /// Returns free room, at least one element, to be filled in place; waits for it until the deadline. The room is
-    /// contiguous in memory: room that continues at the start of the buffer is returned by the next call.
+    /// Returns free room, at least one element, to be filled in place; waits for room until the deadline. The room is
+    /// contiguous in memory: if free room continues at the start of the buffer, the next call returns the rest.
     ///
     /// Other threads cannot write while the returned value exists.
     ///
@@ -84,7 +84,8 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.begin(deadline.into(), || ()))
     }
 
-    /// Returns free room as [`begin_write`](Self::begin_write) does, which [owns itself](crate::owned).
+    /// Returns free room as [`begin_write`](Self::begin_write) does, in an [owned](crate::owned) form without a
+    /// lifetime.
     ///
     /// # Errors
     /// As [`DataProducer::write_some`].
@@ -92,7 +93,7 @@ impl DataProducer {
         self: Arc<Self>,
         deadline: impl Into<Deadline>,
     ) -> Result<Room<'static, Arc<Self>>, Error> {
-        // SAFETY: the view drops what it borrows before the `Arc`; a call that fails returns before that is dropped.
+        // SAFETY: the view drops its borrows before the `Arc`; a call that fails returns before the `Arc` is dropped.
         let producer = unsafe { kept::borrow(&self) };
         let mut kept = Some(self);
         deferred::run_if_failed(producer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
@@ -252,12 +253,12 @@ pub struct Room<'a, K = ()> {
     pipe: Borrowed<'a, ProducerShared>,
     state: Guard<'a, State>,
     span: Span,
-    /// What keeps the producer, for owned room. Dropped last.
+    /// The reference that keeps the producer alive, for owned room. Dropped last.
     kept: K,
 }
 
 impl<K> Room<'_, K> {
-    /// Returns what keeps the producer: for [owned](crate::owned) room its `Arc`.
+    /// Returns the reference that keeps the producer alive: for [owned](crate::owned) room an `Arc`.
     pub fn kept(&self) -> &K {
         &self.kept
     }
@@ -324,7 +325,7 @@ impl Write for &DataProducer {
         Ok(self.write_some(bytes, Deadline::NEVER)?)
     }
 
-    /// Does nothing: the consumer can read bytes as soon as they are written.
+    /// Does nothing: the consumer can read bytes as soon as a write returns.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -359,7 +360,7 @@ mod tests {
 
         let (producer, consumer) = DataPipe::pair(4096).unwrap();
         drop(consumer);
-        // The producer finds that the consumer is closed when it looks for room.
+        // The producer notices a closed consumer when looking for room.
         let written =
             producer.write_whole(&[0; 4096], Deadline::NOW).and_then(|()| producer.write_whole(b"x", Deadline::NOW));
         assert_eq!(written, Err(Error::PeerClosed));

@@ -13,7 +13,7 @@ impl DataConsumer {
     /// memory; waits for the first byte until the deadline. Returns the number of bytes written, which are then removed
     /// from the pipe: 0 at the end of the stream, or if `most` is 0.
     ///
-    /// The call makes one `write`, which blocks as long as the descriptor lets it; the deadline applies to the pipe
+    /// The call makes one `write`, which may block on the descriptor without a limit; the deadline applies to the pipe
     /// only. The write raises neither SIGPIPE nor SIGXFSZ.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl DataProducer {
     /// Reads up to `most` bytes from a file, a socket or another descriptor straight into the pipe; waits for room
     /// until the deadline. Returns the number of bytes read: 0 at the end of the file, or if `most` is 0.
     ///
-    /// The call makes one `read`, which blocks as long as the descriptor lets it; the deadline applies to the pipe
+    /// The call makes one `read`, which may block on the descriptor without a limit; the deadline applies to the pipe
     /// only.
     ///
     /// # Errors

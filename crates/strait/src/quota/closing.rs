@@ -1,8 +1,8 @@
 //! Closing descriptors that a peer sent and the program did not take.
 //!
 //! A descriptor that is [known](close::is_harmless) to close at once is closed in place. The [reaper](fd_reaper) closes
-//! any other one, which is charged to its peer until then. If the program has taken a descriptor out of a message, the
-//! program closes it.
+//! every other descriptor, which stays charged to its peer until then. If the program has taken a descriptor out of a
+//! message, the program closes it.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -59,7 +59,7 @@ impl Closing {
     }
 }
 
-/// The descriptors that one thread holds back: [`close_elsewhere`] has got them, and no other thread closes them yet.
+/// The descriptors that one thread holds back: passed to [`close_elsewhere`], and not handed to another thread yet.
 struct HeldBack {
     /// The number of [`HoldingBack`] guards of this thread.
     depth: Cell<usize>,
@@ -70,14 +70,14 @@ thread_local! {
     static HELD_BACK: HeldBack = const { HeldBack { depth: Cell::new(0), descriptors: RefCell::new(Vec::new()) } };
 }
 
-/// A guard of [`hold_back`]. Its thread holds back what it is to close until the guard is dropped.
+/// A guard of [`hold_back`]. Until the guard is dropped, its thread holds back the descriptors to be closed.
 pub(crate) struct HoldingBack(());
 
-/// Makes the calling thread hold back the descriptors that it passes to [`close_elsewhere`], until the returned guard
-/// is dropped; nested guards count as one.
+/// Makes the calling thread hold back the descriptors passed to [`close_elsewhere`], until the returned guard is
+/// dropped; nested guards count as one.
 ///
-/// A thread does this while it takes a packet. The packet in the socket refers to the same open files as the
-/// descriptors that the kernel has opened for this process. If another thread closed such a descriptor before the
+/// A thread holds descriptors back while it takes a packet. The packet in the socket refers to the same open files as
+/// the descriptors that the kernel has opened for this process. If another thread closed such a descriptor before the
 /// packet is removed, the removal would be the last close of that file, and would block this thread as long as the
 /// sender likes.
 pub(crate) fn hold_back() -> HoldingBack {
@@ -138,14 +138,14 @@ impl Drop for Unread {
 
 /// Removes the packet at the head of the queue of `socket`, without opening the packet's descriptors in this process.
 /// `shown` are the packet's bytes, which the caller has read without removing the packet. A thread of the library
-/// removes the packet, because dropping its descriptors can take long, and this call waits for that thread. Each peer
-/// has at most one such thread at a time.
+/// removes the packet, because dropping the packet's descriptors can take long; this call waits for that thread. Each
+/// peer has at most one such thread at a time.
 ///
 /// # Errors
 /// [`Error::BadPeer`] if the thread that removes an earlier packet of this peer still blocks; [`Error::PeerClosed`] if
 /// the packet could not be removed; [`Error::System`] if no thread could be started.
 pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) -> Result<(), Error> {
-    // A link has a peer that is charged; without one there is no such link.
+    // Every link whose packets are taken has a peer that is charged.
     let Some(mut last) = payer.taking() else { return Err(Error::PeerClosed) };
     if last.as_ref().is_some_and(|last| !last.comes_back()) {
         return Err(Error::BadPeer("descriptors that take longer to close than to send"));
@@ -156,7 +156,7 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
     if taking.wait(shown) { Ok(()) } else { Err(Error::PeerClosed) }
 }
 
-/// A descriptor that a peer sent and that the program has not taken. Dropping this value closes the descriptor, without
+/// A descriptor that a peer sent and that the program has not taken. Dropping this value closes the descriptor without
 /// blocking.
 #[derive(Debug)]
 pub(crate) struct ReceivedFd {
@@ -169,7 +169,7 @@ impl ReceivedFd {
         Self { fd: Some(fd), payer: payer.clone() }
     }
 
-    /// Returns the descriptor. From now on the caller owns it and must close it.
+    /// Returns the descriptor. From now on the caller owns the descriptor and must close it.
     pub(crate) fn into_fd(mut self) -> OwnedFd {
         self.fd.take().expect("taken once")
     }

@@ -22,8 +22,8 @@ impl Resource {
     }
 }
 
-/// Limits on what this process holds for its peers: for each peer process, over all links to it, and for all processes
-/// of one user together.
+/// Limits on the resources held for peers: for each peer process, over all its links, and for all processes of one user
+/// together.
 ///
 /// | resource | a peer process | a user |
 /// |---|---|---|
@@ -36,7 +36,7 @@ impl Resource {
 /// | [`Resource::Regions`] | 64 GiB | 256 GiB |
 ///
 /// While *n* processes of a user are connected, each may have at most 1/(*n* + 1) of the amount that the other
-/// processes leave of the user's limit. So they always leave something for the next process, and a single process gets
+/// processes leave of the user's limit. So something always remains for the next process, and a single process gets
 /// half. The kernel identifies the users. Peers that the kernel does not identify count as one user.
 ///
 /// Example: [limits](crate::quota).
@@ -52,8 +52,8 @@ const DEFAULT: Limits = Limits {
 };
 
 /// The limits that apply in this process now: first those for one peer process, then those for all processes of one
-/// user. The limits are atomics and not behind a lock: in a forked child, a lock could be held for ever by a thread
-/// that only the parent has.
+/// user. The limits are atomics without a lock: in a forked child, a lock could be held for ever by a thread that
+/// exists only in the parent.
 static LIMITS: [[AtomicU64; KINDS]; 2] = [atomic(DEFAULT.peer), atomic(DEFAULT.user)];
 
 const fn atomic(limits: [u64; KINDS]) -> [AtomicU64; KINDS] {
@@ -96,8 +96,8 @@ impl Limits {
     }
 }
 
-/// Sets the limits of this process; possible at any time. The limits apply to what peers ask for from now on; this
-/// process keeps what it already holds. A forked child has the limits of its parent.
+/// Sets the limits of this process; possible at any time. The limits apply to later requests of peers; this process
+/// keeps the resources already held. A forked child has the limits of its parent.
 ///
 /// Example: [limits](crate::quota).
 pub fn set_limits(limits: Limits) {

@@ -1,4 +1,4 @@
-//! Limits on what peers can make this process hold, and reports of what they do hold.
+//! Limits on the resources that peers can make this process hold, and reports of the amounts held.
 //!
 //! ```
 //! use strait::quota::{Limits, Resource, limits, set_limits};
@@ -11,16 +11,16 @@
 //! [`Channel::peer_usage`](crate::Channel::peer_usage) says what the peer of a channel holds, and [`on_bad_peer`] calls
 //! a handler when a peer breaks the rules of the protocol.
 
-// Accounts of what this process holds for its peers: one for each peer process, and one for each user.
+// Accounts of the resources held for peers: one account for each peer process, and one for each user.
 //
-// The resources that a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory)
-// are **charged** to the peer on arrival, and released when this process no longer holds them. Dropping a [`Charge`]
-// releases it, so no resource is counted for ever. A message that goes through a ring is not charged.
+// The resources that a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory) are
+// **charged** to the peer on arrival, and released when no longer held. Dropping a [`Charge`] releases the charge, so
+// no resource is counted for ever. A message that goes through a ring is not charged.
 //
-// A link charges to its [`Ledger`]. The ledger has a limit of its own for mapped memory ([`Options::peer_memory`]),
-// and refers to the **account** of the process at the other end, which all links to that process share. The kernel
-// identifies that process before the first packet is taken; a peer that the kernel does not identify has an account
-// for each link. The accounts of one user share the user's limit, as [`share`] defines.
+// A link charges to its [`Ledger`]. The ledger has its own limit for mapped memory ([`Options::peer_memory`]), and
+// refers to the **account** of the process at the other end, which all links to that process share. The kernel
+// identifies that process before the first packet is taken; a peer that the kernel does not identify has an account for
+// each link. The accounts of one user share the user's limit, as [`share`] defines.
 //
 // A charge over a limit fails with [`Error::LimitReached`]. The caller decides what this means, and can always try
 // again.
@@ -93,7 +93,7 @@ impl Amounts {
     }
 }
 
-/// A user of this machine, and what this process holds for all peer processes of that user.
+/// A user of this machine, with the amounts that this process holds for all peer processes of that user.
 struct User {
     uid: Option<u32>,
     /// The amounts held for all processes of the user. Every charge to an account of the user happens under this lock.
@@ -108,7 +108,8 @@ struct OfUser {
     processes: u64,
 }
 
-/// The account of one peer process: what this process holds for it, and how often a limit stopped it.
+/// The account of one peer process: the amounts that this process holds for the peer, and how often a limit stopped the
+/// peer.
 pub(crate) struct Account {
     born: Born,
     peer: Option<Peer>,
@@ -152,7 +153,7 @@ impl Account {
     fn open(peer: Option<Peer>) -> Arc<Self> {
         let mut accounts = unpoisoned(ACCOUNTS.get());
         let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
-        // If another process had this number before, the new one inherits what is still held for that process.
+        // If an earlier process had this number, the new process inherits the amounts still held for the earlier one.
         if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
             return known;
         }
@@ -232,12 +233,12 @@ impl Drop for Account {
     }
 }
 
-/// The ledger of a link: it counts what this process holds for the peer because of that link, and passes each charge on
-/// to the account of the peer process.
+/// The ledger of a link: the ledger counts the amounts held for the peer because of that link, and passes each charge
+/// on to the account of the peer process.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// The greatest number of bytes of the peer's memory that may be mapped because of this link. `None` for a link
-    /// that charges nothing, such as the link of this process to itself.
+    /// The limit on the peer's memory mapped because of this link, in bytes. `None` for a link that charges nothing,
+    /// such as the link of this process to itself.
     memory: Option<u64>,
     mapped: AtomicU64,
     account: OnceLock<Arc<Account>>,
@@ -385,8 +386,8 @@ impl Ledger {
         }
     }
 
-    /// Returns a ledger that charges nothing: for objects that this process sent to itself, and for peers that this
-    /// process no longer knows.
+    /// Returns a ledger that charges nothing: for objects that this process sent to itself, and for peers no longer
+    /// known.
     pub(crate) fn nobodys() -> Arc<Self> {
         Self::new(None)
     }
@@ -467,8 +468,8 @@ impl Charge {
     }
 
     /// Converts this charge into a charge against the peer process that can outlive the link. If this charge was
-    /// released before, the result charges nothing. This charge must not contain memory, which the ledger of the link
-    /// counts.
+    /// released before, the result charges nothing. This charge must not contain memory, because only the ledger of the
+    /// link counts memory.
     fn into_held(self) -> Held {
         debug_assert!(self.amounts.0[Resource::Memory.index()] == 0, "that counts for the link");
         let payer = self.ledger.payer();
@@ -491,8 +492,8 @@ impl Charge {
         self.amounts.0.iter_mut().zip(amounts.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Takes `amounts` out of this charge and returns them as a charge of its own. Of a resource of which this charge
-    /// contains less, takes all.
+    /// Moves `amounts` from this charge into a new charge, and returns the new charge. If this charge contains less of
+    /// a resource, moves all of that resource.
     pub(crate) fn split(&mut self, amounts: Amounts) -> Self {
         let mut part = Amounts::default();
         for ((mine, part), wanted) in self.amounts.0.iter_mut().zip(&mut part.0).zip(amounts.0) {
@@ -520,8 +521,8 @@ impl Payer {
         self.account().map_or(0, |account| Arc::as_ptr(account).addr())
     }
 
-    /// Charges the peer with one descriptor that waits to be closed, even if a limit is exceeded. Returns the charge,
-    /// which charges nothing if this payer is empty.
+    /// Charges the peer with one descriptor that waits to be closed, even if a limit is exceeded. Returns the charge;
+    /// if this payer is empty, the charge is empty.
     pub(crate) fn charge_pending_close(&self) -> PendingClose {
         let amounts = Amounts::of(Resource::Descriptors, 1);
         let Some(account) = self.account() else { return PendingClose(Held::nothing()) };

@@ -45,9 +45,9 @@ static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::de
 ///
 /// The library calls `callback` once for each peer process and reason, however many links lead to that process. (Once
 /// this process holds nothing for that process any more, the library forgets the report and may call again.) The
-/// callback runs in a thread that is in a call of this library and holds no lock of it: it may call anything, send, and
-/// drop channels. The callback should be quick, because that call returns only after it. If the callback panics, the
-/// panic continues in that call.
+/// callback runs in a thread that is in a call of this library and holds no lock of the library: the callback may call
+/// anything, send, and drop channels. The callback should be quick, because that call returns only after the callback.
+/// If the callback panics, the panic continues in that call.
 ///
 /// A forked child has no callback until it calls this function itself.
 ///
@@ -90,7 +90,7 @@ pub enum Reported {
     /// channel.
     Within,
     /// The report closed no link, because the message was in the backlog of an end when that end was sent to this
-    /// process. One process wrote the message and another sent the end; nobody can tell which of them made the message
-    /// bad. The callback names the process that sent the end. The caller should close the channel.
+    /// process. One process wrote the message and another sent the end, and either may have made the message bad. The
+    /// callback names the process that sent the end. The caller should close the channel.
     Brought,
 }

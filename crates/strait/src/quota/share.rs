@@ -1,8 +1,8 @@
-//! How much of what is left of a user's limit this process may hold for one process of that user.
+//! The share of a user's limit that remains for one process of that user.
 
-/// Returns whether this process may hold `amount` more of a resource for a peer process, for which it holds `mine`
-/// already. For all peer processes of that user together (there are `processes`, that one included) it holds `held`,
-/// and the user's limit is `limit`.
+/// Returns whether this process may hold `amount` more of a resource for a peer process, beside the `mine` already held
+/// for that peer. `held` is the amount already held for all `processes` peer processes of the user (that peer
+/// included), and `limit` is the user's limit.
 ///
 /// The sum of `mine` and `amount` must be at most 1/(`processes` + 1) of the amount that the other processes leave of
 /// `limit`. So if each new process takes all that it may, the first gets a half, the second a third of the other half,

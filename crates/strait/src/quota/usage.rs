@@ -1,4 +1,4 @@
-//! Usage: what this process holds for a peer, for the program to read.
+//! Usage: the amounts that this process holds for a peer, for the program to read.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use super::{Account, KINDS, Resource};
 use crate::sync::unpoisoned;
 
 /// The amount of one resource that this process holds for a peer process or for a user, the limit that applies, and how
-/// often that limit was met.
+/// often that limit was reached.
 ///
 /// ```
 /// use strait::quota::Resource;
@@ -30,8 +30,8 @@ pub struct Level {
     pub reached: u64,
 }
 
-/// What this process holds for the peer process at the other end of a channel, and for all processes of that process's
-/// user.
+/// The resources that this process holds for the peer process at the other end of a channel, and for all processes of
+/// the peer's user.
 ///
 /// Example: [how much a peer holds](crate::quota::Level).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -74,7 +74,7 @@ impl RegionMap {
     ///
     /// One mapping returns words of one size only, that of its first word; for the other size it returns `None`. Rust's
     /// memory model does not define atomic accesses of two sizes to the same bytes ([`std::sync::atomic`], *mixed-size
-    /// accesses*). To use words of both sizes, map the region, or the range with the words, once for each size.
+    /// accesses*). To use words of both sizes, map the region (or the range with the words) once for each size.
     pub fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         self.0.mapping.word32(offset)
     }
@@ -129,14 +129,13 @@ impl fmt::Debug for RegionView {
     }
 }
 
-/// A private copy of a sealed region, which this process can write to. The kernel copies each page when this process
-/// first writes to it.
+/// A private, writable copy of a sealed region. The kernel copies each page when this process first writes to it.
 ///
 /// Example: [a private copy](crate::region::Region::copy_on_write).
 pub struct RegionCopy(pub(super) Mapped);
 
 impl RegionCopy {
-    /// Returns the mapping `mapping`, which this process made as a private copy of memory of its own.
+    /// Returns the mapping `mapping`, which this process made as a private copy of its own memory.
     pub(crate) fn over(mapping: RegionMapping) -> Self {
         Self(Mapped::new(mapping, None))
     }

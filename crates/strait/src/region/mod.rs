@@ -22,10 +22,10 @@
 
 // Regions: shared memory as an object.
 //
-// A [`Region`] is a memfd whose size is sealed. The kernel enforces what its holders may do with it, by seals and by
-// the mode in which a descriptor was opened. So this module asks the kernel: it checks a region that came from a peer
-// anew, and the peer's own words about the region only have to agree. [`map`] contains the mappings of a region,
-// and [`writer`] the memory that becomes a sealed region.
+// A [`Region`] is a memfd whose size is sealed. The kernel enforces what each holder may do with the region, by seals
+// and by the mode of the open descriptor. So this module asks the kernel: it checks a region received from a peer anew,
+// and the peer's description of the region only has to agree. [`map`] contains the mappings of a region, and [`writer`]
+// the memory that becomes a sealed region.
 
 mod map;
 mod writer;
@@ -44,12 +44,12 @@ use crate::os::region::{self, Facts, How};
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
 
-/// Shared memory as an object: any number of processes can map it, whole or in part, and it travels in messages as a
-/// [`Handle`](crate::Handle).
+/// Shared memory as an object: any number of processes can map the region, whole or in part, and a message carries it
+/// as a [`Handle`](crate::Handle).
 ///
-/// The size is fixed when the region is made. The kernel enforces which processes may write, see [`Access`]. A region
-/// that was [sealed](Self::seal) never changes again; each process that has it can read it in place without trusting
-/// its maker:
+/// The size is fixed when the region is made. The kernel enforces which processes may write, see [`Access`]. A
+/// [sealed](Self::seal) region never changes again; each process that has the region can read it in place without
+/// trusting its maker:
 ///
 /// ```
 /// use strait::{Channel, Outgoing};
@@ -72,7 +72,7 @@ use crate::shm::RegionMapping;
 ///
 /// # Cost
 /// A region needs one descriptor. Making one takes four or five system calls, mapping one takes two or three. The
-/// kernel allocates a page when it is first touched.
+/// kernel allocates each page at its first use.
 #[derive(Clone)]
 pub struct Region {
     memory: Arc<Memory>,
@@ -138,9 +138,9 @@ impl RegionOptions {
         self
     }
 
-    /// Sets whether this process asks the kernel for huge pages when it maps the region. This applies to the created
-    /// handle and to those made from it in this process, not to a handle that was received in a message. Whether shared
-    /// memory can have huge pages depends on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    /// Sets whether this process asks the kernel for huge pages when it maps the region. The setting applies to the
+    /// created handle and to handles made from it in this process, not to a handle received in a message. Whether
+    /// shared memory can have huge pages depends on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
     #[must_use]
     pub fn huge_pages(mut self, wanted: bool) -> Self {
         self.huge_pages = wanted;
@@ -282,7 +282,7 @@ impl Region {
         })
     }
 
-    /// Returns whether the region is sealed, so that it never changes again.
+    /// Returns whether the region is sealed: a sealed region never changes again.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -430,8 +430,8 @@ impl Region {
         self.map_as(range, How::Immutable).map(RegionView)
     }
 
-    /// Maps a range of the region (`..` for all of it) as private memory of this process. The kernel copies a page when
-    /// it is first written to, so the cost of this call does not depend on the size. The region must be
+    /// Maps a range of the region (`..` for all of it) as private memory of this process. The kernel copies each page
+    /// at the first write, so the cost of this call does not depend on the size. The region must be
     /// [sealed](Self::seal).
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Memory that its owner fills, and that becomes a sealed region without a copy.
+//! Writers: memory that its owner fills, and that becomes a sealed region without a copy.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,8 +11,8 @@ use crate::shm::RegionMapping;
 
 /// Memory that only this process has, to be filled as ordinary bytes and then [sealed](Self::seal) in place.
 ///
-/// Sealing copies nothing, and this process keeps the memory at its address: as a private copy that it can go on
-/// reading and writing, while other processes see the sealed bytes.
+/// Sealing copies nothing, and this process keeps the memory at its address, as a private copy to read and write. Other
+/// processes see the sealed bytes.
 ///
 /// ```
 /// use strait::{Channel, Outgoing};
@@ -46,7 +46,7 @@ impl RegionWriter {
 
     /// Makes a writer over `region`, which must be new and have no other handle.
     pub(super) fn over(region: Region) -> Result<Self, Error> {
-        // SAFETY: the caller made the region just now: its size is sealed, and nobody else has it or has mapped it.
+        // SAFETY: the caller made the region just now: its size is sealed, and no other process has or maps the region.
         let mapping = unsafe { RegionMapping::new(region.as_fd(), 0, region.len(), How::Own) }?;
         if region.memory.huge_pages {
             mapping.prefer_huge_pages();
@@ -54,19 +54,19 @@ impl RegionWriter {
         Ok(Self { region, mapping })
     }
 
-    /// Seals the memory: returns it as a region that no process can ever change, and as a private copy of this process
-    /// at the address that the memory has had. No byte is copied. The kernel copies a page of the private copy when
-    /// this process first writes to it.
+    /// Seals the memory: returns a region that no process can ever change, and a private copy of this process at the
+    /// same address. No byte is copied. The kernel copies a page of the private copy when this process first writes to
+    /// it.
     ///
-    /// The kernel takes the memory out of this process's page tables, and puts it in again page by page as it is used:
+    /// The kernel takes the memory out of this process's page tables, and maps it again page by page at the first use:
     /// the call takes some 0.1 ms for 1 MiB and 80 ms for 256 MiB. No other thread may write to the memory, through a
     /// raw pointer, during the call: such bytes may be lost.
     ///
     /// # Errors
     /// The writer is returned with the error. [`Error::StillMapped`] if a child that another thread forked while the
-    /// memory was made still has it after 100 ms; [`Error::Forked`] in a child of `fork`; [`Error::NoMemory`];
-    /// [`Error::System`]. If the kernel runs out of memory for its own tables halfway, the writer that is returned has
-    /// no bytes any more.
+    /// memory was made still has the memory after 100 ms; [`Error::Forked`] in a child of `fork`; [`Error::NoMemory`];
+    /// [`Error::System`]. If the kernel runs out of memory for its own tables halfway, the returned writer has no bytes
+    /// any more.
     pub fn seal(mut self) -> Result<(Region, RegionCopy), (Error, Self)> {
         let region = self.region.clone();
         let sealed = self.mapping.seal_in_place(region.as_fd(), || region.seal());
@@ -127,7 +127,7 @@ mod tests {
         let (error, mut writer) = writer.seal().unwrap_err();
         assert_eq!(error, Error::StillMapped);
         assert_eq!((writer.as_ptr(), writer.len()), (address, 10_000));
-        // The memory is shared again, and not a private copy of it.
+        // The memory is shared again, not a private copy.
         writer[5] = 8;
         let mut seen = [0; 2];
         other.read(4, &mut seen).unwrap();

@@ -19,13 +19,13 @@ use crate::quota;
 use crate::ring::{Ended, Memory, Record, RecordKind};
 use crate::wake::lock::Guard;
 
-/// Largest number of records that closing one end drops while the peer goes on sending. The ends in the dropped
+/// The largest number of records that closing one end drops while the peer goes on sending. The ends in the dropped
 /// messages share this limit. The peer gets no credit meanwhile, so a correct peer can fill only the present ring and
 /// the larger rings and lanes that follow it.
 const CLOSE_LIMIT: usize = 1 << 22;
 
-/// Largest number of records from other processes that one attempt to close ends drops. An attempt takes some 10 ms at
-/// most: the call that drops an end makes the first one, and must not be held up by the peer.
+/// The largest number of records from other processes that one attempt to close ends drops. An attempt takes some 10 ms
+/// at most: the call that drops an end makes the first attempt, and the peer must not hold that call up.
 const AT_ONCE: usize = 1 << 15;
 
 /// Number of records that a step to another lane counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`].
@@ -41,9 +41,9 @@ const CLOSE_REASON: usize = 4;
 /// How much work an attempt to close ends may still do, counted in records.
 #[derive(Debug)]
 struct Work {
-    /// What is left of [`CLOSE_LIMIT`], for this attempt and all later ones.
+    /// The number of records that this attempt and all later ones may still drop, of [`CLOSE_LIMIT`].
     in_all: usize,
-    /// What is left of [`AT_ONCE`], for this attempt.
+    /// The number of records that this attempt may still drop, of [`AT_ONCE`].
     at_once: usize,
 }
 
@@ -79,10 +79,10 @@ pub(in crate::channel) enum Open {
     Shortage,
 }
 
-/// Ends that are to be closed together: one that was dropped, and those that were found in its unreceived messages.
+/// Ends that are to be closed together: a dropped end, and the ends found in its unreceived messages.
 pub(in crate::channel) struct Closing {
     ends: Vec<Arc<End>>,
-    /// What is left of [`CLOSE_LIMIT`] for all of them.
+    /// The number of records that all attempts may still drop for these ends, of [`CLOSE_LIMIT`].
     limit: usize,
 }
 
@@ -92,14 +92,14 @@ impl Closing {
     }
 
     /// Returns whether the process of the peer that made the work is known to be dead. A dead peer can add no more
-    /// work, and what this process holds for it is to be released soon.
+    /// work, and this process should soon release everything held for that peer.
     pub(super) fn has_lost_its_peer(&self) -> bool {
         self.ends.last().is_some_and(|end| end.has_lost_its_peer())
     }
 
     /// Closes the ends, and then, one after the other, the ends in their unreceived messages, until all are closed or
-    /// this attempt has done as much work as one attempt may do. Returns what is left for later attempts, each part
-    /// with the reason. A loop takes the place of a recursion, however deeply ends lie in each other's messages.
+    /// this attempt has done as much work as one attempt may do. Returns the ends left for later attempts, each part
+    /// with the reason. A loop replaces recursion, because ends may lie deeply in each other's messages.
     pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
         let mut work = Work { in_all: self.limit, at_once: AT_ONCE };
         let mut left = Vec::new();
@@ -149,9 +149,9 @@ fn shortage_behind(error: Error) -> Error {
 }
 
 impl Channel {
-    /// Closes this end of the channel, as dropping it does, with a number that tells the peer why. The peer receives
-    /// everything that this end has sent, then [`Error::PeerClosed`], and then [`Channel::close_reason`] returns the
-    /// number. What the number means is for the program to say. Never blocks.
+    /// Closes this end of the channel, as dropping the end does, with a number that tells the peer the reason. The peer
+    /// receives everything sent before, then [`Error::PeerClosed`], and then [`Channel::close_reason`] returns the
+    /// number. The program defines the meaning of the number. Never blocks.
     ///
     /// ```
     /// use strait::{Channel, Error};
@@ -178,7 +178,7 @@ impl Channel {
     }
 }
 
-/// Sets the number that `channel` tells its peer when it is closed. The first call decides.
+/// Sets the number that the peer of `channel` gets as the reason when `channel` is closed. The first call decides.
 pub fn set_close_reason(channel: &Channel, reason: u32) {
     // A child of `fork` closes nothing.
     if !channel.end.born.is_elsewhere() {
@@ -187,11 +187,11 @@ pub fn set_close_reason(channel: &Channel, reason: u32) {
 }
 
 impl Drop for Channel {
-    /// Closes this end of the channel. The peer receives everything that this end has sent, and then *peer closed*.
-    /// Messages from the peer that this end has not received are dropped, with their handles. Never blocks.
+    /// Closes this end of the channel. The peer receives everything sent before, and then *peer closed*. Unreceived
+    /// messages from the peer are dropped, with their handles. Never blocks.
     fn drop(&mut self) {
         if self.end.born.is_elsewhere() {
-            // Threads that this process does not have may have locked the end's parts.
+            // Threads that exist only in the parent process may have locked the end's parts.
             return std::mem::forget(self.end.clone());
         }
         close(&self.end);
@@ -216,8 +216,8 @@ pub(crate) fn close(end: &Arc<End>) {
     deferred::run();
 }
 
-/// Closes an end that no call uses any more, and the ends in its unreceived messages. Ends that are left open after one
-/// attempt get a deferred close.
+/// Closes an end that no call uses any more, and the ends in its unreceived messages. Ends still open after one attempt
+/// get a deferred close.
 pub(super) fn close_all(end: Arc<End>) {
     for (closing, open) in Closing::new(end).attempt() {
         deferred_close::close_later(closing, open);
@@ -251,12 +251,12 @@ impl End {
         (ends, open)
     }
 
-    /// Closes the receiving direction of this end: drops its unreceived messages, counts this as `work`, and then ends
-    /// the ring, so that the peer's sends fail from here on. A handle or a piece of memory counts as [`CLOSE_THING`]
+    /// Closes the receiving direction of this end: drops its unreceived messages, counts them in `work`, and then ends
+    /// the ring, so that the peer's sends fail from then on. A handle or a piece of memory counts as [`CLOSE_THING`]
     /// further records, and a mark as [`CLOSE_LANE`] records. Returns the channel ends and data-pipe ends from the
     /// dropped messages, for the caller to close. Also returns why messages were left undropped and the ring not ended,
-    /// if the close has to be tried again. A peer that has sent more than [`CLOSE_LIMIT`] records is given up: they
-    /// stay in the ring, the ring is not ended, and the close is not tried again.
+    /// if the close has to be tried again. If a peer has sent more than [`CLOSE_LIMIT`] records, the close is given up:
+    /// the remaining records stay in the ring, the ring is not ended, and the close is not tried again.
     fn close_rx(&self, tx: &mut Tx, rx: &mut Rx, work: &mut Work) -> (Vec<Handle>, Option<Open>) {
         let mut ends: Vec<Handle> = Vec::new();
         let mut open = None;
@@ -284,8 +284,8 @@ impl End {
                     let payload = self.payload(rx, record);
                     match self.arrived(rx, record) {
                         Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
-                        // This shortage will pass, and other processes wait at the other ends of the ends in this
-                        // message: the close is tried again.
+                        // This shortage is temporary, and other processes wait for the ends in this message to be
+                        // closed: the close is tried again.
                         Err(error) => open = shortage(error),
                     }
                     is_over = open.is_some();
@@ -307,8 +307,8 @@ impl End {
                     }
                 }
                 Err(error) => match rx.lane.found_next().cloned() {
-                    // The sending direction has found the lane in which the other end is; the receiving direction
-                    // cannot find that lane by itself. No other thread reads in that lane.
+                    // The sending direction has found the present lane of the other end; the receiving direction cannot
+                    // find that lane by itself. No other thread reads in that lane.
                     Some(next) => {
                         work.count(CLOSE_LANE, is_local);
                         rx.leave();
@@ -345,8 +345,8 @@ impl End {
         }
     }
 
-    /// Notes the reason for which the other end was closed. `record` is the mark that says so; its payload is the
-    /// reason, if the peer gave one.
+    /// Notes the reason that the other end gave when closed. `record` is the mark of the close; its payload is the
+    /// reason, if the peer gave a reason.
     pub(in crate::channel) fn note_close_reason(&self, rx: &mut Rx, record: Record) {
         if record.header.len() != CLOSE_REASON {
             return;

@@ -4,26 +4,26 @@
 //! and do anything meanwhile. A fuse is the move of an end twice over, with a new last part:
 //!
 //! 1. **Hold.** *b* and *c* move within this process ([`super::moving`]), each into a fresh lane that is not handed
-//!    over. Both far ends are *pending* there: they cannot move, and can only write small messages, as many as fit
-//!    into the ring that they found. What they had written before is drained. If the second end cannot be held now,
-//!    the move of the first is cancelled: a process that holds one end never waits for another.
+//!    over. Both far ends are *pending* there: a far end cannot move, and can only write small messages, as many as fit
+//!    into the present ring. The messages written before are drained. If the second near end cannot be held now, the
+//!    move of the first one is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
-//! 3. **Prepend.** The messages that *b* has not received are staged for D, and those that *c* has not received for A,
-//!    as a record of its own ([`RecordKind::Prepended`]). The far end that reads that record adds these messages to its
-//!    backlog, and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
-//! 4. **Freeze** the rings that A and D write: they write on in N. A message that A published just before is brought
-//!    along, and the freeze is tried again. A gets no room for more, so the freeze succeeds after a few attempts.
-//!    What D publishes after A was frozen is small, and goes into the ring of *b*'s lane, which was made large
+//! 3. **Prepend.** The unreceived messages of *b* are staged for D, and the unreceived messages of *c* for A, each set
+//!    as one record ([`RecordKind::Prepended`]). When a far end reads that record, it adds these messages to its
+//!    backlog and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
+//! 4. **Freeze** the rings that A and D write: both go on writing in N. A message that A published just before is taken
+//!    along, and the freeze is tried again. A gets no room for more, so the freeze succeeds after a few attempts. The
+//!    messages that D publishes after A was frozen are small, and fit into the ring of *b*'s lane, which was made large
 //!    enough.
 //! 5. **Mark** the rings that A and D read: behind the prepended backlog they read on in N.
-//! 6. **Hand over**: one word of N says that A and D have each other. If this process dies before that, both see
-//!    *peer closed*.
+//! 6. **Hand over**: one word of N says that A and D have each other. If this process dies before the handover, A and D
+//!    see *peer closed*.
 //!
 //! An end has a side, 0 or 1, which decides which ring of a lane the end writes. A and D may have the same side; then
 //! the mark for D says that D changes sides.
 //!
-//! If a far end is closed, or its process dead, there is no N: what that end had written is brought to the other one,
-//! which then sees the close.
+//! If a far end is closed, or its process dead, there is no N: the messages of that end are brought to the other far
+//! end, which then sees the close.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -99,14 +99,14 @@ impl From<FuseError> for Error {
 
 impl Channel {
     /// Joins two channels: from now on the other end of this channel and the other end of `other` are the two ends of
-    /// one channel. Messages that those ends had sent here, and that were not received, come first, with their
-    /// handles. Nothing is lost or reordered, whatever the other ends do meanwhile, and they notice nothing. After
-    /// the call this process has no part in the channel and may exit.
+    /// one channel. Messages that the other ends sent here and this process has not received come first, with their
+    /// handles. No message is lost or reordered, whatever the other ends do meanwhile, and the other ends notice
+    /// nothing. After the call this process has no part in the channel and may exit.
     ///
     /// As with a sent end, this process has made the memory in which the channel goes on: see [`Channel::rehome`].
     ///
-    /// The other ends may be in any processes, this one included, and in transit. If one of them is closed, or its
-    /// process dead, the other receives what that end had sent, and then [`Error::PeerClosed`].
+    /// The other ends may be in any processes, this one included, and in transit. If one end is closed, or its process
+    /// dead, the other end receives the messages of that end, and then [`Error::PeerClosed`].
     ///
     /// ```
     /// use strait::{Channel, Deadline};
@@ -121,14 +121,14 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// The error contains the two ends, unchanged. [`Error::WouldBlock`] or [`Error::TimedOut`] while one of the
-    /// other ends is being sent or fused, while a process has not opened its side, or while a socket is full;
-    /// [`Error::OwnChannel`] if the two are the ends of one channel, or if the other end of one lies in a message
-    /// that would be sent to it; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::LimitReached`],
-    /// [`Error::Forked`].
+    /// The error contains the two ends, unchanged. [`Error::WouldBlock`] or [`Error::TimedOut`] while one of the other
+    /// ends is being sent or fused, while a process has not opened its side, or while a socket is full;
+    /// [`Error::OwnChannel`] if the two are the ends of one channel, or if the other end of one channel lies in a
+    /// message that would be sent to that end itself; [`Error::NoMemory`], [`Error::NoDescriptors`],
+    /// [`Error::LimitReached`], [`Error::Forked`].
     ///
     /// # Cost
-    /// About that of sending three ends. Messages that were not received are copied.
+    /// About the cost of sending three ends. Unreceived messages are copied.
     pub fn fuse(self, other: Self, deadline: impl Into<Deadline>) -> Result<(), FuseError> {
         let fused = self
             .end
@@ -176,8 +176,8 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     fused
 }
 
-/// Waits until `deadline` for what the last attempt to fuse two channels was blocked on (`blocked`). That attempt has
-/// changed nothing.
+/// Waits until `deadline` for the obstacle `blocked`, which stopped the last attempt to fuse two channels. That attempt
+/// has changed nothing.
 fn wait_to_fuse(
     one: &End,
     other: &End,
@@ -200,8 +200,8 @@ fn wait_to_fuse(
     }
 }
 
-/// Turns the values queued at either of two ends that are being fused into bytes and handles, if the peer of the other
-/// of the two ends is in another process: after the fuse, that peer receives the messages.
+/// Turns the values queued at two near ends into bytes and handles, where needed: a value at one near end, if the far
+/// end of the other near end is in another process and so receives the message after the fuse.
 fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
     for (from, to) in [(one, other), (other, one)] {
         if !to.link()?.is_local() {
@@ -233,9 +233,9 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     fused
 }
 
-/// Joins the far ends of two channels, whose near ends `one` and `other` are held in this process. If one far end is
-/// closed, the other one gets the messages that the closed end had sent. After an error both near ends are as they
-/// were.
+/// Joins the far ends of two channels, whose near ends `one` and `other` are held in this process by the fuse. If one
+/// far end is closed, the other one gets the messages that the closed end had sent. After an error both near ends are
+/// as they were.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
     for end in ends_in(near.rx.ends_in_backlog()).into_iter().chain(ends_in(far.rx.ends_in_backlog())) {
@@ -286,8 +286,8 @@ impl<'a> Half<'a> {
         Ok(Self { end, tx: end.tx.lock(Deadline::NOW)?, rx: end.rx.lock(Deadline::NOW)?, tries: 0, descriptors: 0 })
     }
 
-    /// Returns whether sending to the far end has ended: that end was closed, its process died, or it broke the
-    /// protocol.
+    /// Returns whether sending to the far end has ended: the far end was closed, its process died, or its process broke
+    /// the protocol.
     fn is_alone(&self) -> bool {
         self.tx.ended().is_some()
     }
@@ -331,8 +331,8 @@ impl<'a> Half<'a> {
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end made
-    /// only for this: the messages travel as its backlog. `along` collects the names of the lanes of ends among their
-    /// handles. On an error the messages are returned with it, and nothing is staged.
+    /// only for this purpose: the messages travel as the backlog of `holder`. `along` collects the names of the lanes
+    /// of ends among their handles. On an error, nothing is staged and the messages are returned with the error.
     fn stage(
         &mut self,
         holder: Channel,
@@ -455,10 +455,10 @@ impl<'a> Half<'a> {
     }
 }
 
-/// An error, and the messages that could not be staged because of it.
+/// An error, and the messages that the error kept from being staged.
 type Failed = (Error, VecDeque<BacklogMessage>);
 
-/// Returns the given ends, the ends in their unreceived messages, the ends in the messages of those, and so on.
+/// Returns the given ends, the ends in their unreceived messages, the ends in the messages of those ends, and so on.
 fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     let mut at = 0;
     while let Some(end) = ends.get(at) {
@@ -469,7 +469,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
 }
 
 /// Returns the messages of a prepended backlog that was staged and is not sent after all. `flat` are the handles that
-/// [`Half::stage`] has returned; the first of them is an end that holds the messages as its backlog. The ends in these
+/// [`Half::stage`] has returned; the first handle is an end that holds the messages as its backlog. The ends in these
 /// messages stay in this process; their transfers are cancelled.
 fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
@@ -480,8 +480,8 @@ fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     backlog
 }
 
-/// Completes a prepended backlog once it is certain whether it was sent. If `sent`, the ends in its messages belong to
-/// the receiver; otherwise they are closed.
+/// Completes a prepended backlog, once this process knows whether the backlog was sent. If `sent`, the ends in its
+/// messages belong to the receiver; otherwise they are closed.
 fn finish_batch(flat: FlatHandles, sent: bool) {
     finish_ends(&flat, sent);
     if !sent {
@@ -506,8 +506,8 @@ fn finish_ends(flat: &FlatHandles, sent: bool) {
     }
 }
 
-/// Joins two far ends, both of which seem to be open. Returns `true` if they are joined. Returns `false` if one of them
-/// turns out to be closed or dead; then nothing has changed.
+/// Joins two far ends, both of which seem to be open. Returns `true` if they are joined. Returns `false`, without any
+/// change, if one far end turns out to be closed or its process dead.
 fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error> {
     let Some(mut lane) = Joining::make(near, far)? else { return Ok(false) };
     match lane.freeze_near() {
@@ -569,8 +569,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     /// what is staged. Returns `None`, with nothing staged, if that far end is closed or dead.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
-        // The charge in advance lets this process take out what the other far end writes after the freeze, whatever
-        // the limits are by then.
+        // The charge in advance lets this process take out the messages that the other far end writes after the freeze,
+        // whatever the limits are by then.
         self.far.rx.prepay()?;
         let mut for_near = None;
         if !self.near.is_local() && self.far.rx.backlog().is_some() {
@@ -734,10 +734,9 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 }
 
 impl End {
-    /// Receives a backlog that another process has prepended, and returns its messages. `table` is the handle table
-    /// that describes them, `token` the token of the ring, and `message` the number under which their
-    /// attachments were sent. If a descriptor of the backlog did not arrive, fails with [`Error::PeerClosed`], so that
-    /// the receiving direction of this end ends.
+    /// Receives a backlog that another process has prepended, and returns its messages. `table` is the handle table of
+    /// these messages, `token` the token of the ring, and `message` the number of their attachments. If a descriptor of
+    /// the backlog did not arrive, fails with [`Error::PeerClosed`], so that the receiving direction of this end ends.
     pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
@@ -778,8 +777,8 @@ mod tests {
     use super::*;
 
     /// Holds two channels, prepares a lane for their far ends and undoes that lane. The first far end stays open if
-    /// `near_stays` is set, the second if `far_stays` is set; otherwise it is closed meanwhile. Checks that the lane
-    /// slot is free again, and that a channel whose far end stays works as before.
+    /// `near_stays` is set, the second if `far_stays` is set; otherwise the end is closed meanwhile. Checks that the
+    /// lane slot is free again, and that a channel whose far end stays works as before.
     fn unmade(near_stays: bool, far_stays: bool) {
         let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
         for (end, cells) in [(&b, ROOMY), (&c, SMALL)] {
@@ -816,7 +815,7 @@ mod tests {
     }
 
     /// Shows that an end whose other end is in transit sees *peer closed*, and does not wait to send, once the transfer
-    /// is abandoned. This happens if a process dies in a fuse after its marks have led two far ends to their common
+    /// is abandoned. The case arises if a process dies in a fuse after its marks have led two far ends to their common
     /// lane, and the first far end then abandons the transfer.
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {

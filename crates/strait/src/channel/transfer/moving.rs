@@ -2,28 +2,29 @@
 //!
 //! The end *a* of this process goes to process C; the other end *b* is in process B, which may do anything meanwhile.
 //!
-//! 1. **Check** whether everything that *b* has sent can be taken along: receive what is on the socket, look through
-//!    the ring, map the rings to which it leads, ask the limits. A failure here has changed nothing.
+//! 1. **Check** whether all messages from *b* can be taken along: receive the packets on the socket, look through the
+//!    ring, map the rings to which it leads, check the limits. A failure here has changed nothing.
 //! 2. **Make** a fresh lane for B and C. If a socket cannot take the packets for it, nothing has happened.
-//! 3. **Mark**: the last record of the ring that *a* writes says where *b* reads on. If *b* has frozen that ring, it
-//!    moved before: follow it, and begin again with the process in which it is now.
+//! 3. **Mark**: the last record of the ring that *a* writes says where *b* reads on. If *b* has frozen that ring, *b*
+//!    moved before: follow *b*, and begin again with the present process of *b*.
 //! 4. **Drain**: take every message out of the ring that *b* writes, in order; they travel with *a*. At the first
 //!    empty header **freeze** the ring. If *b* published just before, the freeze fails, and there is more to take.
 //!    After the freeze the next publish of *b* fails, and goes to the fresh lane. *b* never waits.
 //! 5. **Hand over**: commit the message that carries *a* ([`super::ends`]), and say so in the lane; only then does
 //!    *b* treat C as its peer.
 //!
-//! The mark comes before the freeze. So if both ends move at once, at least one of them meets the other's mark in the
-//! lane in which it has set its own. Then the end on side 0 has won. The other one goes to the winner's lane with
-//! what it has drained, and waits until the winner is handed over.
+//! The mark comes before the freeze. So if both ends move at once, at least one end meets the other's mark in the lane
+//! of its own mark. Then the end on side 0 has won. The other end goes to the winner's lane with the drained messages,
+//! and waits until the winner is handed over.
 //!
-//! Until it is handed over, an end is still in its old process. If it cannot be sent, the transfer is *cancelled*, and
+//! Until the handover, an end is still in its old process. If the end cannot be sent, the transfer is *cancelled*, and
 //! the end goes on in the fresh lane.
 //!
-//! Between the check and the freeze, *b* may send something that cannot be taken out. Then the move is given up, and
-//! the end stays in this process: it receives from the ring of the old lane, and when that is empty, freezes it and
-//! goes on in the fresh lane ([`PendingMove`]). Until then its sends, which have to go to the fresh lane, try to do
-//! that first, and fail as the move did. *b* regards the end as in transit meanwhile, so that *b* does not move itself.
+//! Between the check and the freeze, *b* may send a message that cannot be taken out. Then the move is given up, and
+//! the end stays in this process: the end receives from the ring of the old lane, and when that ring is empty, freezes
+//! the ring and goes on in the fresh lane ([`PendingMove`]). Until then each send first tries to complete the move,
+//! because sends have to go to the fresh lane, and fails with the error of the move. *b* regards the end as in transit
+//! meanwhile, so that *b* does not move itself.
 //!
 //! A model in the crate `strait-model` explores the protocol with crashes. `ring/tests/moving.rs` checks the orders
 //! of each single step under weak memory.
@@ -54,10 +55,11 @@ use crate::wake::lock::Guard;
 /// were larger.
 const LARGEST_START: usize = 128;
 
-/// The result of counting the queued messages of an end, before the end moves and takes them along as its backlog.
+/// The result of counting the queued messages of an end, before the end moves and takes these messages along as its
+/// backlog.
 struct UnreadAhead {
-    /// The messages and bytes that will be charged for the queued messages when the moving end takes them into its
-    /// backlog. Payloads out of line are not included.
+    /// The messages and bytes to be charged for the queued messages when they enter the moving end's backlog. Payloads
+    /// out of line are not included.
     amounts: Amounts,
     /// Whether some of the queued messages have attachments, or handles or payloads out of line, which have to be
     /// received from the socket.
@@ -79,7 +81,7 @@ impl End {
     /// After an error the end is where it was, or in another lane, and works as before.
     ///
     /// `along` are the names of the lanes of ends that go to that process in the same message. The other end of this
-    /// end may be among them.
+    /// end may be among these ends.
     pub(super) fn relocate(&self, dest: &InUse, along: &[Name], deadline: Deadline) -> Result<(), Error> {
         self.relocate_into(dest, along, None, deadline)
     }
@@ -143,7 +145,7 @@ impl End {
                 self.enter_tx(&mut tx, theirs);
                 continue;
             }
-            // The other end was closed or dead before it came to the lane in which it was to go on.
+            // The other end was closed, or its process died, before the other end came to its next lane.
             if alone && rx.ended().is_none() {
                 rx.end_with(Error::PeerClosed);
             }
@@ -162,7 +164,7 @@ impl End {
         }
     }
 
-    /// Moves this end within its process, into memory that only this process and the process of the other end have.
+    /// Moves this end within its process, into memory shared only by this process and the process of the other end.
     /// Waits until `deadline` while the move is not possible.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
@@ -193,7 +195,7 @@ impl End {
         along: &[Name],
     ) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
-            // Opens the lane if the peer has opened its side.
+            // If the peer has opened its side, opens the lane.
             let _ = self.next_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
                 blocked_on::note(BlockedOn::Transit(Subject::of(Arc::downgrade(&rx.lane))));
@@ -237,8 +239,7 @@ impl End {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
         let (arena, name) = Link::make_lane(peer, dest, cells)?;
-        // Until the end is handed over, its other end has this process as its peer, also if both ends travel
-        // together.
+        // Until the handover, the peer of the other end is this process, also if both ends travel together.
         let now = if tx.lane.is_pending() { tx.lane.current_link() } else { peer };
         let lane = Lane::in_arena(&arena, name, tx.lane.side(), now.clone(), None).expect("it was made just now");
         lane.set_moving();
@@ -268,8 +269,8 @@ impl End {
         }
     }
 
-    /// Brings the receiving direction of this end to `lane`, in which this end already sends. The other end has left
-    /// the lanes before `lane`; the messages in their rings go to the backlog of this end.
+    /// Brings the receiving direction of this end to `lane`, the lane in which this end already sends. The other end
+    /// has left the lanes before `lane`; the messages in their rings go to the backlog of this end.
     fn come_to(&self, lane: &Arc<Lane>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         let mut lanes = 0;
         while rx.is_open() && rx.ended().is_none() && !Arc::ptr_eq(lane, &rx.lane) {
@@ -318,13 +319,13 @@ impl End {
             self.look_ahead_of_move(rx).and_then(taken_in).and_then(|ahead| link.ledger().charge(ahead.amounts));
         match enough {
             Err(error) if error.passes() => Err(error),
-            // An error of the peer shows when its messages are received.
+            // A protocol error of the peer shows when its messages are received.
             _ => Ok(()),
         }
     }
 
     /// Looks at the messages in the ring that this end reads, and in the larger rings of the same lane that follow it.
-    /// Maps those larger rings. Returns what has to be charged for the payloads in these rings, and whether any record
+    /// Maps those larger rings. Returns the amounts to charge for the payloads in these rings, and whether any record
     /// needs packets from the socket.
     fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<UnreadAhead, Error> {
         let (mut messages, mut bytes) = (0, 0_usize);
@@ -338,7 +339,7 @@ impl End {
                         messages += 1;
                         bytes = bytes.saturating_add(record.header.len());
                     }
-                    // The payload of such a message stays where it lies.
+                    // The payload of such a message stays in its memory.
                     RecordKind::Block | RecordKind::Sealed | RecordKind::Table => {}
                     RecordKind::Next => {
                         generation += 1;
@@ -357,7 +358,7 @@ impl End {
     }
 
     /// Maps the ring of this lane with the generation `generation`, before this end reads from that ring. Stores the
-    /// mapping until this end does so, and returns the mapping.
+    /// mapping until the end reads there, and returns the mapping.
     fn map_ring_ahead(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         if let Some(ring) = rx.ring_ahead(generation) {
             return Ok(ring);
@@ -472,7 +473,7 @@ impl End {
     }
 
     /// Brings an end whose move was given up to the fresh lane of that move, so that the end can be closed there. If
-    /// the receiving direction has completed the move already, the sending direction follows it.
+    /// the receiving direction has completed the move already, the sending direction follows.
     pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
         let next = match rx.pending_move() {
             Some(_) => Some(self.arrive(rx)),

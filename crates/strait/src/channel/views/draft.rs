@@ -1,9 +1,9 @@
-//! Messages that are built by appending, in the memory where the peer will read them.
+//! Drafts: messages built by appending, in the memory where the peer will read them.
 //!
-//! A small message is built in private memory and blocks nobody; it is copied once when it is sent, as every small
-//! message is. Once it is too long for the ring, it moves to a block of the pool, which grows by doubling, and is
-//! sent from there without a copy. If no block is free, the message stays in private memory and is copied when it is
-//! sent.
+//! A small draft is built in private memory, blocks no other sender, and is copied once by the send, as every small
+//! message is. A draft that has become too long for the ring moves to a block of the pool. That block grows by
+//! doubling, and the send copies nothing. If no block is free, the draft stays in private memory and the send copies
+//! it.
 
 use std::io;
 use std::sync::Arc;
@@ -32,20 +32,20 @@ use crate::kept::{self, Borrowed};
 /// ```
 ///
 /// # Cost
-/// Bytes are copied when they are appended. A long message is copied again whenever its memory doubles, but not when
-/// it is sent. A draft longer than [`Options::inline_max`](crate::Options::inline_max) holds the sending lock of this
-/// end: other threads that send wait until the draft is sent or dropped.
+/// Bytes are copied when they are appended. A long message is copied again whenever its memory doubles, but the send
+/// does not copy it. A draft longer than [`Options::inline_max`](crate::Options::inline_max) holds the sending lock of
+/// this end: other threads that send wait until the draft is sent or dropped.
 pub struct Draft<'a, K = ()> {
     channel: Borrowed<'a, Channel>,
     storage: DraftStorage<'a>,
     len: usize,
     handles: Vec<Handle>,
-    /// What keeps the channel, for an owned draft. Dropped last.
+    /// The reference that keeps the channel alive, for an owned draft. Dropped last.
     kept: K,
 }
 
 impl<K> std::fmt::Debug for Draft<'_, K> {
-    /// Prints the sizes of the draft, and not its bytes.
+    /// Prints the sizes of the draft, not the bytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Draft").field("len", &self.len).field("handles", &self.handles).finish_non_exhaustive()
     }
@@ -67,7 +67,7 @@ impl Channel {
 
     /// Begins a message as [`draft`](Self::draft) does, for a draft that [owns itself](crate::owned).
     pub fn draft_owned(self: Arc<Self>) -> Draft<'static, Arc<Self>> {
-        // SAFETY: the draft drops what it borrows before the `Arc`.
+        // SAFETY: the draft drops its borrows before the `Arc`.
         let channel = unsafe { kept::borrow(&self) };
         Draft::new(channel, self)
     }
@@ -79,7 +79,7 @@ impl<'a, K> Draft<'a, K> {
         Self { channel: channel.into(), storage, len: 0, handles: Vec::new(), kept }
     }
 
-    /// Returns what keeps the channel: for an [owned](crate::owned) draft its `Arc`.
+    /// Returns the reference that keeps the channel alive: for an [owned](crate::owned) draft an `Arc`.
     pub fn kept(&self) -> &K {
         &self.kept
     }
@@ -148,9 +148,9 @@ impl<'a, K> Draft<'a, K> {
         let options = &self.channel.end.options;
         let doubled = len.saturating_mul(2).min(options.max_message);
         match &mut self.storage {
-            // This is tried each time the private memory would have to grow.
+            // Each time the private memory would have to grow, the draft tries to move to a block.
             DraftStorage::Private(own) if len > options.inline_limit() && len > own.capacity() => {
-                // SAFETY: the draft drops the room before what keeps the channel.
+                // SAFETY: the draft drops the room before the reference that keeps the channel alive.
                 let channel = unsafe { self.channel.get() };
                 if let Ok(mut room) = channel.reserve(doubled, Deadline::NOW) {
                     room.write_at(own, 0);

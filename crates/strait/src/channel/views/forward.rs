@@ -1,9 +1,9 @@
 //! Forwarding: sends a received message on.
 //!
-//! A message in the ring or in a block of the pool was copied out when it was received, and is copied again when it
-//! is forwarded. Both copies are needed. The original sender can still write to that memory, so the next receiver
-//! might get other bytes than this process has checked. And a process that gets a block can read and write the later
-//! messages that the block's owner puts there for another process.
+//! A message in the ring or in a block of the pool was copied out when it was received, and is copied again by the
+//! forward. Both copies are needed. The original sender can still write to that memory, so the next receiver might get
+//! other bytes than this process has checked. And a process that gets a block can read and write the later messages
+//! that the block's owner puts there for another process.
 //!
 //! Sealed memory cannot change, and holds only this message. So it is passed on, by the descriptor that was retained
 //! when the memory was mapped.
@@ -26,8 +26,8 @@ impl Channel {
     /// Sends a received message on, with its handles; waits for room until the deadline. After success `message` is
     /// empty, and can be received into again. After an error `message` is unchanged.
     ///
-    /// The memory of a large message that its sender has [sealed](Channel::reserve_sealed) is passed on, at a cost
-    /// that does not grow with its size. Any other message is copied, as by [`Channel::send_by`].
+    /// If the sender of a large message has [sealed](Channel::reserve_sealed) it, the memory is passed on, at a cost
+    /// independent of the size. Any other message is copied, as by [`Channel::send_by`].
     ///
     /// ```
     /// use strait::{Channel, Deadline};
@@ -45,9 +45,9 @@ impl Channel {
     /// # Ok::<(), strait::Error>(())
     /// ```
     ///
-    /// A process that gets the memory can see that other processes have it too, and processes with memory in common
-    /// can signal to each other through it (by file locks, say). To keep two processes apart, send them
-    /// [`Message::bytes`] instead.
+    /// A process can see that others have the same memory, and processes with memory in common can signal to each other
+    /// through that memory (by file locks, for example). To keep two processes apart, send them [`Message::bytes`]
+    /// instead.
     ///
     /// # Errors
     /// The errors of [`Channel::send_by`]; and [`Error::HandlesLost`] if the message did not arrive whole.
@@ -63,7 +63,7 @@ impl Channel {
 
 impl<K> InPlace<'_, K> {
     /// Sends the message on over another channel, with its handles, without reading it; waits for room until the
-    /// deadline. Meant for relays: for a large message that is not sealed, this saves one of the two copies that
+    /// deadline. Meant for relays: for a large unsealed message, this call saves one of the two copies that
     /// [`Channel::forward`] makes.
     ///
     /// After success the handles are gone; the view stays, and dropping it makes room for the sender. After an error

@@ -1,4 +1,4 @@
-//! Views: a received message is read where the peer wrote it.
+//! Views: received messages, read where the peer wrote them.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::wake::lock::Guard;
 
 /// A view of a received message, in the memory where the peer wrote it.
 ///
-/// **The bytes are untrusted** in a way that ordinary bytes are not. Unless the sender has [sealed](Self::sealed)
-/// them, the peer can change them while this process reads them. So the view does not give them out as `&[u8]`. Copy
-/// the bytes that matter ([`read_at`](Self::read_at)) once, and decide on the copy.
+/// **The bytes are untrusted** in a way that ordinary bytes are not. Unless the sender has [sealed](Self::sealed) the
+/// message, the peer can change its bytes while this process reads. So the view does not give out `&[u8]`. Copy the
+/// bytes that matter ([`read_at`](Self::read_at)) once, and decide on the copy.
 ///
 /// A small message stays in the ring until the view is dropped, and no other thread receives from this end meanwhile.
 /// A large message keeps its memory, and other threads go on receiving.
@@ -33,7 +33,7 @@ pub struct InPlace<'a, K = ()> {
     storage: ViewStorage<'a>,
     arrived: ReceivedExtras,
     origin: Origin,
-    /// What keeps the end, for an owned view. Dropped last.
+    /// The reference that keeps the end alive, for an owned view. Dropped last.
     kept: K,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum PayloadLocation {
 
 /// Receives the next message of the channel that `kept` keeps, as [`Channel::recv_in_place`] does.
 pub fn recv_in_place<K: Keep<Object = Channel>>(kept: K, deadline: Deadline) -> Result<InPlace<'static, K>, Error> {
-    // SAFETY: the view drops what it borrows before `kept`; a call that fails returns before `kept` is dropped.
+    // SAFETY: the view drops its borrows before `kept`; a call that fails returns before `kept` is dropped.
     let channel = unsafe { kept::borrow(&kept) };
     let mut kept = Some(kept);
     channel.end.recv_view_with(deadline, || kept.take().expect("there is one view"))
@@ -134,8 +134,8 @@ impl<'a, K> InPlace<'a, K> {
         };
     }
 
-    /// Returns the bytes of the message without a copy, if the sender has sealed them, so that no process can change
-    /// them any more. Otherwise returns `None`.
+    /// Returns the bytes of the message without a copy, if the sender has sealed the message, so that no process can
+    /// change the bytes any more. Otherwise returns `None`.
     ///
     /// # Panics
     /// In a child of `fork`, which does not have the memory.
@@ -160,7 +160,7 @@ impl<'a, K> InPlace<'a, K> {
         }
     }
 
-    /// Checks that this process is the one that received the message, and so has its memory.
+    /// Checks that this process received the message, and so has the memory (a forked child does not).
     ///
     /// # Errors
     /// [`Error::Forked`] in a child of `fork`.
@@ -181,7 +181,8 @@ impl<'a, K> InPlace<'a, K> {
         }
     }
 
-    /// Takes the handles of the message, in the order in which they were sent. Returns none if they were taken before.
+    /// Takes the handles of the message, in the order in which they were sent. Returns none if the handles were taken
+    /// before.
     ///
     /// # Errors
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
@@ -196,8 +197,8 @@ impl<'a, K> InPlace<'a, K> {
         self.origin.sender()
     }
 
-    /// Reports that the sender of this message broke the rules, and closes the link to it. Does for this message what
-    /// [`Message::report_bad`](crate::Message::report_bad) does for a [`Message`](crate::Message).
+    /// Reports that the sender of this message broke the rules, and closes the link to the sender. Does for this
+    /// message what [`Message::report_bad`](crate::Message::report_bad) does for a [`Message`](crate::Message).
     pub fn report_bad(&self, why: &'static str) -> Reported {
         self.origin.report(why)
     }

@@ -1,8 +1,8 @@
-//! Messages that the program writes or reads where they lie, without a copy.
+//! Messages written or read in place, without a copy.
 //!
-//! [`reserve`] writes a message into the memory in which it is sent, and [`draft`] builds a message that grows.
-//! [`in_place`] reads a message where it was received, and [`forward`] sends a received message on. [`values`] sends
-//! objects within the process.
+//! [`reserve`] writes a message of known length into the memory from which it is sent, and [`draft`] builds a message
+//! that grows. [`in_place`] reads a message in the memory where it arrived, and [`forward`] sends a received message
+//! on. [`values`] sends objects within the process.
 
 mod draft;
 mod forward;

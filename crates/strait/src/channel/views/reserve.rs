@@ -1,4 +1,4 @@
-//! Reservations: a message is written where the peer will read it.
+//! Reservations: messages written in the memory where the peer will read them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,8 +24,8 @@ use crate::shm::{Mapping, RegionMapping, Shareable};
 use crate::signals;
 use crate::wake::lock::Guard;
 
-/// Room for a message, to be filled where the peer will read it. Dropping it without [`commit`](Self::commit) gives
-/// the room back, and the peer sees nothing.
+/// Room for a message, to be filled in the memory where the peer will read. Dropping the reservation without
+/// [`commit`](Self::commit) gives the room back, and the peer sees nothing.
 ///
 /// While a reservation is held, no other thread sends from this end.
 ///
@@ -55,14 +55,14 @@ pub struct Reservation<'a, K = ()> {
     /// A copy of the bytes of a small message with handles, which the commit makes in case the peer moves and the
     /// message has to be sent again. Empty for other messages.
     saved: Vec<u8>,
-    /// What keeps the end, for an owned reservation. Dropped last.
+    /// The reference that keeps the end alive, for an owned reservation. Dropped last.
     kept: K,
 }
 
 /// The name of a sealed message's memory in `/proc`.
 const SEALED: &str = "strait-sealed";
 
-/// Number of bytes that are copied in one step when a message is copied from one block to another.
+/// Number of bytes copied in one step, when a message is copied from one block to another.
 pub(in crate::channel) const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -75,8 +75,8 @@ impl Channel {
     /// Reserves room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until
     /// the deadline, which also applies to [`Reservation::commit`].
     ///
-    /// A small message is written into the ring. A large one is written into a block that the peer has mapped already,
-    /// if one of that size is free; otherwise into a new block.
+    /// A small message is written into the ring. A large message is written into a block that the peer has mapped
+    /// already, if a block of that size is free; otherwise into a new block.
     ///
     /// # Errors
     /// The errors of [`Channel::send_by`].
@@ -129,9 +129,9 @@ impl Channel {
         })
     }
 
-    /// Allocates memory for a message of `len` bytes that is *sealed* when it is sent: from then on no process can
-    /// change it, this one included. The receiver can read it [in place](crate::view::InPlace::sealed) without trusting
-    /// this process.
+    /// Allocates memory for a message of `len` bytes that is *sealed* when sent: from then on no process can change the
+    /// bytes, this process included. The receiver can read the message [in place](crate::view::InPlace::sealed) without
+    /// trusting this process.
     ///
     /// Sealing costs more than the warm memory of the pool: each message pays for new pages. Use it for messages that
     /// are sent once and must be read without a copy.
@@ -158,7 +158,7 @@ impl Channel {
             return Err(Error::MessageTooLarge { len, limit });
         }
         let fd = memory::memfd(SEALED, len.max(1))?;
-        // SAFETY: nobody else has the memory or has mapped it, so nobody else can change its size.
+        // SAFETY: no other process has the memory or has mapped it, so no other process can change its size.
         let mapping = unsafe { RegionMapping::new(fd.as_fd(), 0, len, How::Own) }?;
         Ok(SealedReservation { end: (&*self.end).into(), mapping, fd, len, handles: Vec::new(), kept: keep() })
     }
@@ -170,7 +170,7 @@ pub fn reserve<K: Keep<Object = Channel>>(
     len: usize,
     deadline: Deadline,
 ) -> Result<Reservation<'static, K>, Error> {
-    // SAFETY: the reservation drops what it borrows before `kept`; a call that fails returns before `kept` is dropped.
+    // SAFETY: the reservation drops its borrows before `kept`; a call that fails returns before `kept` is dropped.
     let channel = unsafe { kept::borrow(&kept) };
     let mut kept = Some(kept);
     channel.reserve_with(len, deadline, || kept.take().expect("there is one reservation"))
@@ -178,7 +178,7 @@ pub fn reserve<K: Keep<Object = Channel>>(
 
 /// Allocates memory for a sealed message over the channel that `kept` keeps, as [`Channel::reserve_sealed`] does.
 pub fn reserve_sealed<K: Keep<Object = Channel>>(kept: K, len: usize) -> Result<SealedReservation<'static, K>, Error> {
-    // SAFETY: the reservation drops what it borrows before `kept`; a call that fails returns before `kept` is dropped.
+    // SAFETY: the reservation drops its borrows before `kept`; a call that fails returns before `kept` is dropped.
     let channel = unsafe { kept::borrow(&kept) };
     let mut kept = Some(kept);
     channel.reserve_sealed_with(len, || kept.take().expect("there is one reservation"))
@@ -226,7 +226,7 @@ impl<K> Reservation<'_, K> {
         }
     }
 
-    /// Returns the reserved room itself, for code that fills memory. The slice is only to be written to: the peer may
+    /// Returns the reserved room itself, for code that fills a slice. The slice is only to be written to: the peer may
     /// be able to change its bytes.
     ///
     /// # Panics
@@ -302,8 +302,8 @@ impl<K> Reservation<'_, K> {
     /// [`Error::WouldBlock`] if the reservation is not in a block.
     pub(super) fn enlarge(&mut self, len: usize, used: usize) -> Result<Option<Vec<u8>>, Error> {
         let Some(ReservedStorage::Block(old)) = self.storage.take() else { return Err(Error::WouldBlock) };
-        // The old block is given back first: its bytes count as in flight, and the limit may allow no more than
-        // those. The bytes stay where they are, since no other thread sends meanwhile.
+        // The old block is given back first: its bytes count as in flight, and the limit may allow no further bytes.
+        // The bytes stay where they are, since no other thread sends meanwhile.
         self.tx.pool().take_back(&old);
         match self.end.borrow_block(&mut self.tx, len, Deadline::NOW) {
             Ok(new) => {
@@ -442,7 +442,7 @@ impl<K> io::Write for Reservation<'_, K> {
     }
 }
 
-/// Memory for a message that is sealed when it is sent. Until then only this process has the memory.
+/// Memory for a message that is sealed when sent. Until then only this process has the memory.
 ///
 /// ```
 /// let (a, b) = strait::Channel::pair()?;
@@ -460,7 +460,7 @@ pub struct SealedReservation<'a, K = ()> {
     fd: OwnedFd,
     len: usize,
     handles: Vec<Handle>,
-    /// What keeps the end, for an owned reservation. Dropped last.
+    /// The reference that keeps the end alive, for an owned reservation. Dropped last.
     kept: K,
 }
 
@@ -496,8 +496,8 @@ impl<K> SealedReservation<'_, K> {
     }
 
     /// Seals the bytes of the message and sends it, as [`commit`](Self::commit) does, and returns the memory to this
-    /// process: as a private copy at the address that the bytes have had, which this process can go on reading and
-    /// writing. No byte is copied; see [`RegionWriter::seal`](crate::region::RegionWriter::seal) for what that costs.
+    /// process: as a private copy at the same address, which this process can read and write. No byte is copied;
+    /// [`RegionWriter::seal`](crate::region::RegionWriter::seal) says what the call costs.
     ///
     /// # Errors
     /// The errors of [`commit`](Self::commit); [`Error::StillMapped`] if a child that another thread forked while the
@@ -509,8 +509,8 @@ impl<K> SealedReservation<'_, K> {
         })
     }
 
-    /// Sends the message with the memory that `seal` has sealed; waits for room until the deadline. `seal` gets the
-    /// memory and the number of its bytes, and returns its sealed memfd with what this call returns.
+    /// Seals the memory by `seal` and sends the message; waits for room until the deadline. `seal` gets the memory and
+    /// its length in bytes, and returns the sealed memfd together with the result of this call.
     fn commit_by<R>(
         self,
         deadline: Deadline,

@@ -23,8 +23,8 @@ impl Channel {
     /// bytes and handles](Value::into_parts), by this call or when the receiving end is sent to that process. A
     /// receiver in this process that asks for bytes gets bytes too.
     ///
-    /// The value keeps its place in the order of messages. If it is never received, it is dropped without being turned
-    /// into bytes.
+    /// The value keeps its place in the order of messages. A value that is never received is dropped without being
+    /// turned into bytes.
     ///
     /// # Errors
     /// The error contains the message. The errors of [`Channel::send_by`]; [`Error::MessageTooLarge`] also if the
@@ -110,7 +110,7 @@ impl End {
             return Ok(());
         }
         let link = rx.lane.current_link().clone();
-        // Values that arrive while this runs are left alone; the bound keeps the loop finite.
+        // Values that arrive during the loop are left alone; the bound keeps the loop finite.
         for _ in 0..rx.cells() {
             if !link.is_local() || !mailbox().has_value_for(rx.lane.token_in()) {
                 break;
@@ -131,7 +131,7 @@ impl End {
     }
 }
 
-/// Messages that were taken out of an end while their values are turned into bytes. Dropping this object puts them back
+/// Messages taken out of an end while their values are turned into bytes. Dropping this object puts the messages back
 /// as the next messages of the end, also if a value's code panics.
 struct Turning<'a> {
     end: &'a End,
