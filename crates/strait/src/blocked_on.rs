@@ -1,9 +1,9 @@
-//! Notes of what an attempt was blocked on, so that a waiter registers for exactly the event that ends its wait.
+//! Notes of the obstacle that blocked an attempt, so that a waiter registers for exactly the event that ends its wait.
 //!
-//! A call with [`Deadline::NOW`](crate::Deadline::NOW) that fails with *would block* [notes](note) here, for its
-//! thread, what it was blocked on. The caller [takes](take) the note right after the call, and waits for that and
-//! nothing else. So the note is a second result of the call. It is made where the attempt fails, from what was seen
-//! there, and no other thread can change it.
+//! A call with [`Deadline::NOW`](crate::Deadline::NOW) that fails with *would block* [notes](note) its obstacle here,
+//! for its thread. The caller [takes](take) the note right after the call, and waits for exactly that obstacle. So the
+//! note is a second result of the call. The note is made where the attempt fails, from the state seen there, and no
+//! other thread can change the note.
 //!
 //! | blocked on | the event that ends the wait |
 //! |---|---|
@@ -31,7 +31,7 @@ pub(crate) struct Progress {
     pub(crate) generation: u16,
     /// The number of cells for which the consumer of this ring had given credit, counted since the lane was made.
     pub(crate) cells: u64,
-    /// The number of messages that the consumer had received in this lane, as it had told the producer.
+    /// The number of messages that the consumer had received in this lane, by the consumer's last report.
     pub(crate) messages: u64,
     /// The number of blocks that the receiver of the messages had returned, and the sender's pool had taken back, when
     /// the attempt to send failed. `None` if the attempt needed no block, so that a returned block would not help it.
@@ -39,8 +39,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Returns the lower of two values of progress of one consumer. A consumer that gets further than either value gets
-    /// further than the returned one.
+    /// Returns the lower of two values of progress of one consumer. A consumer that gets further than either value also
+    /// gets further than the returned value.
     fn lower(self, other: Self) -> Self {
         let key = |progress: &Self| (progress.generation, progress.cells, progress.messages);
         let lower = if key(&other) < key(&self) { other } else { self };
@@ -77,8 +77,9 @@ pub(crate) enum BlockedOn {
     /// The attempt was blocked on room in this lane. Another attempt is worthwhile once the consumer of the ring gets
     /// beyond this progress, or the ring ends.
     Room(Subject, Progress),
-    /// The attempt was blocked on descriptors: it needed to send this number of them, and too many were in flight over
-    /// the lane's link. Another attempt is worthwhile once the consumer of the lane's ring gets beyond this progress.
+    /// The attempt was blocked on descriptors: it needed to send this number of descriptors, and too many were in
+    /// flight over the lane's link. Another attempt is worthwhile once the consumer of the lane's ring gets beyond this
+    /// progress.
     Descriptors(Subject, Progress, usize),
     /// The attempt was blocked on a transfer: the other end of this lane was in transit, or its process had not sent
     /// its open packet yet.
@@ -92,7 +93,7 @@ pub(crate) enum BlockedOn {
     Lock,
 }
 
-/// Everything that the tasks that wait to send from one end are blocked on.
+/// All obstacles of the tasks that wait to send from one end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockedSends {
     /// Whether a task waits until there is room for a small message.
@@ -105,7 +106,7 @@ pub(crate) struct BlockedSends {
 }
 
 impl BlockedSends {
-    /// Adds what one more task is blocked on. `None` means that the task waits until there is room for a small message.
+    /// Adds the obstacle of one more task. `None` means that the task waits until there is room for a small message.
     pub(crate) fn add(&mut self, blocked_on: Option<BlockedOn>) {
         match (blocked_on, &mut self.room) {
             (None, _) => self.small_room = true,
@@ -148,18 +149,18 @@ pub(crate) fn note(blocked_on: BlockedOn) {
     drop(old);
 }
 
-/// Removes and returns this thread's note of what its last call was blocked on; `None` if there is no note.
+/// Removes and returns this thread's note of the obstacle of its last call; `None` if there is no note.
 pub(crate) fn take() -> Option<BlockedOn> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
-/// Removes the note of what an earlier call of this thread was blocked on, if there is one.
+/// Removes the note of the obstacle of an earlier call of this thread, if there is a note.
 pub(crate) fn forget() {
     drop(take());
 }
 
-/// Calls `act` and returns its result. This thread's note of what an earlier call was blocked on is the same afterwards
-/// as before, because calls within `act` may change it.
+/// Calls `act` and returns its result. Restores this thread's note of an earlier call's obstacle afterwards, because
+/// calls within `act` may change the note.
 pub(crate) fn preserved<T>(act: impl FnOnce() -> T) -> T {
     let blocked_on = take();
     let done = act();

@@ -1,18 +1,18 @@
 //! Work that waits until the library holds no lock.
 //!
-//! The program's own code must not run while the library holds a lock, of which the program cannot know. Such code is
-//! the destructor of a [value](crate::view::Value) that is dropped inside the library, and the callback for [peers that
-//! broke the protocol](crate::on_bad_peer). So such work goes into a queue, and a call of the program runs it just
-//! before the call returns. Sending and receiving look at the queue only if they fail; a wait on a wait set and the
-//! closing of a channel always do.
+//! The program's own code must not run while the library holds a lock, because the program cannot know of that lock.
+//! Such code is the destructor of a [value](crate::view::Value) dropped inside the library, and the callback for [peers
+//! that broke the protocol](crate::on_bad_peer). So such work goes into a queue, and a library call by the program runs
+//! the queue just before returning. Sending and receiving look at the queue only on failure; a wait on a wait set and
+//! the closing of a channel always look.
 //!
 //! | work | runs in |
 //! |---|---|
-//! | an object to [drop](drop_later) | the thread that deferred it, in its next such call or at its end |
+//! | an object to [drop](drop_later) | the thread that deferred the drop, in its next such call or at its end |
 //! | a [job](run_later) | the next such call of any thread |
 //! | an action that failed for lack of a thread or of memory, to be [tried again](try_later) | the next such call of any thread after a pause |
 //!
-//! [`InTurn`] is for objects whose dropping drops further ones: they are dropped one after the other.
+//! [`InTurn`] is for objects whose drop would drop further objects of the same type: one is dropped after the other.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -41,8 +41,8 @@ const HAS_JOBS: usize = 1;
 const HAS_RETRIES: usize = 2;
 const ASIDE: usize = 4;
 
-/// The queue of jobs (deferred closures), oldest first. The next call of [`run`] in any thread runs them: sending and
-/// receiving call `run` only if they fail, a wait on a wait set and the closing of a channel always.
+/// The queue of jobs (deferred closures), oldest first. The next call of [`run`] in any thread runs these jobs: sending
+/// and receiving call `run` only if they fail, a wait on a wait set and the closing of a channel always.
 #[derive(Default)]
 struct Jobs(Mutex<VecDeque<Job>>);
 
@@ -135,7 +135,7 @@ pub(crate) fn try_later(what: &'static str, again: fn()) {
 }
 
 /// Runs `act`, and returns its result; meanwhile this thread runs no deferred work. Meant for code that may drop
-/// channels while it holds locks of the library.
+/// channels while holding locks of the library.
 pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -180,8 +180,8 @@ fn run_all() {
     });
 }
 
-/// Drops the objects whose drop this thread has deferred, also those that a destructor defers meanwhile. Does nothing
-/// if it is called from a destructor that this function runs.
+/// Drops the objects whose drop this thread has deferred, also objects that a destructor defers meanwhile. Does nothing
+/// if called from a destructor that this function runs.
 fn drop_aside() {
     struct Busy;
     impl Drop for Busy {
@@ -193,14 +193,14 @@ fn drop_aside() {
         return;
     }
     let _busy = Busy;
-    // Objects that a destructor defers are dropped after it.
+    // Objects deferred by a destructor are dropped after that destructor.
     while let Ok(Some(thing)) = THINGS.try_with(|aside| aside.things.borrow_mut().pop()) {
         drop_one(thing);
     }
 }
 
-/// Runs the failed actions that [`try_later`] has recorded, if their pause is over, and forgets them. An action that
-/// fails once more must record itself again.
+/// Runs the failed actions that [`try_later`] has recorded, if their pause is over, and forgets these actions. An
+/// action that fails once more must record itself again.
 fn try_again() {
     if PENDING.load(Ordering::Acquire) & HAS_RETRIES == 0 {
         return;
@@ -216,8 +216,8 @@ fn try_again() {
 }
 
 /// The list of objects that this thread still has to drop, for types whose drop may drop further objects of the type.
-/// They are dropped one after the other, not nested: otherwise a peer could make a chain of objects whose drops
-/// overflow the stack.
+/// These objects are dropped one after the other, not nested: otherwise a peer could make a chain of objects whose
+/// drops overflow the stack.
 pub(crate) struct InTurn<T>(RefCell<Option<Vec<T>>>);
 
 impl<T: 'static> InTurn<T> {
@@ -233,7 +233,7 @@ impl<T: 'static> InTurn<T> {
 
     /// Calls `each` with each of `things`, one after the other; `each` drops its argument. If `each` calls this
     /// function again on this thread, the inner call only adds its `things` to the list `turn`, which the outermost
-    /// call works off. Only the outermost call runs `first`, before the first object.
+    /// call processes. Only the outermost call runs `first`, before the first object.
     pub(crate) fn let_go(turn: &'static LocalKey<Self>, things: Vec<T>, first: impl FnOnce(), mut each: impl FnMut(T)) {
         let mut things = Some(things);
         let is_outermost = turn.try_with(|turn| match &mut *turn.0.borrow_mut() {
@@ -256,7 +256,7 @@ impl<T: 'static> InTurn<T> {
                 let _ = turn.try_with(|turn| turn.0.take());
             }
             Ok(false) => {}
-            // The thread is ending, so it has no list any more.
+            // The thread is ending, so its list is gone.
             Err(_) => things.into_iter().flatten().for_each(each),
         }
     }

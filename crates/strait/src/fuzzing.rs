@@ -17,8 +17,8 @@ pub fn links() -> Vec<String> {
     crate::lane::retention::describe_all()
 }
 
-/// Decodes `bytes` as a packet of a link. If they are a valid packet, checks that encoding and decoding it again gives
-/// an equal packet; panics otherwise.
+/// Decodes `bytes` as a packet of a link. If the bytes are a valid packet, checks that encoding and decoding the packet
+/// again gives an equal packet; panics otherwise.
 pub fn packet(bytes: &[u8]) {
     if let Some(packet) = Packet::decode(bytes) {
         assert_eq!(Packet::decode(&packet.encode()), Some(packet));
@@ -34,7 +34,7 @@ pub fn table(bytes: &[u8]) {
 }
 
 /// Runs the producer and the consumer of a ring, as `program` says, while a third party writes to the ring's memory;
-/// they must not panic. The first byte of `program` chooses the size of the ring; each four bytes after it are one
+/// neither may panic. The first byte of `program` chooses the size of the ring; each four bytes after it are one
 /// instruction.
 pub fn ring(program: &[u8]) {
     let Some((size, program)) = program.split_first() else { return };

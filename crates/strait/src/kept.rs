@@ -1,4 +1,4 @@
-//! Objects that are borrowed from what keeps them: how a view holds its end.
+//! Objects borrowed from a value that keeps them alive: how a view holds its end.
 //!
 //! A view borrows an end, and an owned view has with it the value that keeps the end, such as an `Arc`. The lifetime of
 //! the borrow in an owned view is only claimed; the view drops the borrow before the value.
@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A value that keeps an object where it is.
+/// A value that keeps an object alive at a fixed address.
 ///
 /// # Safety
 /// As long as the value lives, and wherever it is moved, [`object`](Self::object) returns the same object, which is
@@ -22,8 +22,8 @@ pub unsafe trait Keep {
     fn object(&self) -> &Self::Object;
 }
 
-// SAFETY: an object in an `Arc` stays where it is until the last reference is dropped. It can be taken out or borrowed
-// mutably only if there is no other reference than the one with which that is done.
+// SAFETY: an object in an `Arc` stays in place until the last reference is dropped. Taking the object out or borrowing
+// it mutably requires the only reference.
 unsafe impl<T> Keep for Arc<T> {
     type Object = T;
 
@@ -35,17 +35,19 @@ unsafe impl<T> Keep for Arc<T> {
 /// Returns the object that `kept` keeps, borrowed for longer than the compiler knows.
 ///
 /// # Safety
-/// The reference, and everything that borrows from it, is not used after `kept` is dropped, wherever that is moved.
+/// The reference, and everything that borrows from it, must not be used after `kept` is dropped, wherever `kept` was
+/// moved.
 pub(crate) unsafe fn borrow<'a, K: Keep>(kept: &K) -> &'a K::Object
 where
     K::Object: 'a,
 {
-    // SAFETY: the object stays where it is as long as `kept` lives, by the trait; the caller uses it no longer.
+    // SAFETY: by the trait, the object stays in place as long as `kept` lives; the caller does not use the object after
+    // that.
     unsafe { &*std::ptr::from_ref(kept.object()) }
 }
 
-/// A shared reference that is stored beside the value that keeps its object. Unlike a plain reference, it may be passed
-/// to a function that drops the two, and so outlive the object by a moment, in which it is not used.
+/// A shared reference, stored beside the value that keeps its object alive. Unlike a plain reference, this one may be
+/// passed to a function that drops both, and so outlive the object for a moment without being used.
 pub(crate) struct Borrowed<'a, T> {
     object: NonNull<T>,
     borrow: PhantomData<&'a T>,
@@ -67,7 +69,7 @@ impl<'a, T> From<&'a T> for Borrowed<'a, T> {
 }
 
 impl<'a, T> Borrowed<'a, T> {
-    /// Returns the reference, with the lifetime of which it was made.
+    /// Returns the reference, with its original lifetime.
     ///
     /// # Safety
     /// If that lifetime is only claimed, the reference is not used after the value is dropped that keeps the object.
@@ -93,16 +95,16 @@ impl<T: fmt::Debug> fmt::Debug for Borrowed<'_, T> {
     }
 }
 
-// SAFETY: it is a shared reference.
+// SAFETY: a `Borrowed` is a shared reference.
 unsafe impl<T: Sync> Send for Borrowed<'_, T> {}
-// SAFETY: it is a shared reference.
+// SAFETY: a `Borrowed` is a shared reference.
 unsafe impl<T: Sync> Sync for Borrowed<'_, T> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A value that borrows from what keeps its object.
+    /// A value that borrows from the keeper of its object.
     struct Owned {
         number: Borrowed<'static, u32>,
         _kept: Arc<u32>,

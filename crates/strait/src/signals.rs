@@ -64,8 +64,8 @@
 //!
 //! * The program blocks the signal, and a separate thread takes the signal by `sigwait` and then calls
 //!   [`Interrupter::interrupt`](crate::Interrupter::interrupt). An interruption is never missed.
-//! * The program blocks the signal, and sleeps in `ppoll` with a mask that lets the signal through, on the descriptor of a
-//!   [`WaitSet`](crate::wait::WaitSet).
+//! * The program blocks the signal, and sleeps in `ppoll` with a mask that lets the signal through, on the descriptor
+//!   of a [`WaitSet`](crate::wait::WaitSet).
 //! * The program waits for a limited time, and checks its flag in between.
 //!
 //! # Costs

@@ -23,11 +23,11 @@
 
 // Calls: requests and their replies over a channel.
 //
-// Each message has a [trailer](wire) that says which call it belongs to. A thread that waits receives for all threads
-// of the end, and [`routes`] gives each message to its call. When the thread has its own result, it hands the
-// receiving to another thread. The library starts no thread for this, and an end that only one thread uses takes no
-// detour. If several threads share a processor, they let each other run before they sleep ([`yield_policy`]), and wake
-// the peer once for all.
+// Each message has a [trailer](wire) that says which call it belongs to. One waiting thread receives for all threads of
+// the end, and [`routes`] gives each message to its call. When that thread has its own result, it hands the receiving
+// to another thread. The library starts no thread for calls, and an end with only one thread takes no detour. Threads
+// that share a processor let each other run before they sleep ([`yield_policy`]), and one of them wakes the peer for
+// all.
 //
 // A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls
 // at a time as the other may make, so a received message always has a slot. So two ends that call each other, with
@@ -142,9 +142,8 @@ impl CallOptions {
     }
 
     /// Sets how many calls of this end may be without an answer at a time, at least 1; further calls wait until a call
-    /// slot is free. The number must not be more than [`requests`](Self::requests) of the other end. A call whose
-    /// answer has arrived counts until the program takes the answer from its [`PendingCall`] or drops the
-    /// `PendingCall`.
+    /// slot is free. The number must not be more than [`requests`](Self::requests) of the other end. An answered call
+    /// counts until the program takes the answer from its [`PendingCall`] or drops the `PendingCall`.
     #[must_use]
     pub fn calls(mut self, most: usize) -> Self {
         self.calls = most.max(1);
@@ -321,13 +320,13 @@ impl CallEnd {
             .map(|queued| self.request(queued))
     }
 
-    /// Returns the numbers of calls, requests and unexpected answers that this end has counted since it was made.
+    /// Returns the numbers of calls, requests and unexpected answers that this end has counted since its creation.
     pub fn counters(&self) -> CallCounters {
         self.shared.routes().counters
     }
 
-    /// Returns the number of calls that this end has made and that still count against [`CallOptions::calls`]: their
-    /// answer has not arrived, or the program has not taken it. A cancelled call counts until its answer arrives.
+    /// Returns the number of this end's calls that still count against [`CallOptions::calls`]: the answer has not
+    /// arrived, or the program has not taken the answer. A cancelled call counts until its answer arrives.
     pub fn under_way(&self) -> usize {
         self.shared.routes().in_flight()
     }
@@ -383,8 +382,8 @@ impl PendingCall {
         self.wait_on(deadline.into(), None)
     }
 
-    /// Waits for the answer of this call until `deadline`, and returns the reply. `deferred_wake` is a wake-up that is
-    /// still due to the peer, if there is one; this thread drops it, which wakes the peer, before it sleeps. Fails as
+    /// Waits for the answer of this call until `deadline`, and returns the reply. `deferred_wake` is a wake-up still
+    /// due to the peer, if any; this thread drops it before sleeping, and the drop wakes the peer. Fails as
     /// [`wait`](Self::wait) and [`poll`](Self::poll) do.
     fn wait_on(&mut self, deadline: Deadline, deferred_wake: Option<WakeOnDrop>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
@@ -447,7 +446,8 @@ impl Request {
         self.message.take_handles()
     }
 
-    /// Returns whether the caller has cancelled this call, as far as this process has received that. Takes a lock.
+    /// Returns whether the caller has cancelled this call, as far as this process has received the cancellation. Takes
+    /// a lock.
     pub fn is_cancelled(&self) -> bool {
         self.replier.is_cancelled()
     }
@@ -493,7 +493,8 @@ pub struct Replier {
 }
 
 impl Replier {
-    /// Returns whether the caller has cancelled this call, as far as this process has received that. Takes a lock.
+    /// Returns whether the caller has cancelled this call, as far as this process has received the cancellation. Takes
+    /// a lock.
     pub fn is_cancelled(&self) -> bool {
         !self.answered && !self.shared.is_elsewhere() && self.shared.routes().is_cancelled(self.id)
     }
@@ -512,7 +513,7 @@ impl Replier {
         deadline: impl Into<Deadline>,
     ) -> Result<(), SendError> {
         assert!(!self.answered, "a request is answered once");
-        // This happens before the reply is sent: the caller may reuse its slot as soon as it has the reply.
+        // Done before the reply is sent: the caller may reuse its slot as soon as the reply arrives.
         let cancelled = self.shared.routes().said(CallKind::Reply, self.id);
         let sent = self.shared.send(answer.into(), CallKind::Reply, self.id, deadline.into(), false).map(drop);
         match sent {
@@ -597,7 +598,7 @@ impl CallEnd {
 impl Future for PendingCall {
     type Output = Result<Message, CallError>;
 
-    /// Returns the reply if it has arrived; otherwise the task is woken when it arrives. This future receives no
+    /// Returns the reply if it has arrived; otherwise the task is woken when the reply arrives. This future receives no
     /// messages itself: another thread, or an [`AsyncCallEnd`](crate::task::AsyncCallEnd), must receive on the call end
     /// meanwhile.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -3,7 +3,7 @@
 //!
 //! The number of calls of this end without an answer is limited, and so is the number of calls of the other end. So an
 //! honest peer always has memory for the messages of this end. A call whose caller has given up keeps its slot until
-//! the call is answered. Each call is answered, if only by *there will be no reply*.
+//! the call is answered. Each call is answered, at least by *there will be no reply*.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -43,7 +43,8 @@ pub struct CallCounters {
     /// Number of answers to this end's calls that were dropped because the caller had given up: at its deadline, or by
     /// cancelling.
     pub late: u64,
-    /// Number of answers that arrived for calls that were never made or were answered before. They were dropped.
+    /// Number of answers that arrived for calls that were never made or were answered before. These answers were
+    /// dropped.
     pub unknown: u64,
 }
 
@@ -58,18 +59,18 @@ pub(super) struct Routes {
     serving: HashMap<u64, bool, NumberHashing>,
     most_requests: usize,
     /// Whether one thread has the task to receive from the channel, on behalf of all threads of this end. Also `true`
-    /// while that thread yields (lets others run before it sleeps).
+    /// while that thread yields (lets others run before sleeping).
     pub(super) receiving: bool,
     pub(super) yield_policy: YieldPolicy,
-    /// A wake-up that is still due to the peer, if there is one. A thread that has sent left the wake-up to the thread
-    /// that yields now (lets others run before it sleeps); the yielding thread wakes the peer afterwards.
+    /// A wake-up still due to the peer, if any. A sending thread left the wake-up to the thread that yields now (lets
+    /// others run before sleeping); the yielding thread wakes the peer afterwards.
     pub(super) deferred_wake: Option<WakeOnDrop>,
-    /// The threads that wait on this end, with what each waits for. Some sleep, and some were woken and have not run
-    /// yet.
+    /// The threads that wait on this end, each with the awaited event. Some threads sleep, and some were woken and have
+    /// not run yet.
     pub(super) waiters: VecDeque<(Waits, Arc<CallWaiter>)>,
     /// Number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
     pub(super) woken_threads: usize,
-    /// The tasks that wait on this end for a request or for a free call slot, each with what it waits for.
+    /// The tasks that wait on this end for a request or for a free call slot, each with the awaited event.
     pub(super) tasks: Vec<(Waits, Waker)>,
     /// The threads and tasks of this end to be woken once the lock of the routes is released.
     pub(super) woken: Woken,
@@ -78,8 +79,8 @@ pub(super) struct Routes {
     pub(super) deferred: VecDeque<(CallKind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
-    /// Buffer into which messages are received, kept so that its memory is reused. Empty while a thread receives,
-    /// because that thread has taken the buffer.
+    /// The buffer into which messages are received, kept to reuse its memory. Empty while a thread receives, because
+    /// that thread has taken the buffer.
     pub(super) batch: Vec<Message>,
 }
 
@@ -173,16 +174,15 @@ impl Routes {
         }
     }
 
-    /// Returns the number of calls that hold a slot: those without an answer, and those whose answer was not taken.
+    /// Returns the number of calls that hold a slot: calls without an answer, and calls with an answer not taken yet.
     pub(super) fn in_flight(&self) -> usize {
         self.calls.taken()
     }
 
     /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns a message
-    /// that is no longer needed, for the caller to drop once it holds no lock: that of a late answer, or of a request
-    /// that was cancelled before the program took it. Returns `None` if there is none. Fails with [`Error::BadPeer`] if
-    /// the message breaks the protocol of calls. Wakes no thread that waits for requests;
-    /// [`wake_for_requests`](Self::wake_for_requests) does that.
+    /// that is no longer needed, for the caller to drop without a lock: a late answer, or a request cancelled before
+    /// the program took it. Otherwise returns `None`. Fails with [`Error::BadPeer`] if the message breaks the protocol
+    /// of calls. Wakes no thread that waits for requests; [`wake_for_requests`](Self::wake_for_requests) does that.
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
             return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
@@ -256,7 +256,7 @@ impl Routes {
         self.serving.insert(id, cancelled.unwrap_or(false));
     }
 
-    /// Returns whether the caller of the request `id` has cancelled it.
+    /// Returns whether the caller has cancelled the request `id`.
     pub(super) fn is_cancelled(&self, id: u64) -> bool {
         self.serving.get(&id).copied().unwrap_or(false)
     }
@@ -276,16 +276,16 @@ impl Routes {
         self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
     }
 
-    /// Registers the waker of a task. `what` says for what the task waits: it is woken when a request arrives, or when
-    /// a call slot becomes free.
+    /// Registers the waker of a task. The task is woken at the event `what`: when a request arrives, or when a call
+    /// slot becomes free.
     pub(super) fn park(&mut self, what: Waits, waker: &Waker) {
         if !self.tasks.iter().any(|(waits, other)| *waits == what && other.will_wake(waker)) {
             self.tasks.push((what, waker.clone()));
         }
     }
 
-    /// Notes one sleeping thread that waits for the event `what`, and all tasks that wait for it, to be woken once the
-    /// lock of the routes is released.
+    /// Notes which waiters to wake once the lock of the routes is released: one sleeping thread that waits for the
+    /// event `what`, and all tasks that wait for that event.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
         let waits = |(waits, waiter): &&(Waits, Arc<CallWaiter>)| waits.includes(what) && waiter.is_asleep();
@@ -375,7 +375,7 @@ mod tests {
         assert!(routes.sort(message(CallKind::Reply, ids[0], b"again")).unwrap().is_some());
         assert!(routes.sort(message(CallKind::Reply, 99, b"never")).unwrap().is_some());
         assert_eq!((routes.counters.unknown, routes.counters.late), (3, 0));
-        // A call whose caller has given up keeps its slot until it is answered.
+        // A call whose caller has given up keeps its slot until the answer arrives.
         assert!(routes.abandon(ids[1]));
         assert_eq!(routes.in_flight(), 2);
         assert!(routes.sort(message(CallKind::Reply, ids[1], b"late")).unwrap().is_some());

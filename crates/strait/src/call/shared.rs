@@ -1,4 +1,4 @@
-//! The state that all threads of a call end share, and how these threads wait: one thread that waits receives for all.
+//! The state that all threads of a call end share, and how these threads wait: one waiting thread receives for all.
 
 use std::io::IoSlice;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// receive after a temporary error.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// The state of one call end, which all its threads share: the channel, and the routes (calls, requests and waiters)
+/// The state of one call end, shared by all its threads: the channel, and the routes (calls, requests and waiters)
 /// under their lock.
 pub(super) struct CallShared {
     pub(super) channel: Channel,
@@ -58,9 +58,9 @@ impl CallShared {
     }
 
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
-    /// call and, if the peer has still to be woken, a [`WakeOnDrop`], which wakes the peer when it is dropped. A
-    /// `WakeOnDrop` is returned only if `waits` is true (the caller will wait for the answer) and other threads of this
-    /// end run soon. After an error the request was not sent; the error contains its handles.
+    /// call and, if the peer still has to be woken, a [`WakeOnDrop`], whose drop wakes the peer. A `WakeOnDrop` is
+    /// returned only if `waits` is true (the caller will wait for the answer) and other threads of this end run soon.
+    /// After an error the request was not sent; the error contains its handles.
     pub(super) fn begin(
         &self,
         request: Outgoing<'_>,
@@ -78,9 +78,9 @@ impl CallShared {
     }
 
     /// Sends `message`, followed by the trailer (the role `kind` and the call number `id`); waits for room until the
-    /// deadline. While there is no room, some thread of this end receives, if necessary this one. If `deferred_wake` is
-    /// true and the peer sleeps, does not wake the peer but returns a [`WakeOnDrop`], which wakes the peer when it is
-    /// dropped; otherwise returns `None`.
+    /// deadline. While there is no room, some thread of this end receives, if necessary the calling thread. If
+    /// `deferred_wake` is true and the peer sleeps, does not wake the peer but returns a [`WakeOnDrop`], whose drop
+    /// wakes the peer; otherwise returns `None`.
     pub(super) fn send(
         &self,
         message: Outgoing<'_>,
@@ -174,8 +174,8 @@ impl CallShared {
 
     /// Waits until `find` returns a value, or until the deadline, and returns the value. Fails at the deadline, or with
     /// the error with which the call end has ended. `what` is the event for which `find` looks. `deferred_wake` is a
-    /// wake-up that is still due to the peer, if there is one; this thread drops it, which wakes the peer, before it
-    /// sleeps or returns.
+    /// wake-up still due to the peer, if any; this thread drops it before sleeping or returning, and the drop wakes the
+    /// peer.
     pub(super) fn wait_until<T>(
         &self,
         what: Waits,
@@ -188,7 +188,7 @@ impl CallShared {
         routes.pass_on(what);
         routes.hand_over();
         drop(routes);
-        // This wakes the peer, unless it was woken before.
+        // The drop wakes the peer, unless the peer was woken before.
         drop(deferred_wake);
         found
     }
@@ -203,7 +203,7 @@ impl CallShared {
         let mut routes = self.routes();
         // Whether a call that must not wait has looked at the channel.
         let mut looked = false;
-        // Whether this thread has yielded since it last received something.
+        // Whether this thread has yielded since its last receive.
         let mut paused = false;
         loop {
             if let Some(found) = find(&mut routes) {

@@ -14,11 +14,11 @@ use crate::channel::message::Message;
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(Message),
-    /// `None`: the server will not reply, because it has dropped the request.
+    /// `None`: the server will not reply, because the program has dropped the request.
     None,
 }
 
-/// The state of a call that this end has made and that holds a slot.
+/// The state of a call of this end that holds a slot.
 #[derive(Debug)]
 pub(super) enum Call {
     /// `Waiting`: the call has no answer yet. The fields are the object on which a thread sleeps until the answer
@@ -71,7 +71,7 @@ impl CallSlots {
         u64::from(self.slots[at as usize].turn) << 32 | u64::from(at)
     }
 
-    /// Returns the call with the number `id`; `None` if no slot holds it.
+    /// Returns the call with the number `id`; `None` if no slot holds that call.
     pub(super) fn get(&mut self, id: u64) -> Option<&mut Call> {
         let slot = self.slots.get_mut(id as u32 as usize)?;
         if u64::from(slot.turn) == id >> 32 { slot.call.as_mut() } else { None }

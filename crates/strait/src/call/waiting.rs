@@ -1,6 +1,6 @@
 //! The threads and tasks that wait on a call end, and how they are woken. A thread is woken after the lock of the
-//! routes was released, so that it does not wake only to wait for the lock. A thread is woken only if it sleeps, as
-//! waking costs a system call.
+//! routes was released, so that the thread need not wait for the lock. Only sleeping threads are woken, because waking
+//! costs a system call.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::platform::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpo
 use super::routes::Routes;
 use super::slots::Call;
 
-/// The object on which a thread sleeps while it waits on a call end. Each thread has one such object, which it uses for
-/// all its waits, since a thread waits for one event at a time.
+/// The object on which a thread sleeps while it waits on a call end. Each thread uses one such object for all its
+/// waits, because a thread waits for one event at a time.
 #[derive(Debug, Default)]
 pub(super) struct CallWaiter {
     pub(super) condition: Condvar,
-    /// Whether the thread of this waiter sleeps and no other thread is about to wake it. Changes only under the lock of
-    /// the routes (which give each message to its call).
+    /// Whether the thread of this waiter sleeps and no other thread is about to wake that thread. Changes only under
+    /// the lock of the routes (which give each message to its call).
     asleep: AtomicBool,
 }
 
@@ -120,8 +120,8 @@ impl<'a> Locked<'a> {
     /// return although neither has happened.
     pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
         if !self.woken.is_empty() {
-            // Other threads are woken first. Meanwhile the state may have changed, and no thread would have woken this
-            // one for it, so the caller looks again.
+            // Other threads are woken first. Meanwhile the state may have changed without a wake-up of this thread, so
+            // the caller looks again.
             let routes = self.routes;
             drop(self);
             return Self::new(routes);

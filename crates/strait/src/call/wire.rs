@@ -15,9 +15,9 @@ pub(super) const TRAILER: usize = 16;
 pub(super) enum CallKind {
     Request = 1,
     Reply = 2,
-    /// `NoReply`: a message without a payload, by which the server says that it will not reply to the call.
+    /// `NoReply`: a message without a payload, by which the server says that there will be no reply to the call.
     NoReply = 3,
-    /// `Cancel`: a message without a payload, by which the caller says that it no longer waits for the reply.
+    /// `Cancel`: a message without a payload, by which the caller gives up the reply.
     Cancel = 4,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn encode(kind: CallKind, id: u64) -> [u8; TRAILER] {
 }
 
 /// Cuts the trailer off the bytes of a message, and returns the role of the message and the number of the call. Returns
-/// `None`, and leaves the bytes as they are, if they do not end in a valid trailer.
+/// `None`, and leaves the bytes unchanged, if there is no valid trailer at the end.
 pub(super) fn cut(bytes: &mut Vec<u8>) -> Option<(CallKind, u64)> {
     let (rest, trailer) = bytes.split_last_chunk::<TRAILER>()?;
     let kind = match trailer[8] {

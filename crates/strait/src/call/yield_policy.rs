@@ -1,9 +1,9 @@
 //! The yield policy of a call end: when a thread lets other threads run before it sleeps.
 //!
-//! A thread that has woken other threads of its call end, and is about to sleep until more comes, first lets them run
-//! if they share its processor. They make their next calls and sleep. Then this thread wakes the peer once for all of
-//! them, and often its own reply is there already. Without this, the peer would be woken for each call, and would wake
-//! this thread for each reply.
+//! Before a thread of a call end sleeps, it lets the threads run that it has woken, if they share its processor. Those
+//! threads make their next calls and sleep. Then the first thread wakes the peer once for all these calls, and often
+//! its own reply is there already. Without the yield, the peer would be woken for each call, and would wake this thread
+//! for each reply.
 //!
 //! A thread that yields runs again when the others sleep, or when the kernel finds that they ran for long enough. If an
 //! unrelated thread keeps the processor, that takes milliseconds; then threads do not yield for a while.
@@ -24,11 +24,11 @@ const SELDOM: u32 = 16;
 /// skipped; after each further long yield twice as many as the last time, at most [`MOST`]. After [`SOON`] short yields
 /// in a row, the number begins at [`LEAST`] again.
 const LONG: Duration = Duration::from_micros(100);
-/// Number of yields (a thread lets others run before it sleeps) that are skipped after the first long yield, which is
-/// one that takes at least [`LONG`].
+/// The number of yields (pauses in which a thread lets others run before sleeping) to skip after the first long yield.
+/// A long yield takes at least [`LONG`].
 const LEAST: u32 = 64;
-/// The greatest number of yields (a thread lets others run before it sleeps) that are skipped after a long yield, which
-/// is one that takes at least [`LONG`].
+/// The greatest number of yields (pauses in which a thread lets others run before sleeping) to skip after a long yield.
+/// A long yield takes at least [`LONG`].
 const MOST: u32 = 4096;
 /// Number of short yields (they take less than [`LONG`]) in a row after which earlier long yields no longer count:
 /// after the next long yield, only [`LEAST`] yields are skipped.
@@ -38,22 +38,22 @@ const SOON: u32 = 64;
 /// sleeps), and how many of the next yields are skipped.
 #[derive(Debug, Default)]
 pub(super) struct YieldPolicy {
-    /// Number of the processor, plus 1, on which a thread of this call end yields now (lets others run before it
-    /// sleeps); 0 if none yields. At most one thread of a call end yields at a time.
+    /// Number of the processor, plus 1, on which a thread of this call end yields now (lets others run before
+    /// sleeping); 0 if no thread yields. At most one thread of a call end yields at a time.
     cpu: u32,
     in_vain: u32,
     /// Number of coming yields (a thread lets others run before it sleeps) that are still to be skipped.
     left_out: u32,
-    /// Number of yields (a thread lets others run before it sleeps) to skip that the last long yield has set; the next
-    /// long yield doubles this number. It becomes 0 after [`SOON`] short yields in a row.
+    /// The number of yields (pauses in which a thread lets others run before sleeping) to skip, as set by the last long
+    /// yield. The next long yield doubles this number; [`SOON`] short yields in a row reset it to 0.
     penalty: u32,
-    /// Number of short yields (they take less than [`LONG`]) since the last long yield. It restarts at 0 when it
-    /// reaches [`SOON`].
+    /// The number of short yields (shorter than [`LONG`]) since the last long yield. The count restarts at 0 at
+    /// [`SOON`].
     soon: u32,
 }
 
-/// A yield in progress (a thread lets others run before it sleeps): the time at which it began, and the number of
-/// threads that at this time were woken and had not run yet.
+/// A yield in progress (a thread lets others run before sleeping): the time of its beginning, and the number of threads
+/// that were then woken and had not run yet.
 #[derive(Debug)]
 pub(super) struct Yield {
     begin: Instant,
@@ -72,9 +72,9 @@ impl YieldPolicy {
         self.cpu != 0 && self.cpu == current_cpu() + 1
     }
 
-    /// Begins a yield (a thread lets others run before it sleeps). `woken_threads` is the number of threads that were
+    /// Begins a yield (a thread lets others run before sleeping). `woken_threads` is the number of threads that were
     /// woken and have not run yet. Returns the yield, for [`end`](Self::end). If this yield is to be skipped, returns
-    /// `None` and counts it among those skipped.
+    /// `None` and counts the yield as skipped.
     pub(super) fn begin(&mut self, woken_threads: usize) -> Option<Yield> {
         if self.left_out > 0 {
             self.left_out -= 1;

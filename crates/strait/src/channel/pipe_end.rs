@@ -1,9 +1,9 @@
-//! The two ends of a data pipe, as handles: what they hold, how they are closed, and how a message describes them.
+//! The two ends of a data pipe, as handles: their state, their closing, and their description in a message.
 //!
-//! An end travels as its channel, like any channel end, its memory as a descriptor, and with them the number of bytes
-//! that the end has written or read. A message describes the pipe in the words of its sender, which may be wrong. This
-//! process checks that the description fits the memory. The counters may have any valid value; this process checks them
-//! against those that the other side publishes, as always.
+//! An end travels as a channel end, with the memory as a descriptor, and with the number of bytes that the end has
+//! written or read. The sender's description of the pipe may be false, so this process checks the description against
+//! the memory. The counters may have any valid value; as always, this process checks them against the counters that the
+//! other side publishes.
 //!
 //! Writing and reading are in [`crate::pipe`].
 
@@ -42,14 +42,14 @@ pub struct DataConsumer {
     pub(crate) shared: Arc<ConsumerShared>,
 }
 
-/// What the threads that use the writing end of a data pipe share.
+/// The state that the threads using the writing end of a data pipe share.
 pub(crate) type ProducerShared = PipeEndShared<Writing, Error>;
 
-/// What the threads that use the reading end of a data pipe share.
+/// The state that the threads using the reading end of a data pipe share.
 pub(crate) type ConsumerShared = PipeEndShared<Reading, Ended>;
 
-/// What the threads that use one end of a data pipe share. `I` is the end's position in the stream, and `E` the reason
-/// why the stream has ended.
+/// The state that the threads using one end of a data pipe share. `I` is the end's position in the stream, and `E` the
+/// reason why the stream has ended.
 #[derive(Debug)]
 pub(crate) struct PipeEndShared<I, E> {
     pub(crate) end: PipeCore,
@@ -57,8 +57,8 @@ pub(crate) struct PipeEndShared<I, E> {
     pub(crate) state: Lock<PipeEndLocked<I, E>>,
 }
 
-/// The state of one end of a data pipe that one thread at a time uses. `I` is the end's position in the stream, and `E`
-/// the reason why the stream has ended.
+/// The part of the state of a data-pipe end that one thread at a time uses. `I` is the end's position in the stream,
+/// and `E` the reason why the stream has ended.
 #[derive(Debug)]
 pub(crate) struct PipeEndLocked<I, E> {
     pub(crate) index: I,
@@ -76,14 +76,14 @@ pub(crate) enum Ended {
     Failed(Error),
 }
 
-/// The private state that one side of a data pipe keeps between its waits: the number of doorbells in flight to this
-/// side, and the CPU that it published last.
+/// The private state that one side of a data pipe keeps between waits: the number of doorbells in flight to this side,
+/// and the CPU published last.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
-    /// Number of doorbells (empty messages that wake this side) that are in flight although this side has not slept,
-    /// and that must still be received.
+    /// Number of doorbells (empty messages that wake this side) in flight although this side has not slept; this side
+    /// must still receive them.
     pub(crate) owed: u32,
-    /// The number of the CPU, plus 1, that this side published last; 0 if it has published none.
+    /// The number of the CPU, plus 1, that this side published last; 0 if no CPU was published.
     pub(crate) cpu: u32,
 }
 
@@ -92,8 +92,8 @@ pub(crate) struct Sleeper {
 pub(crate) struct PipeCore {
     pub(crate) channel: Channel,
     pub(crate) memory: PipeMemory,
-    /// Whether a doorbell (an empty message that wakes the other side) is still due: it could not be sent, because this
-    /// process lacked a resource that it needs to follow the other end to another process.
+    /// Whether a doorbell (an empty message that wakes the other side) is still due: the doorbell could not be sent,
+    /// because this process lacked a resource to follow the other end to another process.
     owes: AtomicBool,
 }
 
@@ -108,8 +108,8 @@ impl PipeCore {
         Self { channel, memory, owes: AtomicBool::new(false) }
     }
 
-    /// Sends a doorbell (an empty message) to the other side, whose sleep word said that it sleeps. If a resource is
-    /// lacking for the doorbell, the next call on this end tries again, by [`make_up`](Self::make_up).
+    /// Sends a doorbell (an empty message) to the other side, which sleeps according to its sleep word. If a resource
+    /// is lacking for the doorbell, the next call on this end tries again, by [`make_up`](Self::make_up).
     #[cold]
     pub(crate) fn notify(&self) {
         let _ = self.try_ring();
@@ -145,7 +145,7 @@ impl<I, E> PipeEndShared<I, E> {
     }
 
     /// Closes the end, which the program drops, unless it was sent before. `end_words` publishes in the data pipe that
-    /// its stream has ended, or that this end reads no more.
+    /// the stream has ended, or that this end reads no more.
     fn close(self: &Arc<Self>, end_words: impl FnOnce()) {
         let end = &self.end.channel.end;
         // The child of a `fork` must not end the parent's stream; and an end that was sent belongs to its receiver.
@@ -155,7 +155,7 @@ impl<I, E> PipeEndShared<I, E> {
         }
         if !end.was_sent() {
             end_words();
-            // The channel is closed here, and not when a wait set drops its reference to it.
+            // The channel is closed here, not when a wait set drops its reference to the channel.
             close(end);
         }
     }
@@ -181,9 +181,9 @@ impl DataProducer {
     /// Publishes the end of the stream, and wakes the consumer if it sleeps; does nothing if writing has failed or the
     /// stream has ended before. Does not close the pipe's channel; the caller must do that.
     pub(crate) fn end_words(&self) {
-        // A producer that was told that the consumer is closed could not write on, so its stream is incomplete. A
-        // consumer may still exist then: perhaps a process that was passing it on has died. A producer that has
-        // finished has published the end already.
+        // If the producer got the error that the consumer is closed, the stream is incomplete. A consumer may still
+        // exist then: perhaps a process died while passing the consumer on. A producer that has finished has published
+        // the end of the stream already.
         if self.shared.state.lock(Deadline::NOW).is_ok_and(|state| state.ended.is_some()) {
             return;
         }
@@ -203,8 +203,8 @@ impl DataConsumer {
         &self.shared.end.channel
     }
 
-    /// Publishes to the producer that this end reads nothing more, and wakes the producer if it sleeps. Does not close
-    /// the pipe's channel; the caller must do that.
+    /// Publishes to the producer that this end reads nothing more, and wakes a sleeping producer. Does not close the
+    /// pipe's channel; the caller must do that.
     pub(crate) fn end_words(&self) {
         fault::point("before a pipe is abandoned");
         if Reading::abandon(&self.shared.end.memory) {
@@ -248,7 +248,7 @@ impl Handle {
     }
 
     /// Makes the handle of a received data-pipe end from its state, its channel for doorbells and its shared memory.
-    /// The state must have been checked when it was decoded; otherwise this call panics.
+    /// The state must have been checked at decoding; otherwise this call panics.
     pub(super) fn pipe_end(state: PipeState, channel: Channel, memory: PipeMemory) -> Self {
         let end = PipeCore::new(channel, memory);
         let sound = "looked at when it was decoded";

@@ -1,8 +1,9 @@
-//! The mailbox: what messages within this process leave for their receivers, beside their records in a ring.
+//! The mailbox: the handles, values and memory of messages within this process, kept here until their receivers take
+//! them. The ring holds only the records.
 //!
-//! A message to an end in this process needs no socket. Its handles, or the value that it is, lie here until the
-//! receiver takes them, and so does its memory. Each entry is filed under the token of the ring. That token belongs to
-//! this process alone, and nothing from another process is filed here.
+//! A message to an end in this process needs no socket. Its handles or its value, and its memory, lie here until the
+//! receiver takes them. Each entry is filed under the token of the ring. That token belongs to this process alone, and
+//! nothing from another process is filed here.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ use crate::os::fork::PerProcess;
 use crate::shm::Mapping;
 use crate::sync::unpoisoned;
 
-/// The handles of one message within this process, or the object that the message is, until the receiver takes them.
+/// The handles of one message within this process, or the value that is the message, until the receiver takes the
+/// message.
 pub(crate) trait Parcel: Any + Debug + Send {
     /// Returns the number of handles that the record of the message counts. An object counts as one.
     fn len(&self) -> usize;
@@ -48,7 +50,7 @@ pub(crate) struct Left {
     _in_transit: Option<InTransit>,
 }
 
-/// What messages within this process have left for their receivers.
+/// The mailbox of this process: the parcels and memory of messages within this process.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
@@ -62,8 +64,8 @@ pub(crate) fn mailbox() -> MutexGuard<'static, Mailbox> {
     unpoisoned(MAILBOX.get())
 }
 
-/// Drops what lies in the mailbox for the rings with these tokens, because no end will receive it. Parcels of messages
-/// that are not [committed](Mailbox::committed) yet stay.
+/// Drops everything in the mailbox for the rings with these tokens, because no end will receive from these rings.
+/// Parcels of messages that are not [committed](Mailbox::committed) yet stay.
 pub(crate) fn discard(tokens: RangeInclusive<u128>) {
     let left = mailbox().retract(tokens);
     for Left { parcel, .. } in left {
@@ -75,8 +77,8 @@ pub(crate) fn discard(tokens: RangeInclusive<u128>) {
 /// if there is none, or if it has fewer than `count` handles.
 pub(crate) fn take(token: u128, message: u64, count: usize) -> Option<Box<dyn Parcel>> {
     let left = mailbox().take(token, message, count);
-    // The retention mark is dropped here, without the lock: it may be the last to hold a link, whose arenas then
-    // discard what lies in the mailbox for them.
+    // The retention mark is dropped here, without the lock: the mark may be the last holder of a link, whose arenas
+    // then discard their entries in the mailbox.
     left.map(|left| left.parcel)
 }
 
@@ -117,7 +119,7 @@ impl Mailbox {
         }
     }
 
-    /// Removes and returns what [`take`] returns the parcel of. The caller must drop it without a lock.
+    /// Removes and returns the entry whose parcel [`take`] returns. The caller must drop the entry without a lock.
     #[must_use]
     fn take(&mut self, token: u128, message: u64, count: usize) -> Option<Left> {
         if self.parcels.get(&(token, message))?.parcel.len() < count {
@@ -146,7 +148,7 @@ impl Mailbox {
         self.parcels.range(all_of(token)).any(|(_, left)| left.parcel.is_value())
     }
 
-    /// Returns the size of the value that is the message with this token and number; 0 if it is not here.
+    /// Returns the size of the value that is the message with this token and number; 0 if the value is not here.
     pub(crate) fn size_of(&self, token: u128, message: u64) -> usize {
         self.parcels.get(&(token, message)).map_or(0, |left| left.parcel.size())
     }
@@ -162,7 +164,7 @@ impl Mailbox {
         self.parcels.range(all_of(token)).flat_map(|(_, left)| left.parcel.ends()).collect()
     }
 
-    /// Returns, in ascending order, the tokens in this range that name rings for which parcels lie here.
+    /// Returns, in ascending order, the tokens in this range with parcels in the mailbox.
     pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
         let (first, last) = tokens.into_inner();
         let mut found: Vec<_> =
@@ -199,7 +201,7 @@ mod tests {
     use crate::lane::arena::SMALL;
     use crate::link::{Link, linked};
 
-    /// A parcel with as many handles as its number says.
+    /// A parcel with the given number of handles.
     #[derive(Debug)]
     struct Handles(usize);
 
@@ -234,16 +236,15 @@ mod tests {
         assert_eq!(mailbox.tokens(0..=9), [1, 2]);
         assert_eq!(mailbox.retract(1..=1).len(), 1);
         assert!(mailbox.take(1, 7, 0).is_none() && mailbox.take_memory(MemoryKey::Block(1, 0)).is_none());
-        // The sender takes back what it has not committed; a receiver gets no parcel with fewer handles than it
-        // expects.
+        // The sender takes an uncommitted parcel back; a receiver gets no parcel with fewer handles than expected.
         assert!(mailbox.take(1, 8, 3).is_none());
         assert_eq!(mailbox.take(1, 8, 0).map(|left| left.parcel.len()), Some(2));
         mailbox.committed(2, 7);
         assert!(mailbox.take(2, 7, 2).is_some() && mailbox.is_empty());
     }
 
-    /// Shows that a retention mark is dropped without the lock of the mailbox. This one is the last to hold a link with
-    /// an arena, and a dropped arena discards what lies in the mailbox for its rings.
+    /// Shows that a retention mark is dropped without the lock of the mailbox. Here the mark is the last holder of a
+    /// link with an arena, and a dropped arena discards the mailbox entries of its rings.
     #[test]
     fn a_retention_mark_that_is_the_last_to_hold_a_link_is_dropped_without_the_lock() {
         const TOKEN: u128 = 7;

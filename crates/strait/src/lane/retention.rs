@@ -1,21 +1,21 @@
-//! Retention: which links stay open, and how long announcements over them are remembered.
+//! Retention: which links stay open, and how long the announcements over links are remembered.
 //!
-//! [Uses](crate::link::uses) of a link are counted. Besides that, the announcements over one link refer to other links:
-//! to processes that its peer has introduced, and to where an end that has not arrived yet goes on. Links refer to each
-//! other in cycles through announcements, among honest processes too, and a peer can make any cycle it likes. So these
-//! references are not counted but *followed*. A link is retained if it is in use, or if announcements reach it from a
-//! link in use.
+//! [Uses](crate::link::uses) of a link are counted. Besides, the announcements over one link refer to other links: to
+//! links to introduced processes, and to links on which an end in transit goes on. Links refer to each other in cycles
+//! through announcements, among honest processes too, and a peer can make any cycle it likes. So these references are
+//! not counted but *followed*. A link is retained if the link is in use, or if announcements reach it from a link in
+//! use.
 //!
-//! A peer may refer over any link to a process to what it announced over another link to the same process. So as long
-//! as one link to a process is retained, the announcements over all of them are remembered.
+//! If there are several links to one process, the peer may refer over any of them to an announcement over another. So
+//! as long as one link to a process is retained, the announcements over all links to that process are remembered.
 //!
-//! When the last use of a link ends, this module looks for links that nothing reaches any more ([`collect`]). It
-//! forgets the announcements over those links, unless another link to the same process takes them over. That opens the
-//! cycles, and the links are dropped.
+//! When the last use of a link ends, this module looks for links that nothing reaches any more ([`collect`]). The
+//! search forgets the announcements over those links, unless another link to the same process takes the announcements
+//! over. So the cycles are opened, and the links are dropped.
 //!
-//! What is kept for an end in transit to this process ([`EndsInTransit`]) counts as uses of links that do not retain
-//! them. Only announcements reach there, as long as the end may arrive. The search runs only where no other uses are
-//! left.
+//! Objects kept for an end in transit to this process ([`EndsInTransit`]) are counted uses of links that do not retain
+//! these links. Only announcements retain them, as long as the end may arrive. The search runs only for links without
+//! other uses.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -64,8 +64,9 @@ pub(crate) struct Search {
 }
 
 /// The longest time for which a search waits for other threads that pass announcements on, and is repeated because of
-/// them: 400 ms. Such a thread needs some microseconds, unless it waits for a processor. The limit holds against peers that
-/// make this process pass announcements on again and again, and against a thread that needs what the searching one has.
+/// them: 400 ms. Such a thread needs some microseconds, unless it waits for a processor. The limit protects against
+/// peers that make this process pass announcements on again and again, and against a thread that waits for something
+/// held by the searching thread.
 const SEARCH: Duration = Duration::from_millis(400);
 
 impl Search {
@@ -111,8 +112,8 @@ fn is_anything_to_forget() -> bool {
 }
 
 /// Takes the announcements over all links that nothing in use reaches, and the announcements `late` of a dropped link.
-/// Moves them to a link to the same process that something in use reaches, if there is one, and otherwise forgets them.
-/// The caller must hold no lock of a link, nor that of the mailbox.
+/// Moves these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The
+/// caller must hold neither a lock of a link nor the lock of the mailbox.
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = uses::hold();
@@ -168,7 +169,7 @@ pub(crate) fn forget(announcements: Announcements) {
     }
 }
 
-/// Everything that the announcements over one link keep open: the links that they name, and the links and ends that are
+/// Everything that the announcements over one link keep open: the links named in announcements, and the links and ends
 /// kept for ends in transit.
 #[derive(Default)]
 struct LinkReferences {
@@ -199,8 +200,8 @@ impl LinkReferences {
 /// such links reach.
 struct Reachable {
     numbers: HashSet<u64>,
-    /// The references that the search followed, held so that they are dropped with this value, when the thread holds no
-    /// lock.
+    /// The references that the search followed, held so that the references are dropped with this value, when the
+    /// thread holds no lock.
     _references: Vec<LinkReferences>,
 }
 

@@ -1,5 +1,5 @@
-//! The handshake of a link: who the peer is, which version and layout it speaks, and whether a listener has accepted
-//! this process.
+//! The handshake of a link: the peer's identity, its version and layout, and whether a listener has accepted this
+//! process.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,11 +44,11 @@ impl PeerParameters {
     }
 }
 
-/// What a link knows about its peer.
+/// The knowledge of a link about its peer.
 #[derive(Default)]
 pub(super) struct PeerState {
-    /// The process that has sent the first packet of the link, as the kernel reported it; empty before that, and if the
-    /// kernel did not report it.
+    /// The process that has sent the first packet of the link, as the kernel reported it; empty before the first
+    /// packet, and if the kernel did not report the sender.
     pub(super) sender: OnceLock<Peer>,
     /// Whether the kernel was asked for the sender of the first packet.
     pub(super) is_identified: AtomicBool,
@@ -61,7 +61,8 @@ pub(super) struct PeerState {
 }
 
 impl Link {
-    /// Waits until the listener at the other end accepts this process, which has sent a connect request over this link.
+    /// Waits until the listener at the other end accepts this process, after the connect request was sent over this
+    /// link.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; [`Error::Signalled`]; the link's error if the
@@ -130,10 +131,10 @@ impl Link {
             sender = credentials::of_next_packet(socket, closing::close_nobodys)?;
         }
         let Some(Next { sender, .. }) = sender else { return Ok(true) };
-        // From here on the kernel attaches no credentials to packets; while it attaches them, nothing is received.
+        // From here on the kernel attaches no credentials to packets; no packet is received while it attaches them.
         credentials::ask(socket, false)?;
-        // An honest peer asks for credentials itself before its handshake, and so has its own attached. The kernel
-        // cannot name a peer that did not; the creator of the socket need not be the peer.
+        // An honest peer asks for credentials itself before its handshake, so that the kernel attaches the peer's own.
+        // Without that request the kernel cannot name the peer; the creator of the socket need not be the peer.
         if let Sender::Known(peer) = sender {
             self.life.process.began(peer);
             let _ = self.peer.sender.set(peer);
@@ -148,7 +149,7 @@ impl Link {
     pub(super) fn learn_how_it_speaks(&self, versions: Versions, layout: u64, features: u64) -> Result<(), Error> {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
-            // Tells the peer, so that it can report the reason too.
+            // Tells the peer, so that the peer can report the reason too.
             let _ = self.io.send(&refusal.packet(), Attachments::NOTHING);
             return Err(Error::Refused(refusal));
         }
@@ -163,7 +164,7 @@ impl Link {
     }
 
     /// Returns whether the peer's handshake has the bit `feature` among its feature bits. If the handshake was not
-    /// received yet, first receives what is in the socket; `false` if the handshake was not there.
+    /// received yet, first receives the packets in the socket; `false` if the handshake is not among them.
     pub(crate) fn knows(&self, feature: u64) -> bool {
         if self.peer.parameters.get().is_none() && !self.is_local() {
             self.drain_once();

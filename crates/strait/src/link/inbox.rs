@@ -1,4 +1,4 @@
-//! The inbox of a link: what arrived over the socket before the record that refers to it was read.
+//! The inbox of a link: attachments that arrived over the socket before the record that refers to them was read.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -23,20 +23,21 @@ const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 /// process has enough handles for a longer table.
 const LONGEST_TABLE: usize = 1 << 40;
 
-/// The descriptors of one message in the inbox, which no end has received yet. Dropping this value closes them.
+/// The descriptors of one message in the inbox that no end has received yet. Dropping this value closes the
+/// descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedHandles {
     pub(crate) descriptors: Vec<ReceivedFd>,
-    /// The number of handles that the sender has sent. Counts also handles that were lost because this process had no
-    /// free descriptors.
+    /// The number of handles that the sender has sent. Includes handles lost because this process had no free
+    /// descriptors.
     pub(crate) sent: usize,
     /// The charge to the peer for the received descriptors.
     charge: Option<Charge>,
 }
 
 impl ReceivedHandles {
-    /// Adds `sent` handles that arrived as `attachments`, and charges the peer of `ledger` for them. Handles over a limit
-    /// are closed, and their message reports that: their packet was received and cannot be put back.
+    /// Adds `sent` handles that arrived as `attachments`, and charges the peer of `ledger` for them. Handles over a
+    /// limit are closed, and their message reports the loss: the packet was received and cannot be put back.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the peer lets too many descriptors wait to be closed.
@@ -124,7 +125,7 @@ impl MemoryKey {
         }
     }
 
-    /// Returns whether memory with this key is a sealed payload, which this process may send on to another process
+    /// Returns whether memory with this key is a sealed payload, so that this process may send it on to another process
     /// without a copy.
     fn is_payload(self) -> bool {
         matches!(self, Self::Sealed(..))
@@ -135,8 +136,7 @@ impl MemoryKey {
 #[derive(Debug)]
 enum Held {
     Mapped(Arc<Mapping>),
-    /// Memory that could not be mapped when it was received: its descriptor, and the charge to the peer for that
-    /// descriptor.
+    /// Memory that could not be mapped at receipt: its descriptor, and the charge to the peer for that descriptor.
     Arrived(ReceivedAttachment, Option<Charge>),
 }
 
@@ -219,7 +219,7 @@ impl Inbox {
                 let mapped = self.map(&attachment, key);
                 match &mapped {
                     Ok(mapping) => {
-                        // The mapping carries a charge of its own if it keeps the descriptor.
+                        // If the mapping keeps the descriptor, the mapping has its own charge.
                         drop(charge);
                         self.leave_descriptor(key, attachment, mapping);
                     }
@@ -246,8 +246,8 @@ impl Inbox {
         if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }
     }
 
-    /// Returns the memory with this key that arrived as `attachment`: mapped where possible, so that its descriptor can
-    /// be closed. Otherwise [`Inbox::take_memory`] maps the memory.
+    /// Returns the memory with this key that arrived as `attachment`. Maps the memory if possible, so that its
+    /// descriptor can be closed; otherwise [`Inbox::take_memory`] maps it later.
     fn hold(&self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<Held, Error> {
         let attachment = attachment.ok_or(Error::BadPeer("a reference to memory that did not arrive"))?;
         if self.memories.len() >= MAX_MEMORIES {
@@ -293,7 +293,7 @@ impl Inbox {
     /// permanent.
     pub(crate) fn put(&mut self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         let mut attachments = attachments.into_iter();
-        // All memory of a packet is stored, or none: a record may refer to it as soon as it is here.
+        // All memory of a packet is stored, or none: a record may refer to the memory as soon as it is here.
         let mut held = [None, None];
         for (place, key) in held.iter_mut().zip(MemoryKey::of(&packet)) {
             *place = Some((key, self.hold(key, attachments.next())?));
@@ -343,8 +343,8 @@ mod tests {
         Packet::Message { token: 1, message: 7, payload: PayloadMemory::None, has_table: false, handles }
     }
 
-    /// Shows that handles are counted as long as the inbox holds them, whatever removes them from it. A count that
-    /// stays too high would take an honest peer for a bad one in the end.
+    /// Shows that handles are counted exactly as long as the inbox holds them, however they leave. With a count that
+    /// stays too high, an honest peer would in the end count as a bad peer.
     #[test]
     fn handles_count_as_long_as_they_are_there() {
         let mut inbox = Inbox::new(Ledger::new(None));
@@ -371,8 +371,8 @@ mod tests {
         assert_eq!(more, Err(Error::BadPeer("more descriptors than its messages refer to")));
     }
 
-    /// Shows that descriptors sent ahead of their message are received with that message only, and that none of them
-    /// stays in the inbox once the sender says that they are void, or that nothing refers to the ring's attachments.
+    /// Shows that descriptors sent ahead of their message are received only with that message. No such descriptor stays
+    /// in the inbox once the sender says that they are void, or that nothing refers to the ring's attachments.
     #[test]
     fn descriptors_sent_ahead_are_part_of_the_next_message_or_of_none() {
         let mut inbox = Inbox::new(Ledger::new(None));
@@ -387,7 +387,7 @@ mod tests {
             }
             assert_eq!((inbox.is_empty(), inbox.descriptors), (true, 0));
         }
-        // Those of another ring are not part of the message.
+        // Descriptors of another ring are not part of the message.
         inbox.put(Packet::Ahead { token: 1, count: 2 }, files(2)).unwrap();
         inbox.put(Packet::Ahead { token: 2, count: 1 }, files(1)).unwrap();
         inbox.put(message(3), files(3)).unwrap();

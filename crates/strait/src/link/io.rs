@@ -116,7 +116,7 @@ pub(crate) trait Io: Send + Sync {
     /// a copy of the socket can make it hide packets.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if the socket may have packets that it does not show.
+    /// [`Error::BadPeer`] if the socket may have hidden packets.
     fn check_nothing(&self) -> Result<(), Error>;
     /// Sleeps until a packet can be received or sent (`interest` selects), the peer has hung up, or the deadline
     /// passes. Returns what is ready. On a local link returns at once.
@@ -134,8 +134,8 @@ pub(crate) struct Socket {
     /// Whether the packet that [`Io::receive`] returned last has descriptors that this process has not received.
     /// Removing the packet from the socket then closes those descriptors.
     has_more: AtomicBool,
-    /// The ledger of the link (the part of the peer's account that belongs to this link), on which this process charges
-    /// the peer for what it receives over the socket.
+    /// The ledger of the link (the part of the peer's account that belongs to this link), which charges the peer for
+    /// attachments received over the socket.
     ledger: Arc<Ledger>,
     born: Born,
 }
@@ -201,12 +201,12 @@ impl Drop for Socket {
             return;
         }
         socket::stop_receiving(fd.as_fd());
-        // Otherwise a thread that takes a packet holds the socket, and closes it when done.
+        // Otherwise a thread that takes a packet holds the socket, and closes the socket when done.
         let Some(fd) = Arc::into_inner(fd) else { return };
         match self.ledger.introducer() {
-            // The creator of the socket may have others watch it, so that closing it could block.
+            // The creator of the socket may have made others watch the socket, so that closing could block.
             Some(introducer) => closing::close_elsewhere(fd, &introducer),
-            // Closing the socket also closes what is unread in it.
+            // Closing the socket also closes the descriptors of unread packets.
             None if !socket::ends_empty(fd.as_fd()) => closing::close_elsewhere(fd, &self.ledger.payer()),
             None => {}
         }
@@ -258,8 +258,8 @@ impl Io for Socket {
         let mut bytes = [0; PACKET];
         let len = socket::take(self.fd(), &mut bytes)?;
         let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
-        // A process with a copy of the socket can receive from it too, and can make it show another packet than the
-        // next one.
+        // A process with a copy of the socket can also receive from it, and so can make a peek show another packet than
+        // the next one.
         if taken == Some(*packet) {
             Ok(())
         } else {
@@ -288,8 +288,8 @@ impl Io for Socket {
     }
 }
 
-/// The transport of the link of this process to itself, over which nothing is sent. What messages within this process
-/// need besides their records lies in the [mailbox](crate::lane::mailbox).
+/// The transport of the link of this process to itself, over which nothing is sent. Handles, values and memory of
+/// messages within this process lie in the [mailbox](crate::lane::mailbox).
 pub(crate) struct Local;
 
 impl Io for Local {

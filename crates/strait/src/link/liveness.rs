@@ -1,9 +1,9 @@
 //! Liveness: whether the process at the other end is alive, which its socket does not always tell.
 //!
-//! A socket hangs up once no process has its other end open. A process that forked, or gave its end away, may be dead
-//! while the socket stays open. So a link stores which process sent the handshake, by an identity that the kernel never
-//! uses again. A thread that waits long asks for that process. No descriptor is retained: one is opened for the sleep,
-//! and for each question.
+//! A socket hangs up once no process has its other end open. If a process forked or gave its end away, the process may
+//! be dead while the socket stays open. So a link stores the identity of the process that sent the handshake, which the
+//! kernel never uses again. A thread that waits long asks the kernel for that process. No descriptor is retained: a
+//! pidfd is opened for the sleep, and for each question.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -75,8 +75,7 @@ impl Liveness {
     }
 }
 
-/// The state of a link's life: whether the link is down and why, and what the link knows about whether its peer is
-/// alive.
+/// The state of a link's life: whether the link is down and why, and whether the peer is known to be alive.
 pub(super) struct Life {
     /// The error with which the link went down; empty while the link is up. Set before `is_down`.
     reason: OnceLock<Error>,
@@ -106,7 +105,7 @@ impl Default for Life {
 }
 
 impl Life {
-    /// Returns the error with which the link went down, if it did.
+    /// Returns the error with which the link went down, if the link is down.
     pub(super) fn reason(&self) -> Option<&Error> {
         self.reason.get()
     }
@@ -126,7 +125,7 @@ struct IdleTimer {
     since: AtomicU64,
 }
 
-// If two threads look at once, the change of one may get lost, which makes no difference that matters.
+// If two threads look at once, the change of one may get lost; that does no harm.
 impl IdleTimer {
     /// Notes that an end of the link has noticed activity of the peer. Does not read the clock.
     #[inline]
@@ -161,8 +160,9 @@ impl Link {
         self.life.reason.get().copied().unwrap_or(Error::PeerClosed)
     }
 
-    /// Returns the error of a record whose attachment is missing. `error` says what is missing, unless the link was
-    /// ended because of a bad peer: then what had been received was dropped, and the result is the reason of that.
+    /// Returns the error of a record whose attachment is missing. `error` names the missing attachment, and is returned
+    /// unless the link was ended because of a bad peer. Then the received attachments were dropped, and the returned
+    /// error is the reason of the link's end.
     pub(crate) fn missing(&self, error: Error) -> Error {
         match self.life.reason() {
             Some(reason @ Error::BadPeer(_)) => *reason,
@@ -241,7 +241,7 @@ impl Link {
         if self.is_local() || self.is_down() {
             return;
         }
-        // The first packet, which tells who the peer is, may be there unread if this process only sends.
+        // If this process only sends, the first packet, which identifies the peer, may still be unread.
         if !self.peer.is_identified.load(Ordering::Relaxed) && self.try_lead() {
             if let Err(error) = self.knows_who_it_is()
                 && !error.passes()
@@ -329,7 +329,7 @@ mod tests {
         idle_timer.reset();
         assert_eq!(idle_timer.lasts(4 * MS), Duration::from_millis(1));
         assert_eq!(idle_timer.lasts(13 * MS), Duration::from_millis(10));
-        // A process that sends seldom probes at its first look that finds no activity.
+        // A process that seldom sends probes at its first look without activity.
         idle_timer.reset();
         assert!(idle_timer.lasts(500 * MS) > PROBE_EVERY);
     }

@@ -1,14 +1,13 @@
-//! The connection between two processes: one socket, which carries only what needs the kernel.
+//! Links: the connection between two processes, one socket for everything that needs the kernel.
 //!
 //! Rings carry the messages. The link carries the [packets](packet) that bring memory and descriptors; a process always
-//! sends them before it commits the record that refers to them. The link also carries wake-ups for threads that sleep
-//! in `poll`. The end of a process shows as a hang-up of the socket.
+//! sends these packets before it commits the record that refers to them. The link also carries wake-ups for threads
+//! that sleep in `poll`. The death of a process shows as a hang-up of the socket.
 //!
-//! A thread that needs something from the socket receives what is there into the [inbox](inbox::Inbox). Only one thread
-//! receives at a time, the **leader**, which may sleep in `poll` while it leads. The other threads that wait on the
-//! link **follow**: they sleep until the leader has received something. When the leader stops leading, one of the
-//! followers leads. (If two threads received, one could take the packet that is to wake the other from `poll`, which
-//! would then sleep on.)
+//! A thread that needs a packet receives all packets from the socket into the [inbox](inbox::Inbox). Only one thread
+//! receives at a time, the **leader**, which may sleep in `poll` meanwhile. The other threads that wait on the link
+//! **follow**: they sleep until the leader has received something. When the leader stops leading, one of the followers
+//! leads. (If two threads received, one could take the wake-up packet of the other, which would sleep on in `poll`.)
 
 mod handshake;
 mod in_flight;
@@ -119,7 +118,8 @@ impl Link {
 
     /// Creates the link over `socket` to a process whose handshake was received already. `peer` is that process as the
     /// kernel reported it, and `parameters` are the features and layout from its handshake. `memory_limit` is the most
-    /// memory, in bytes, that this process maps for the link. `directory` is what the lanes keep with the link.
+    /// memory, in bytes, that this process maps for the link. `directory` is the state of the lanes that belongs to the
+    /// link.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
@@ -135,9 +135,9 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the one link of this process to itself. `directory` is what the lanes keep with the link.
+    /// Creates the one link of this process to itself. `directory` is the state of the lanes that belongs to the link.
     pub(crate) fn local(directory: Box<dyn Directory>) -> Arc<Self> {
-        // Nothing is charged: what is sent within the process is the process's own.
+        // Nothing is charged: objects sent within the process are the process's own.
         Self::new(OWN_NUMBER, Box::new(Local), Ledger::nobodys(), directory)
     }
 
@@ -166,8 +166,8 @@ impl Link {
         self.life.home.is_elsewhere()
     }
 
-    /// Returns the ledger of this link: the part of the peer's account with what this process holds because of this
-    /// link.
+    /// Returns the ledger of this link: the part of the peer's account for everything that this process holds because
+    /// of this link.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
@@ -194,7 +194,7 @@ impl Drop for Link {
                 return;
             }
             let Some(socket) = self.io.socket() else { return };
-            // From here on the peer cannot send; what it sent before is still there.
+            // From here on the peer cannot send; packets sent before are still there.
             crate::os::socket::stop_receiving(socket);
             let _ = self.receive_all(|_| false);
             fault::point("before the socket of a link is closed");

@@ -1,12 +1,12 @@
 //! The peer table: which links lead to the same process.
 //!
-//! Two processes can have several links: a program may give them several sockets, and any process may introduce them to
-//! each other. New arenas and introductions go over the oldest link that is up, so that links do not cause ever more
+//! Two processes can have several links: a program may give them several sockets, and any process may introduce the two
+//! to each other. New arenas and introductions go over the oldest link that is up, so that links do not cause ever more
 //! links.
 //!
-//! A process has a name, a random number in the handshake that it sends first on each link. Two links lead to the same
-//! process if their peers send the same name *and* the kernel reports the same process id for both. A process gains
-//! nothing by using the name of another process.
+//! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to
+//! the same process if their peers send the same name *and* the kernel reports the same process id for both. A process
+//! gains nothing by using the name of another process.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
 }
 
 /// Returns the list of all links of this process to other processes, by their numbers. A link that is being dropped is
-/// in the list until it has passed on what its peer announced ([`forget`]).
+/// in the list until the link has passed on the announcements of its peer ([`forget`]).
 fn all() -> &'static Mutex<BTreeMap<u64, Weak<Link>>> {
     static ALL: PerProcess<Mutex<BTreeMap<u64, Weak<Link>>>> = PerProcess::new(Mutex::default);
     ALL.get()
@@ -57,8 +57,8 @@ pub(crate) fn note(link: &Arc<Link>) {
     unpoisoned(all()).insert(link.number(), Arc::downgrade(link));
 }
 
-/// Removes the dropped link with this number from the list of all links. What its peer announced has been passed on to
-/// another link, or nothing needs it. Does nothing if the link is not in the list.
+/// Removes the dropped link with this number from the list of all links. Its peer's announcements were passed on to
+/// another link before, or are not needed. Does nothing if the link is not in the list.
 pub(crate) fn forget(number: u64) {
     let known = unpoisoned(all()).remove(&number);
     if known.is_some() {
@@ -93,8 +93,8 @@ pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
     }
 }
 
-/// Waits until each link that is being dropped now has passed on what its peer announced, or until the deadline. A thread
-/// that is in the destructor of a link does not wait.
+/// Waits until each link that is being dropped now has passed on its peer's announcements, or until the deadline. A
+/// thread that is in the destructor of a link does not wait.
 pub(crate) fn await_dropped(deadline: Deadline) {
     if IS_DROPPING.try_with(Cell::get) != Ok(false) {
         return;
@@ -205,7 +205,7 @@ impl Link {
         if !self.peer.entry.has_older.load(Ordering::Relaxed) {
             return self.clone();
         }
-        // The peer closes a link that it no longer uses.
+        // The peer closes a link without uses.
         let is_up = |link: &Arc<Self>| {
             link.probe();
             !link.is_down()

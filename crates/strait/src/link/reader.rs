@@ -20,8 +20,8 @@ use crate::sync::unpoisoned;
 use crate::wake::condvar::Condvar;
 use crate::wake::interrupt::{Interruption, Sleepers};
 
-/// The most packets and descriptors, counted together, that one call receives from a socket, so that a peer that keeps
-/// sending cannot keep a thread busy.
+/// The most packets and descriptors, counted together, that one call receives from a socket, so that a peer with
+/// endless packets cannot keep a thread busy.
 pub(super) const DRAIN_LIMIT: usize = 1024;
 
 /// The number of packets and descriptors, counted together, after which a fetch of an attachment gives up. The sender
@@ -29,19 +29,19 @@ pub(super) const DRAIN_LIMIT: usize = 1024;
 /// attachment as fit into a socket.
 const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
-/// The longest sleep of a follower in a fetch before it looks at the inbox and the socket itself. A follower waits for
-/// a link while another thread, the leader, receives.
+/// The longest sleep of a follower in a fetch before the follower looks at the inbox and the socket itself. A follower
+/// waits for a link while another thread, the leader, receives.
 const FOLLOW: Duration = Duration::from_millis(10);
 
 /// The longest time that a wait set, or a sender that waits for room, waits for the leader (the thread that receives)
-/// to receive what is in the socket.
+/// to receive the packets in the socket.
 pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
 /// The error for a peer whose packet arrives without the memory or socket that the packet should bring.
 pub(crate) const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
 
 /// The state of a link's leader: the one thread that receives from the socket on behalf of all threads that wait for
-/// the link. There is none, or it sleeps, or it receives.
+/// the link. There is no leader, or the leader sleeps, or the leader receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leader {
     None,
@@ -49,7 +49,7 @@ pub(super) enum Leader {
     Receiving,
 }
 
-/// What the threads that receive over a link share.
+/// The state shared by the threads that receive over a link.
 pub(super) struct Reader {
     pub(super) leader: Mutex<Leader>,
     /// The condition variable on which followers wait: notified when the leader has received packets and stops leading,
@@ -140,7 +140,7 @@ impl Link {
     pub(super) fn leave(&self) {
         let mut leader = unpoisoned(&self.reader.leader);
         *leader = Leader::None;
-        // A thread that begins to follow after this sees that there is no leader.
+        // A thread that begins to follow from here on sees that there is no leader.
         let followed = self.reader.followers.load(Ordering::Relaxed) > 0;
         drop(leader);
         if followed {
@@ -189,7 +189,7 @@ impl Link {
             if !error.passes() {
                 self.fail(error);
             }
-            // Behind a packet that cannot be taken now there may be another one that would have woken a member.
+            // Behind the packet that cannot be taken now, another packet may wait that would have woken a member.
             self.begin_round();
         }
         received
@@ -231,8 +231,8 @@ impl Link {
     /// nothing has changed, and the packet stays in the socket.
     ///
     /// No thread closes a descriptor of the packet before the packet is removed. Otherwise the removal would be the
-    /// last close, which can take as long as the sender likes. So this thread holds back what it closes meanwhile, and
-    /// the other threads find the handles in the inbox only afterwards.
+    /// last close, and the sender could make that close take any time. So this thread holds its descriptors back until
+    /// then, and the other threads find the handles in the inbox only afterwards.
     fn put_and_take(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         let _held_back = (!attachments.is_empty()).then(closing::hold_back);
         if packet.handles() > 0 {
@@ -250,7 +250,7 @@ impl Link {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.directory.learn(self, packet, attachments),
             Packet::Wake => {
-                // A sleeping thread that has something to do makes up for this count.
+                // If a thread wakes and has something to do, that thread corrects this count.
                 self.woken_for_nothing();
                 Ok(())
             }
@@ -279,7 +279,7 @@ impl Link {
             }
             Packet::ReadyBitmap => {
                 let attachment = attachments.first().ok_or(MISSING)?;
-                // There is one notification area for each link, so it is mapped whatever the limits.
+                // There is one notification area for each link, so the area is mapped whatever the limits.
                 let mapping = attachment.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
                 self.learn_bitmap(mapping)
             }
@@ -289,7 +289,7 @@ impl Link {
                     self.layout().sizes_of_lanes(1, cells).ok_or(Error::BadPeer("a ring of impossible size"))?;
                 let ring = attachment.map(sizes, &self.ledger)?;
                 self.inbox().put_open(version, OpenPacket { token, cells, ring })?;
-                // An end that is not open yet has no sleep word of the peer's in which it could be armed.
+                // An end that is not open yet has no sleep word in which to arm.
                 self.notify_all();
                 Ok(())
             }
@@ -339,7 +339,7 @@ impl Link {
                 if found.is_some() {
                     return Ok(found);
                 }
-                // The packets that came may be for other threads; none was for this call.
+                // The received packets may be for other threads; no packet was for this call.
                 work += self.drain_limit();
                 if received? && work < packets {
                     continue;
@@ -393,8 +393,9 @@ impl Link {
                 }
                 leader = unpoisoned(&self.reader.leader);
             } else {
-                // The leader notifies when it has received something and when it stops leading. It may have gone to
-                // sleep before this thread's packet was refused, so this thread tries again to send that packet.
+                // The leader wakes its followers after each receive and when it stops leading. The leader may have gone
+                // to sleep before the kernel refused this thread's packet, so this thread tries again to send that
+                // packet.
                 let Some(is_unsent) = is_unsent.take() else {
                     drop(leader);
                     is_unsent = Some(self.unsent().is_some());
@@ -434,8 +435,8 @@ mod tests {
     use crate::os::socket::{Readiness, Sent};
     use crate::quota::Amounts;
 
-    /// The transport of a link from whose peer one packet has come. It holds the packet's only descriptor, the writing
-    /// end of a pipe, like a socket would: until the packet is removed.
+    /// The transport of a link whose peer has sent one packet. Like a socket, the transport holds the packet's only
+    /// descriptor, the writing end of a pipe, until the packet is removed.
     struct OnePacket {
         incoming: Mutex<Option<Incoming>>,
         reader: std::io::PipeReader,
@@ -454,7 +455,7 @@ mod tests {
         }
 
         fn take(&self, _packet: &Packet) -> Result<(), Error> {
-            // Another thread has time to close the descriptor, which it must not do yet.
+            // Another thread gets time to close the descriptor, and must not close it yet.
             let limit = Deadline::after(Duration::from_millis(100));
             let found = crate::os::socket::wait(self.reader.as_fd(), Interest::Readable, limit)?;
             self.was_closed.store(found.hung_up, Ordering::Relaxed);

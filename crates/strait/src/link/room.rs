@@ -15,7 +15,7 @@ use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 
-/// The longest time that a call waits until it can send one of the first packets of a link.
+/// The longest time that a call waits to send one of the first packets of a link.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// The reason why a packet cannot be sent over a link now: the socket is full, or the kernel refuses the packet.
@@ -62,8 +62,8 @@ pub(super) struct Unsent {
     /// The unsent packets in order, without the wake packet; at most two for each thread. A packet is left unsent only
     /// if an earlier packet for its ring was sent, and the link sends nothing else before it.
     packets: Vec<Packet>,
-    /// Whether a wake packet to the peer is still to be sent, after `packets`. This is a flag and no entry of
-    /// `packets`, so that storing it needs no memory.
+    /// Whether a wake packet to the peer is still to be sent, after `packets`. A flag and no entry of `packets`, so
+    /// that storing the wake packet needs no memory.
     wake: bool,
 }
 
@@ -84,7 +84,8 @@ impl Link {
     /// sent. Otherwise returns the reason why no more can be sent now; `packet` was not sent then. Fails with
     /// [`Error::PeerClosed`] if the peer has hung up; the link is then down.
     fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<SocketBlockedOn>, Error> {
-        // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
+        // Packets go out in order. If an unsent packet that revokes earlier packets went out after `packet`, the
+        // receiver would revoke `packet` too.
         if let Some(blocked) = self.send_what_is_left()? {
             return Ok(Some(blocked));
         }
@@ -202,8 +203,9 @@ impl Link {
         self.send_what_is_left().unwrap_or(Some(SocketBlockedOn::Kernel))
     }
 
-    /// Returns the socket events for which the leader (the thread that receives) sleeps, and the time until which it
-    /// sleeps. If packets are still unsent, the leader wakes up early to send them, because the peer may wait for them.
+    /// Returns the socket events for which the leader (the thread that receives) sleeps, and the time of the end of
+    /// that sleep. If packets are still unsent, the leader wakes up early to send them, because the peer may wait for
+    /// them.
     pub(super) fn until_all_is_sent(&self, deadline: Deadline) -> (Interest, Deadline) {
         match self.unsent() {
             None => (Interest::Readable, deadline),
@@ -248,8 +250,8 @@ impl Link {
             Ok(Sent::Done | Sent::Full) => true,
             Ok(Sent::Refused) | Err(_) => {
                 unpoisoned(&self.unsent).wake = true;
-                // An event loop may not look at its set before the peer answers, and this thread may never sleep on
-                // this link.
+                // An event loop may not look at its wait set before the peer answers, and this thread may never sleep
+                // on this link.
                 self.wake_sets();
                 deferred::try_later("wake-ups", peers::send_all_that_is_unsent);
                 false

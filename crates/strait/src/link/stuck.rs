@@ -1,10 +1,10 @@
 //! Stuck links: a packet that could not be processed, for lack of a resource or at a limit, stays in the socket and is
 //! looked at again.
 //!
-//! Each look at the packet gives this process copies of its descriptors, and closing those can take long. So a repeated
-//! look takes only the descriptors of memory and sockets, which come first, and checks whether there is room now. The packet
-//! in the socket still holds the memory or socket, so closing the copy is not the last close. Only the last close has
-//! an effect on memory and sockets.
+//! Each look at the packet gives this process copies of the packet's descriptors, and closing the copies can take long.
+//! So a repeated look takes only the descriptors of memory and sockets, which come first, and checks whether there is
+//! room now. The packet in the socket still holds the memory or socket, so closing the copy is not the last close. Only
+//! the last close has an effect on memory and sockets.
 
 use super::Link;
 use super::inbox::MemoryKey;
@@ -20,8 +20,8 @@ use std::os::fd::AsFd;
 
 impl Link {
     /// Checks whether there is room now for the next packet in the socket, if the link is stuck (the last attempt to
-    /// take a packet failed for lack of a resource). Ignores errors in the packet itself, which the receive that
-    /// follows will find.
+    /// take a packet failed for lack of a resource). Ignores errors in the packet itself; the next receive will find
+    /// them.
     ///
     /// # Errors
     /// The temporary error for the resource that is still missing; no other error except one of receiving.
@@ -79,8 +79,8 @@ impl Link {
         mapped.map(drop)
     }
 
-    /// Returns the range of sizes in bytes, both bounds included, that the memory in `packet` may have, if it is memory
-    /// that the link keeps itself. Otherwise, and if the packet gives an impossible size, returns `None`.
+    /// Returns the range of sizes in bytes, both bounds included, that the memory in `packet` may have, if the link
+    /// itself keeps this memory. Otherwise, and for an impossible size, returns `None`.
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),

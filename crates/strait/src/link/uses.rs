@@ -1,12 +1,12 @@
-//! Uses of links, and what the lanes keep with a link.
+//! Uses of links, and the state of lanes that belongs to a link.
 //!
 //! A link is in **use** as long as something depends on it: a lane of an end that is here, a member of a wait set, a
 //! call. Uses are counted ([`InUse`]). When the last use of a link ends, the lanes decide whether the link is still
 //! needed ([`Directory`]).
 //!
-//! Things kept for an end in transit to this process are no use of their links, although they are counted as one. These
-//! are the link on which that end goes on, and ends that lie in messages to it. Each link knows how many such uses
-//! there may be ([`InTransit`]).
+//! Two kinds of objects are kept for an end in transit to this process: the link on which that end goes on, and the
+//! ends in messages to that end. Both are counted as uses of their links, but do not retain the links. Each link knows
+//! how many such uses there may be ([`InTransit`]).
 
 use std::any::Any;
 use std::ops::Deref;
@@ -20,8 +20,8 @@ use crate::error::Error;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// What the lanes keep with a link: what its peer has announced over the link, and the arenas that this process has
-/// made for the peer.
+/// The state of lanes that belongs to a link: the announcements of the peer over the link, and the arenas that this
+/// process has made for the peer.
 pub(crate) trait Directory: Any + Send + Sync {
     /// Stores the announcement in `packet`, which `link` has received: the packet introduces another process or brings
     /// an arena. Does nothing for any other packet. After a temporary error nothing has changed. Fails with
@@ -35,7 +35,7 @@ pub(crate) trait Directory: Any + Send + Sync {
     /// Returns whether the link, which is being dropped, may receive its remaining packets first.
     fn may_drain(&self) -> bool;
 
-    /// Learns that `link` is being dropped and has received its remaining packets.
+    /// Called when `link` is being dropped and has received its remaining packets.
     fn end(&self, link: &Link);
 }
 
@@ -49,8 +49,8 @@ pub(super) struct Uses {
     in_transit: AtomicUsize,
 }
 
-/// A lock that a thread holds while it ends the last use of a link, and while it searches for links that nothing
-/// reaches. So the links in use stay in use during a search.
+/// A lock that a thread holds while ending the last use of a link, and while searching for links that nothing reaches.
+/// So the links in use stay in use during a search.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 /// The number of retention marks in this process. A retention mark ([`InTransit`]) is a note that something is kept for
@@ -68,8 +68,8 @@ pub(crate) fn hold() -> MutexGuard<'static, ()> {
 pub(crate) struct InUse(Arc<Link>);
 
 impl InUse {
-    /// Counts a use of `link`, and returns an `InUse`, whose drop ends that use. The caller must have created the link,
-    /// or have it through something in use. Uses of the link of this process to itself are not counted.
+    /// Counts a use of `link`, and returns an `InUse` whose drop ends that use. The caller must have created the link,
+    /// or have it from a link in use. Uses of the link of this process to itself are not counted.
     fn of(link: &Arc<Link>) -> Self {
         if !link.is_own() {
             link.uses.all.fetch_add(1, Ordering::AcqRel);
@@ -101,8 +101,8 @@ impl Drop for InUse {
     }
 }
 
-/// A retention mark: a note that one use of each link in the field is on behalf of an end that may still be in transit
-/// to this process. Retention (the rule that decides which links stay open) does not count those uses.
+/// A retention mark: a note that one use of each link in the field belongs to an end that may still be in transit to
+/// this process. Retention (the rule that decides which links stay open) does not count those uses.
 #[derive(Debug)]
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
@@ -153,7 +153,7 @@ impl Link {
         self.uses() > self.uses.in_transit.load(Ordering::Acquire) + 1
     }
 
-    /// Returns what the lanes keep with this link.
+    /// Returns the state of the lanes that belongs to this link.
     pub(crate) fn directory(&self) -> &dyn Directory {
         &*self.directory
     }

@@ -1,15 +1,14 @@
 //! The wake limiter: how often a peer may wake this process for nothing.
 //!
-//! A peer can wake threads that wait for it at any rate: with packets, through their sleep words, and by notifications.
-//! If a wake-up has something to show, a message or room, the peer has paid for it. All others are **idle wake-ups**,
-//! and each link has a budget of them. The budget grows by a few with each wake-up that is not idle, and by one with
-//! each millisecond. The few are for a packet that comes after its message was seen, and for room that is not enough
-//! yet. A link that has spent its budget is **over budget**. A thread that waits on it sleeps for a millisecond,
-//! whatever the peer does, before it looks again, and takes few packets at a time; a wait set does not look at the link
-//! in that time.
+//! A peer can wake the threads that wait for the peer at any rate: with packets, through sleep words, and by
+//! notifications. A wake-up that brings a message or room is useful. All other wake-ups are **idle wake-ups**, and each
+//! link has a budget of them. The budget grows by a few with each useful wake-up, and by one with each millisecond. The
+//! few allow for a packet that arrives after its message was seen, and for room that is not enough yet. A link without
+//! any budget left is **over budget**. A thread that waits on such a link sleeps for a millisecond between looks,
+//! whatever the peer does, and takes few packets at a time. A wait set does not look at the link in that time.
 //!
-//! A received packet is worth something, whichever thread received it, or its kind has counted as idle already. So a
-//! thread that sleeps on the word of a notification area and is woken because a packet came is not woken for nothing.
+//! A received packet makes a wake-up useful, whichever thread received the packet, unless its kind has counted as idle
+//! already. So if a thread sleeps on the word of a notification area, a wake-up because of a packet is not idle.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -50,7 +49,7 @@ impl Default for WakeLimiter {
     }
 }
 
-// If two threads come at once, the change of one may get lost, which makes no difference that matters.
+// If two threads call at once, the change of one may get lost; that does no harm.
 impl WakeLimiter {
     /// Adds [`EARNED`] idle wake-ups to the budget, up to [`MOST`] in all. Called after a wake-up with something to do.
     fn earn(&self) {
@@ -61,7 +60,7 @@ impl WakeLimiter {
     }
 
     /// Takes one idle wake-up from the budget, after adding one for each millisecond since the last call. `now` is in
-    /// milliseconds since the link was created. Returns `false` if there was none left to take, and otherwise `true`.
+    /// milliseconds since the link was created. Returns `false` if the budget was empty, and otherwise `true`.
     fn spend(&self, now: u64) -> bool {
         let since = now.saturating_sub(self.given.load(Relaxed));
         if since > 0 {
@@ -80,8 +79,8 @@ impl WakeLimiter {
         }
     }
 
-    /// Forgets one received packet, because it is taken as the reason of a wake-up. Returns `false` if no packet was
-    /// remembered.
+    /// Forgets one received packet, because the packet counts as the reason of a wake-up. Returns `false` if no packet
+    /// was remembered.
     fn account_for(&self) -> bool {
         let packets = self.packets.load(Relaxed);
         self.packets.store(packets.saturating_sub(1), Relaxed);
@@ -138,9 +137,9 @@ impl Link {
         self.reader.wake_limiter.is_out()
     }
 
-    /// Returns how much one call may receive from this link: a bound on the number of packets plus the number of
-    /// descriptors with them. The bound is the link's budget of idle wake-ups, because each packet may turn out to be
-    /// for nothing. The number is at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::reader::DRAIN_LIMIT).
+    /// Returns how much one call may receive from this link: a bound on the number of packets plus the number of their
+    /// descriptors. The bound is the link's budget of idle wake-ups, because each packet may turn out to be for
+    /// nothing. The number is at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::reader::DRAIN_LIMIT).
     pub(super) fn drain_limit(&self) -> usize {
         (self.reader.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::reader::DRAIN_LIMIT)
     }

@@ -10,21 +10,21 @@
 //! | a regular file of a tmpfs that is mounted here, with no more bytes in use | as for memory; and the file system stays mounted |
 //! | `/dev/null`, `/dev/zero`, `/dev/full` on a tmpfs or devtmpfs that is mounted here | the kernel has nothing to do |
 //!
-//! These look harmless, but are not:
+//! These files look harmless, but closing them can block:
 //!
 //! * **all files that can be polled**: pipes, sockets, eventfds, timerfds, signalfds, pidfds, terminals. The last close
 //!   removes the file from every epoll instance that watches it, under that instance's lock. A process holds this lock
 //!   while it copies events to its own memory, which can be a page that never comes (userfaultfd, FUSE). Seen: an
 //!   eventfd whose close took as long as its sender liked.
-//! * **Unix sockets**, in addition: unread packets in their queue are closed with them. And a socket that is found
-//!   empty can be filled just before it is closed.
-//! * **TCP sockets**, in addition: one that does not linger can be made to linger just before it is closed.
+//! * **Unix sockets**, in addition: the close also closes unread packets in the queue. And a socket found empty can be
+//!   filled just before the close.
+//! * **TCP sockets**, in addition: a socket that does not linger can be made to linger just before the close.
 //! * **epoll instances, inotify, fanotify, packet sockets, BPF, io_uring, KVM**: they wait for grace periods of the
 //!   kernel, or for each of a million entries. A userfaultfd waits for the memory lock of the process that made it.
-//! * **files on disks**, also if open for reading only: ext4, XFS and btrfs write a file out when it is closed after a
-//!   truncation, and free its blocks when it has no name any more.
+//! * **files on disks**, also if open for reading only: ext4, XFS and btrfs write a file out when closed after a
+//!   truncation, and free the blocks of a file without a name.
 //! * **files of a mount that is not here**: when the last of them is closed, the whole file system may be unmounted.
-//! * **much memory**: its pages are freed one by one, a GiB in some 100 ms.
+//! * **much memory**: pages are freed one by one, a GiB in some 100 ms.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ const AT_ONCE: u64 = 256 << 10;
 const BLOCK: u64 = 512;
 
 /// `STATX_MNT_ID_UNIQUE`: asks for the number of a mount that no other mount ever gets. Linux 6.8 and later know it;
-/// earlier kernels ignore it. The other number of a mount, `STATX_MNT_ID`, is used again once the mount is gone.
+/// earlier kernels ignore it. The kernel reuses the other number of a mount, `STATX_MNT_ID`, once the mount is gone.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// Returns whether closing `fd` is known to take little time and to wait for nothing; returns `false` if that is not
@@ -89,9 +89,9 @@ fn has_little(fd: BorrowedFd<'_>) -> bool {
 /// The most mounts of memory that this process remembers.
 const REMEMBERED: usize = 8;
 
-/// The unique numbers of mounts of memory that files of peers were on; 0 where none is remembered yet. A mount that was
-/// in this process's mount namespace once is taken to stay there: a peer cannot unmount it. If this process leaves its
-/// mount namespace or unmounts the file system, the last close of a file there may free all memory of that file system.
+/// The unique numbers of mounts of memory that files of peers were on; 0 in unused entries. A mount seen in this
+/// process's mount namespace is assumed to stay there: a peer cannot unmount it. If this process leaves its mount
+/// namespace or unmounts the file system, the last close of a file there may free all memory of that file system.
 static REMEMBERED_MOUNTS: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
 
 /// Returns whether the file `fd` is on the kernel's internal mount for memfds, or on a mount of this process's mount
@@ -113,8 +113,8 @@ fn is_in_memory(fd: BorrowedFd<'_>, known: &Statx) -> bool {
 }
 
 /// Asks the kernel for the number of the mount that contains all memfds, and stores it; does nothing if this process
-/// has stored it before. A process calls this when it makes a link, because a sandbox may refuse the system calls
-/// later.
+/// has stored the number before. A process calls this when it makes a link, because a sandbox may refuse the system
+/// calls later.
 pub(crate) fn look_up() {
     mount_of_memory();
 }

@@ -1,6 +1,7 @@
 //! The descriptors on which a wait set sleeps: an epoll instance, and an eventfd of this process alone.
 //!
-//! No eventfd is ever shared with a peer: a peer could fill its counter, so that a write by this process would block.
+//! No eventfd is ever shared with a peer: a peer could fill the counter of the eventfd, so that a write by this process
+//! would block.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -142,7 +143,7 @@ pub(crate) fn wake_fd() -> Result<OwnedFd, Error> {
     call("eventfd", || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).named("eventfd")
 }
 
-/// Makes the wake fd `fd` readable, so that a sleep in `poll` or `epoll` that watches it ends.
+/// Makes the wake fd `fd` readable, so that a sleep in `poll` or `epoll` on this wake fd ends.
 pub(crate) fn signal(fd: &OwnedFd) {
     // Only a full counter refuses the write, and then the wake fd is readable anyway.
     let _ = call("write", || rustix::io::write(fd, &1u64.to_ne_bytes()));

@@ -1,11 +1,11 @@
 //! The fd reaper: threads that close descriptors which a peer sent and the program did not take.
 //!
-//! To close a descriptor can take as long as a file system, another process or the other side of a connection likes. So
-//! a thread closes it, and only then drops the charge for it.
+//! A file system, another process or the other side of a connection can make the close of a descriptor take any time.
+//! So a thread closes the descriptor, and only then drops the charge for it.
 //!
 //! Each account with waiting descriptors gets a thread of its own, as long as there are no more than [`MOST_THREADS`].
-//! So a peer whose descriptors block their thread for ever does not keep those of other peers open, unless as many
-//! peers do this. A thread ends when no descriptor waits that it could close.
+//! So if the descriptors of one peer block their thread for ever, descriptors of other peers are still closed, unless
+//! that many peers do the same. A thread exits when no descriptor is left for it to close.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,8 +32,8 @@ struct Waiting {
     _charge: Box<dyn Send>,
 }
 
-/// The descriptors that one account is charged for and that wait to be closed, and whether a thread of the fd reaper
-/// works on them.
+/// The descriptors that wait to be closed at the charge of one account, and whether a thread of the fd reaper works on
+/// this queue.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -41,8 +41,8 @@ struct Queue {
 }
 
 struct Closers {
-    /// The queues of descriptors, by the number of the account that is charged for them. An account has no entry while
-    /// it has neither a waiting descriptor nor a thread.
+    /// The queues of descriptors, by the number of the charged account. An account has no entry while it has neither a
+    /// waiting descriptor nor a thread.
     queues: BTreeMap<usize, Queue>,
     threads: usize,
 }
@@ -241,7 +241,7 @@ mod tests {
         struct Charge(std::io::PipeReader, mpsc::Sender<bool>);
         impl Drop for Charge {
             fn drop(&mut self) {
-                // It does not wait: the only writer was closed before.
+                // This wait ends at once: the only writer was closed before.
                 rustix::io::ioctl_fionbio(&self.0, true).unwrap();
                 let is_closed = self.0.read(&mut [0]).is_ok_and(|len| len == 0);
                 self.1.send(is_closed).unwrap();

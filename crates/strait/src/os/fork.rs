@@ -1,14 +1,14 @@
 //! The child of a `fork` that executes no program.
 //!
 //! Objects of the parent do not belong to the child: otherwise two processes would be the same end of a channel. So
-//! each object records in which process it was made ([`Born`]). In any other process its calls fail with
-//! [`Error::Forked`], and dropping it touches nothing that the parent still uses: no shared memory, no socket, and no
-//! lock (a thread of the parent that does not exist in the child may hold it). Objects that the child makes itself
-//! work: state that belongs to a process as a whole is created anew in the child ([`PerProcess`]).
+//! each object records the process that made it ([`Born`]). In any other process the object's calls fail with
+//! [`Error::Forked`], and its drop touches nothing that the parent still uses: no shared memory, no socket, and no lock
+//! (which a thread that exists only in the parent may hold). Objects made by the child work: state of the process as a
+//! whole is created anew in the child ([`PerProcess`]).
 //!
 //! The child does not inherit mappings at all (`MADV_DONTFORK`). So a missed check could crash the child, or harm its
-//! own mappings, but never the parent. A process detects that it is a child by a page that the kernel clears in the
-//! child (`MADV_WIPEONFORK`): this costs one load of a line that is always in the cache, and no system call.
+//! own mappings, but never the parent. A child detects the fork by a page that the kernel clears in the child
+//! (`MADV_WIPEONFORK`): the check costs one load of a line that is always in the cache, and no system call.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::error::Error;
 use crate::os::memory;
 
-/// The number that a process has if it is not a forked child of a process with objects of this library. (These are
-/// numbers of this library, not pids.)
+/// The number of a process that is not a forked child of a process with objects of this library. (These are numbers of
+/// this library, not pids.)
 const FIRST: u32 = 1;
 
 /// The address of the page that holds the number of this process; null until the page is created. The kernel clears the
@@ -28,8 +28,8 @@ static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// child never has the number of an ancestor.
 static LATEST: AtomicU32 = AtomicU32::new(FIRST);
 
-/// Gives this process a number of its own (not its pid), unless it has one, and creates the page that holds the number.
-/// Must be called before the process creates its first object of this library.
+/// Unless this process has a number already, gives the process a number of its own (not its pid), and creates the page
+/// that holds the number. Must be called before the process creates its first object of this library.
 ///
 /// # Errors
 /// The errors of the system calls that create the page.
@@ -38,7 +38,8 @@ pub(crate) fn arm() -> Result<(), Error> {
         let page = memory::map_wiped_on_fork()?.cast::<AtomicU32>();
         // SAFETY: this is a fresh page of zeroes, aligned, never unmapped, and used by this module only.
         unsafe { page.as_ref() }.store(LATEST.load(Ordering::Relaxed), Ordering::Relaxed);
-        // If two threads do this at once, one of them installs its page, and the page of the other stays unused.
+        // If two threads call this function at once, one thread installs its page, and the page of the other stays
+        // unused.
         let _ = PAGE.compare_exchange(ptr::null_mut(), page.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
     }
     if current() == 0 {
@@ -70,7 +71,7 @@ fn current() -> u32 {
 pub(crate) struct Born(u32);
 
 impl Born {
-    /// Returns the number of the current process (not its pid), which an object that is made now must store.
+    /// Returns the number of the current process (not its pid), to be stored in a new object.
     pub(crate) fn here() -> Self {
         // Without a page the library creates no object that a child could take for its own.
         let _ = arm();
@@ -92,8 +93,8 @@ impl Born {
     }
 }
 
-/// An object of type `T` that each process has once. A forked child gets an object of its own at its first use, and
-/// leaves its parent's object untouched: another thread of the parent may have been changing it during the fork.
+/// An object of type `T`, once in each process. A forked child gets an object of its own at its first use, and leaves
+/// its parent's object untouched: another thread of the parent may have been changing it during the fork.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     state: AtomicPtr<ProcessState<T>>,
@@ -114,7 +115,7 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 
     /// Returns this process's object of type `T`. The first call in a process makes the object; a forked child makes
-    /// one of its own and does not use its parent's.
+    /// its own object and does not use the parent's.
     #[inline]
     pub fn get(&'static self) -> &'static T {
         match self.current_state() {

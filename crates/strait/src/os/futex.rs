@@ -11,7 +11,7 @@ use super::{call, failed};
 use crate::error::Error;
 use crate::signals;
 
-/// Says which threads may sleep on a word and wake its sleepers: only this process's threads, or those of all
+/// The threads that may sleep on a word and wake its sleepers: only threads of this process, or threads of all
 /// processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -53,9 +53,9 @@ pub(crate) const MOST_WORDS: usize = 17;
 pub(crate) type Expected<'a> = (&'a AtomicU32, u32, Scope);
 
 /// Sleeps while all the given words, at most [`MOST_WORDS`], have their expected values, for at most `limit`. May
-/// return at any time without a reason. If a waker ended the sleep, returns the index of the word on which it woke the
-/// thread; that word need not have changed. Returns `None` in all other cases. Fails if the kernel (before Linux 5.16)
-/// or a filter refuses the call.
+/// return at any time without a reason. If a waker ended the sleep, returns the index of the word of that wake-up; the
+/// word need not have changed. Returns `None` in all other cases. Fails if the kernel (before Linux 5.16) or a filter
+/// refuses the call.
 pub(crate) fn wait_for_any<'a>(
     words: impl IntoIterator<Item = Expected<'a>>,
     limit: Duration,

@@ -50,7 +50,7 @@ pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<()
     }
 }
 
-/// Seals the size of the memfd `fd`, whose contents both sides will write. Also seals its seals, so that no further
+/// Seals the size of the memfd `fd`, whose contents both sides will write. Also seals the seals, so that no further
 /// seal can be added.
 pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(fd, size_seals())).named("fcntl(F_ADD_SEALS)")
@@ -61,12 +61,12 @@ pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
     try_to_seal(&fd).named("fcntl(F_ADD_SEALS)")
 }
 
-/// Seals the memfd `fd` of `len` bytes against every change, and returns a memfd that is sealed. This process must have
-/// made `fd` with [`memfd`] and have mapped it only to fill it.
+/// Seals the memfd `fd` of `len` bytes against every change, and returns a sealed memfd. This process must have made
+/// `fd` with [`memfd`] and have mapped it only to fill it.
 ///
-/// The result is a sealed copy, with the name `name`, if another process still has the original mapped. This happens if
-/// another thread forks a child between `mmap` and `madvise(MADV_DONTFORK)`: the child has the mapping until it
-/// executes a program, which may be never.
+/// If another process still has the original mapped, the result is a sealed copy with the name `name`. Another process
+/// can have it mapped if a thread forks a child between `mmap` and `madvise(MADV_DONTFORK)`: the child has the mapping
+/// until it executes a program, perhaps never.
 pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Error> {
     match try_to_seal(&fd) {
         Err(Errno::BUSY) => {}
@@ -118,7 +118,7 @@ pub(crate) struct Checked {
 }
 
 /// Returns the properties of `fd` if it is a memfd whose size is sealed; otherwise `None`. Access to a mapping of any
-/// other file could fault or stall. An error comes from the kernel and says nothing about the descriptor.
+/// other file could fault or stall. An error reports a failed system call, not a property of the descriptor.
 pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> {
     let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
         // Files of this kind have no seals.
@@ -167,7 +167,7 @@ pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize)
     loop {
         // Rust does not permit a slice of memory that changes.
         let write = || {
-            // SAFETY: the caller's promise; the descriptor stays open while it is borrowed.
+            // SAFETY: the caller's promise; the borrow keeps the descriptor open.
             let written = unsafe { libc::write(to.as_raw_fd(), from.cast(), len) };
             usize::try_from(written).map_err(|_| last_errno())
         };
@@ -217,10 +217,10 @@ pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> 
         }
     };
     let mapped = call("mmap", map).named("mmap")?;
-    // SAFETY: the range was mapped just now and nothing points into it yet.
+    // SAFETY: the range was mapped just now, and no pointer leads into it yet.
     let dont_fork = || unsafe { mm::madvise(mapped, len, Advice::LinuxDontFork) };
     if let Err(errno) = call("madvise(MADV_DONTFORK)", dont_fork) {
-        // SAFETY: the range was mapped just now and nothing points into it yet.
+        // SAFETY: the range was mapped just now, and no pointer leads into it yet.
         let _ = unsafe { mm::munmap(mapped, len) };
         return Err(failed("madvise(MADV_DONTFORK)", errno));
     }
@@ -245,14 +245,14 @@ pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
 }
 
 /// Maps one page of zeroes, which the kernel clears again in each forked child (`MADV_WIPEONFORK`, Linux 4.14). So only
-/// the process that made the page sees what was written to it. Returns the address of the page.
+/// the process that made the page sees its contents. Returns the address of the page.
 pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     let len = rustix::param::page_size();
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a null hint makes the kernel choose fresh address space.
     let map = || unsafe { mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE) };
     let mapped = call("mmap", map).named("mmap")?;
-    // SAFETY: the range was mapped just now and nothing points into it yet.
+    // SAFETY: the range was mapped just now, and no pointer leads into it yet.
     let wipe_on_fork = || unsafe { mm::madvise(mapped, len, Advice::LinuxWipeOnFork) };
     call("madvise(MADV_WIPEONFORK)", wipe_on_fork).named("madvise(MADV_WIPEONFORK)")?;
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))

@@ -1,4 +1,4 @@
-//! System calls: this is the only module that makes them.
+//! System calls: no other module makes any.
 //!
 //! All calls go through `rustix`, except a few that it lacks. The exceptions go through `libc`, in [`socket`] and
 //! [`process`]: credentials given by the kernel (whose process number may be 0 across process namespaces), control
@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::signals;
 
 /// Calls `make`, which makes the system call named `_name`, and returns its result. All system calls go through this
-/// function, so that a test can make each of them [fail](crate::os::fault).
+/// function, so that a test can make each call [fail](crate::os::fault).
 #[inline(always)]
 fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     #[cfg(strait_fault_points)]

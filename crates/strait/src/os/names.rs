@@ -1,8 +1,8 @@
-//! Names on disk: directories, which are checked before use, and the sockets in them.
+//! Names on disk: directories, checked before use, and the sockets in these directories.
 //!
 //! A directory is opened once, and everything in it is reached through that descriptor. So no process can replace it
-//! between the check and the use. For the same reason a socket is checked through a descriptor of its own (`O_PATH`),
-//! and connected to through that: a plain `connect` would follow symbolic links.
+//! between the check and the use. For the same reason the check of a socket and the connection both go through one
+//! descriptor of the socket (`O_PATH`): a plain `connect` would follow symbolic links.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -56,20 +56,20 @@ pub(crate) fn own_user() -> u32 {
 const UNMAPPED: u32 = 65534;
 
 /// Returns whether `uid` stands for a single user. In a user namespace that does not map all users, 65534 stands for
-/// all those that it does not map; every other uid is one user.
+/// all unmapped users; every other uid is one user.
 pub(crate) fn is_one_user(uid: u32) -> bool {
     let all = ["0", "0", "4294967295"];
     uid != UNMAPPED || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(all))
 }
 
-/// The reason, as errors name it, for which a directory that belongs to another user is refused.
+/// The reason, in the text of errors, for refusing a directory that belongs to another user.
 const OTHER_OWNER: &str = "it belongs to another user: chown it, or use a directory of this user";
 
 impl Directory {
     /// Opens the directory `path` and checks that it meets `demand`. Returns `None` if the path does not exist; fails
     /// with [`Error::UnsafeDirectory`] if the directory does not meet the condition.
     pub(crate) fn open(path: &Path, demand: Demand) -> Result<Option<Self>, Error> {
-        // `O_PATH` would not permit reading the names in it.
+        // `O_PATH` would not permit reading the names in the directory.
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         match call("open", || rustix::fs::open(path, flags, Mode::empty())) {
             Ok(directory) => Self::check(directory, demand).map(Some),
@@ -81,8 +81,8 @@ impl Directory {
         }
     }
 
-    /// Creates the directory `path` for this user alone; does nothing if it exists already, whoever owns it. Returns
-    /// `false`, and creates nothing, if the parent directory does not exist.
+    /// Creates the directory `path` for this user alone; does nothing if the directory exists already, whatever its
+    /// owner. Returns `false`, and creates nothing, if the parent directory does not exist.
     pub(crate) fn make(path: &Path) -> Result<bool, Error> {
         match call("mkdir", || rustix::fs::mkdir(path, Mode::RWXU)) {
             Ok(()) | Err(Errno::EXIST) => Ok(true),
@@ -115,7 +115,7 @@ impl Directory {
     /// The lock is on a file that only the owner of the directory can open, because a process that can open a file can
     /// lock it. Locks of this kind belong to a process, so a child that inherits the open file does not hold the lock.
     fn lock(&self, name: &str) -> Result<Locked<'_>, Error> {
-        /// A mutex that a thread of this process holds while it holds the kernel's lock. The kernel's lock excludes
+        /// A mutex that a thread of this process holds together with the kernel's lock. The kernel's lock excludes
         /// other processes, but not the other threads of this process.
         static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
         let turn = unpoisoned(TURN.get());
@@ -152,15 +152,15 @@ impl Directory {
         match self.look(name)? {
             Some(found) if found.is_live()? => return Err(Error::NameTaken),
             Some(_) => match call("unlink", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty())) {
-                // The listener that had the name has removed it just now.
+                // The listener with that name has removed the name just now.
                 Err(Errno::NOENT) => {}
                 removed => removed.named("unlink")?,
             },
             None => {}
         }
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
-        // The permissions are set before the socket has a name, so that it is never open to all users; the umask can
-        // only restrict them.
+        // The permissions are set before the socket has a name, so that the socket is never open to all users; the
+        // umask can only restrict them.
         call("fchmod", || rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))).named("fchmod")?;
         credentials::ask(socket.as_fd(), true)?;
         // A process that was not accepted yet has no reason to send descriptors. Kernels before 6.16 cannot refuse
@@ -168,7 +168,7 @@ impl Directory {
         let _ = credentials::accept_rights(socket.as_fd(), false);
         let address = self.address(name)?;
         match call("bind", || net::bind(&socket, &address)) {
-            // The directory exists, so it is `/proc` that is missing.
+            // The directory exists, so `/proc` is missing.
             Err(Errno::NOENT) => return Err(failed("bind through /proc", Errno::NOENT)),
             bound => bound.named("bind")?,
         }
@@ -195,8 +195,8 @@ impl Directory {
         Ok(FileId::of(&stat))
     }
 
-    /// Removes the listener name `name` if it still stands for the file `file_id`; otherwise does nothing. This needs
-    /// no lock: while the listener's socket listens, no other process takes the name.
+    /// Removes the listener name `name` if the name still stands for the file `file_id`; otherwise does nothing. No
+    /// lock is needed: while the listener's socket listens, no other process takes the name.
     pub(crate) fn unlink(&self, name: &str, file_id: FileId) {
         if self.file_id(name).is_ok_and(|there| there == file_id) {
             let _ = call("unlink(name)", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty()));
@@ -241,14 +241,14 @@ struct Locked<'a> {
 }
 
 impl Drop for Locked<'_> {
-    /// Removes the lock file while it is still locked. Processes that wait for the lock then see that the file has
-    /// gone, and lock a new one.
+    /// Removes the lock file while still holding the lock. Processes that wait for the lock then notice the removal,
+    /// and lock a new file.
     fn drop(&mut self) {
         let _ = call("unlink(lock)", || rustix::fs::unlinkat(&self.directory.0, &self.name, AtFlags::empty()));
     }
 }
 
-/// Identifies a file by its device and inode, which a rename does not change.
+/// The identity of a file: its device and inode, which a rename does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,
@@ -261,8 +261,8 @@ impl FileId {
     }
 }
 
-/// A file that was found under a listener name, held open. This value keeps referring to that file even if the name is
-/// removed or given to another file.
+/// A file found under a listener name, held open. The value refers to that file even after the name is removed or given
+/// to another file.
 pub(crate) struct Found {
     file: OwnedFd,
     stat: Stat,
@@ -322,7 +322,7 @@ impl Found {
                 Err(Errno::INTR) if signals::interrupted() && !deadline.is_now() => signals::check().map(|()| socket),
                 Err(Errno::INTR) => continue,
                 Err(Errno::CONNREFUSED) => Err(Error::NobodyThere),
-                // The file exists, so it is `/proc` that is missing.
+                // The file exists, so `/proc` is missing.
                 Err(Errno::NOENT) => Err(failed("connect through /proc", Errno::NOENT)),
                 Err(Errno::AGAIN) if deadline.is_now() => Err(Error::WouldBlock),
                 // Under a guard against signals a sleep without a deadline has a limit too.

@@ -43,7 +43,7 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
         return Ok(None);
     }
     let flags = call("fcntl(F_GETFL)", || fs::fcntl_getfl(fd)).named("fcntl(F_GETFL)")?;
-    // The size is asked for after the seals: if they fix the size, it stays as found.
+    // The size is read after the seals: if the seals fix the size, the size stays as found.
     let size = call("fstat", || fs::fstat(fd)).named("fstat")?.st_size;
     let opened_for_both = flags.contains(OFlags::RDWR);
     Ok(u64::try_from(size).ok().map(|len| Facts {
@@ -57,7 +57,7 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
 }
 
 /// Makes the memfd private to its owner, the user who made it: only that user can open it anew through `/proc`. By
-/// default the kernel lets every process do so that has a descriptor for the memfd.
+/// default the kernel lets every process with a descriptor for the memfd do so.
 pub(crate) fn own_alone(fd: impl AsFd) -> Result<(), Error> {
     call("fchmod", || fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)).named("fchmod")
 }
@@ -75,7 +75,7 @@ pub(crate) fn admit_no_writer(fd: impl AsFd) -> Result<(), Error> {
 }
 
 /// How long [`seal`] waits until no process has the memfd mapped for writing. A child process has, between `fork` and
-/// `exec`, all mappings of its parent, also those that the parent has removed meanwhile.
+/// `exec`, all mappings of its parent, also mappings removed by the parent meanwhile.
 const STILL_MAPPED: Duration = Duration::from_millis(100);
 
 /// Seals the memfd against every change: size, contents and seals. Waits up to [`STILL_MAPPED`] (100 ms) until no

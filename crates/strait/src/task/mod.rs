@@ -35,7 +35,7 @@
 //
 // A task whose attempt finds nothing first leaves its waker with the [source]. Then it arms a one-shot event, and
 // arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a task is
-// dropped, its waker stays, and its wake-up is in vain; a dropped future has received nothing.
+// dropped, its waker stays, and the wake-up has no effect; a dropped future has received nothing.
 
 mod calls;
 mod channel;
@@ -98,7 +98,7 @@ pub struct Reactor {
 struct ReactorShared {
     set: WaitSet,
     sources: Mutex<Sources>,
-    /// Buffer for events, kept between calls so that its memory is reused.
+    /// Buffer for events, kept between calls to reuse its memory.
     spare: Mutex<Vec<Event>>,
 }
 
@@ -131,8 +131,8 @@ impl Reactor {
     }
 
     /// Wakes the tasks whose channels, data pipes or calls are ready; returns the number of events handled. Call this
-    /// when the reactor's descriptor is readable, until it returns 0. Does not block. This call calls the wakers of the
-    /// tasks while it holds no lock.
+    /// when the reactor's descriptor is readable, until it returns 0. Does not block. The wakers of the tasks are
+    /// called without a lock held.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -216,8 +216,8 @@ impl Reactor {
 }
 
 impl AsFd for Reactor {
-    /// Returns a descriptor that is readable whenever [`turn`](Self::turn) has something to do. Only wait for it; do
-    /// not read from it.
+    /// Returns a descriptor that is readable whenever [`turn`](Self::turn) has something to do. Only wait for
+    /// readability; do not read from the descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
     }

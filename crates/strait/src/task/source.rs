@@ -13,7 +13,7 @@ use crate::wait_set::source::{EndParts, EndSource};
 use crate::wait_set::{Event, Interest};
 
 /// The greatest number of attempts to send or receive on one channel or data-pipe end in a row, by all tasks and
-/// without a wait. After that many, a task lets other tasks of its runtime run.
+/// without a wait. After that many attempts, a task lets other tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
 /// An object that a reactor's wait set can hold.
@@ -34,8 +34,8 @@ pub(super) struct Source<T: Object> {
 #[derive(Default)]
 struct Tasks {
     to_read: Vec<Waker>,
-    /// The tasks that wait to write, each with what its last attempt was blocked on (such as room); `None` if that is
-    /// not known.
+    /// The tasks that wait to write, each with the obstacle of its last attempt (such as missing room); `None` if the
+    /// obstacle is not known.
     to_write: Vec<(Waker, Option<BlockedOn>)>,
 }
 
@@ -45,8 +45,8 @@ impl Tasks {
         std::mem::take(&mut self.to_write).into_iter().map(|(waker, _)| waker)
     }
 
-    /// Returns the union of what the waiting writers were blocked on: for each task that waits to write, what its last
-    /// attempt was short of.
+    /// Returns the union of the waiting writers' obstacles: for each task that waits to write, the obstacle of its last
+    /// attempt.
     fn blocked(&self) -> BlockedSends {
         let mut blocked = BlockedSends::default();
         self.to_write.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
@@ -127,13 +127,13 @@ impl<T: Object> Source<T> {
         deferred::run_if_failed(armed)
     }
 
-    /// Registers a task that could not write. `blocked_on` is what its last attempt was blocked on, such as room; the
-    /// task is woken once another attempt may succeed. If the state has changed since the last attempt, the task is
+    /// Registers a task that could not write. `blocked_on` is the obstacle of its last attempt, such as missing room;
+    /// the task is woken once another attempt may succeed. If the state has changed since the last attempt, the task is
     /// woken soon.
     pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
-        // An earlier attempt of the task, and what it was blocked on, does not matter any more.
+        // The obstacle of an earlier attempt of the task does not matter any more.
         tasks.to_write.retain(|(other, _)| !other.will_wake(waker));
         tasks.to_write.push((waker.clone(), blocked_on));
         let armed = self.arm(&tasks);

@@ -36,7 +36,7 @@ pub enum Mode {
     /// The wait set reports the channel at every call of `wait`, as long as the channel is ready.
     #[default]
     Level,
-    /// The wait set reports the channel once, to one thread. After that it does not report the channel until
+    /// The wait set reports the channel once, to one thread, and then no more until
     /// [`WaitSet::modify`](crate::wait::WaitSet::modify).
     OneShot,
 }
@@ -73,8 +73,8 @@ impl Event {
         self.ready.is_writable()
     }
 
-    /// Returns whether the channel end was sent away in a message and so left the wait set. This is the last event of
-    /// its registration.
+    /// Returns whether the channel end was sent away in a message and so left the wait set. Such an event is the last
+    /// of its registration.
     pub fn has_moved(&self) -> bool {
         self.ready == Ready::MOVED
     }
@@ -92,8 +92,8 @@ impl fmt::Debug for Event {
 }
 
 impl Conditions {
-    /// Returns the interest for which a wait set must watch an end so that it notices when these conditions are met:
-    /// readable, writable or both.
+    /// Returns the interest with which a wait set must watch an end to notice when these conditions are met: readable,
+    /// writable or both.
     pub(crate) fn interest(&self) -> Interest {
         let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;
         match (receiving, self.room) {

@@ -11,9 +11,9 @@ use crate::wake::watched_fd::WatchedFd;
 /// A descriptor of the program that a [wait set](crate::wait::WaitSet) can hold beside channels: a socket, a pipe, a
 /// timer, an eventfd, another event loop.
 ///
-/// The value owns its descriptor, so the descriptor stays open as long as a wait set watches it. Dropping the value takes
-/// it out of its wait set first. [`Fd::new`] takes the program's descriptor; [`Fd::duplicate`] makes another descriptor of
-/// the same file, and leaves the program its own. A regular file is always ready.
+/// The value owns its descriptor, so the descriptor stays open as long as a wait set watches it. Dropping the value
+/// first takes the descriptor out of its wait set. [`Fd::new`] takes the program's descriptor; [`Fd::duplicate`] makes
+/// another descriptor of the same file; the program keeps the original. A regular file is always ready.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -38,7 +38,7 @@ use crate::wake::watched_fd::WatchedFd;
 /// ```
 ///
 /// # Cost
-/// One descriptor. Each look at it by its wait set costs a system call, and another one if it is not ready.
+/// One descriptor. Each look by its wait set costs a system call, and a second one if the descriptor is not ready.
 pub struct Fd {
     pub(super) watched: Arc<WatchedFd>,
 }
@@ -60,8 +60,8 @@ impl Fd {
         Ok(Self { watched: WatchedFd::new(fd.into())? })
     }
 
-    /// Makes another descriptor of the file that `fd` refers to, so that a wait set can hold it. The program goes on to
-    /// use `fd`, and may close it.
+    /// Makes another descriptor of the file that `fd` refers to, so that a wait set can hold it. The program may go on
+    /// using `fd`, or close it.
     ///
     /// # Errors
     /// [`Error::NoDescriptors`]; otherwise as [`Fd::new`].
@@ -71,7 +71,8 @@ impl Fd {
 }
 
 impl Drop for Fd {
-    /// Takes the descriptor out of its wait set. Closes it, at once or when a wait that looks at it is done.
+    /// Takes the descriptor out of its wait set. Closes the descriptor: at once, or when a wait that looks at the
+    /// descriptor is done.
     fn drop(&mut self) {
         self.watched.leave();
     }

@@ -29,7 +29,8 @@ struct LinkRegistration {
 }
 
 const IN: u8 = 0;
-/// `MOVED`: the state of a member of a wait set whose end was sent away, and whose wait set has still to report that.
+/// `MOVED`: the state of a member of a wait set whose end was sent away, as long as the wait set has not reported the
+/// move.
 const MOVED: u8 = 1;
 /// `OUT`: the state of a member that was removed from its wait set.
 const OUT: u8 = 2;
@@ -88,8 +89,8 @@ pub(crate) struct Member {
     key: AtomicU64,
     /// The interest and the mode, as [`terms`] packs them.
     terms: AtomicU8,
-    /// The conditions of a trap (a callback that is due when they are met), which count in place of the interest;
-    /// `None` for a member that is no trap.
+    /// The conditions of a trap (a callback that is due when a condition is met), which replace the interest; `None`
+    /// for a member that is no trap.
     conditions: Option<Conditions>,
     /// Everything that the tasks that wait to send from the member's end are blocked on. `None` if no task has said so,
     /// which stands for room for a small message.
@@ -107,8 +108,9 @@ pub(crate) struct Member {
     /// The registrations of the member on links, one for each [`Direction`] of its end; `None` for a direction for
     /// which the member is not registered.
     registrations: Mutex<[Option<LinkRegistration>; 2]>,
-    /// Further links on which the member waits, beside those of its own end. A link of another end for which tasks wait
-    /// comes with the member id there. A link that is awaited only because its socket was full comes with `None`.
+    /// Further links on which the member waits, beside those of its own end. For a link of another end for which tasks
+    /// wait, the entry has the member id there. For a link that is awaited only because its socket was full, the entry
+    /// has `None`.
     other_links: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
@@ -181,7 +183,7 @@ impl Member {
         self.has_term(READABLE) == interest.readable() && self.has_term(WRITABLE) == interest.writable()
     }
 
-    /// Replaces the key, the interest and the mode of this member, and returns those that it had.
+    /// Replaces the key, the interest and the mode of this member, and returns the old ones.
     pub(super) fn set_terms(&self, new: Terms) -> Terms {
         Terms { key: self.key.swap(new.key, Ordering::Relaxed), packed: self.terms.swap(new.packed, Ordering::SeqCst) }
     }
@@ -194,7 +196,7 @@ impl Member {
     /// registrations on other links that served the old note.
     pub(super) fn set_blocked(&self, blocked: BlockedSends) {
         *unpoisoned(&self.blocked) = Some(blocked);
-        // These registrations served what the tasks were blocked on before.
+        // These registrations served the former obstacles of the tasks.
         self.leave_other_links(self.set.upgrade().as_ref());
     }
 
@@ -212,13 +214,14 @@ impl Member {
         self.state.load(Ordering::Acquire) == OUT
     }
 
-    /// Disarms the member, so that its wait set reports nothing for it. Returns `false` if the member was not armed,
-    /// for example because one of its events was just reported.
+    /// Disarms the member, so that the wait set reports no event of the member. Returns `false` if the member was not
+    /// armed, for example because one of its events was just reported.
     pub(super) fn disarm(&self) -> bool {
         self.armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Arms the member, so that its wait set reports one more event for it. Returns whether it was armed before.
+    /// Arms the member, so that the wait set reports one more event of the member. Returns whether the member was armed
+    /// before.
     pub(super) fn rearm(&self) -> bool {
         self.armed.swap(true, Ordering::AcqRel)
     }
@@ -271,8 +274,8 @@ impl Member {
             if ready == Ready::NOTHING {
                 epoll::watch_once(&self.present_set()?.epoll, fd, number, wanted)?;
             }
-            // If another thread has changed the interest meanwhile, this thread may have replaced what that thread told
-            // the epoll instance.
+            // If another thread has changed the interest meanwhile, this thread may have overwritten the other thread's
+            // setting in the epoll instance.
             if self.wanted() == wanted {
                 return Ok(ready);
             }
@@ -317,15 +320,15 @@ impl Member {
         if !self.armed.load(Ordering::Acquire) {
             return Examined::Nothing;
         }
-        // An end whose last receive failed for lack of a resource is not reported at once: its user would do nothing
-        // else than call receive.
+        // An end whose last receive failed for lack of a resource is not reported at once: the program would call
+        // receive again and again.
         if self.end().is_some_and(|end| end.take_stumble()) {
             return Examined::Retry;
         }
         let in_trouble = self.in_trouble.swap(false, Ordering::Relaxed);
         match self.look() {
             Ok(Ready::NOTHING) if !in_trouble => Examined::Nothing,
-            // If two threads look at the member at once, one of them reports it.
+            // If two threads look at the member at once, only one reports it.
             Ok(_) if self.has_term(ONE_SHOT) && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
             // The error is reported again when the next attempt to take the packet fails.
             Ok(Ready::NOTHING) => Examined::Event { event: self.event(Ready::TROUBLE), again: false },
@@ -347,7 +350,8 @@ impl Member {
         }
     }
 
-    /// Returns the end for which this member stands; `None` if it stands for a descriptor, or the end was dropped.
+    /// Returns the end for which this member stands; `None` if the member stands for a descriptor, or the end was
+    /// dropped.
     fn end(&self) -> Option<Arc<End>> {
         match &self.subject {
             Subject::End { end, .. } => end.upgrade(),
@@ -359,8 +363,9 @@ impl Member {
         self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
     }
 
-    /// Ends the member's registrations on further links: those of other ends for which tasks wait, and those with full
-    /// sockets. If `set`, the member's wait set, is given, also counts these registrations as ended there.
+    /// Ends the member's registrations on further links: the links of other ends for which tasks wait, and the links
+    /// with full sockets. If `set`, the member's wait set, is given, also counts these registrations as ended in the
+    /// wait set.
     fn leave_other_links(&self, set: Option<&Arc<SharedSet>>) {
         let other_links = std::mem::take(&mut *unpoisoned(&self.other_links));
         for (link, number) in other_links {

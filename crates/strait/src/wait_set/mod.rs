@@ -20,10 +20,10 @@
 //!
 //! # A set
 //!
-//! A thread that finds nothing says in the notification area of each link with members of the set that this process
-//! sleeps. It then looks once more, and sleeps in epoll: on the sockets of the links, and on a wake fd (an eventfd) for
-//! what other threads of this process find. Threads write to the wake fd only if a thread sleeps, or if the descriptor
-//! of the set is in use.
+//! If a thread finds nothing, it records in the notification area of each link with members of the wait set that this
+//! process sleeps. The thread then looks once more, and sleeps in epoll: on the sockets of the links, and on a wake fd
+//! (an eventfd) for events found by other threads of this process. Threads write to the wake fd only if a thread
+//! sleeps, or if the descriptor of the set is in use.
 
 mod event;
 mod fd;
@@ -78,9 +78,9 @@ const EVENTS: usize = 64;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// A source is in at most one set at a time, and leaves the set when it is dropped. A channel end also leaves its set
-/// when it is sent to another process in a message; that yields one last [event](Event::has_moved). When the *other*
-/// end of the channel moves, the registration stays and no event is due to the move.
+/// A source is in at most one wait set at a time, and leaves that set when dropped. A channel end also leaves its wait
+/// set when sent to another process in a message, with one last [event](Event::has_moved). When the *other* end of the
+/// channel moves, the registration stays and no event is due to the move.
 ///
 /// Any number of threads may wait on one set, and may add and remove channels meanwhile. A [level](Mode::Level)
 /// registration reports the same message to every thread that waits before the message is received. Use
@@ -122,10 +122,10 @@ const EVENTS: usize = 64;
 ///
 /// # Cost
 /// Adding a channel, removing one and reporting an event cost the same with ten channels as with a hundred thousand.
-/// Each look at a listener or an [`Fd`] costs a system call, and another one if it is not ready.
-/// Going to sleep costs a few memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A
-/// set has two descriptors however many channels it has, and a third one once a program has asked for its own
-/// descriptor. A member takes about 100 bytes. Each process at the other ends costs two or more pages of shared memory.
+/// Each look at a listener or an [`Fd`] costs a system call, and a second one if the source is not ready. Going to
+/// sleep costs a few memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A set has two
+/// descriptors however many channels it has, and a third one once a program has asked for its own descriptor. A member
+/// takes about 100 bytes. Each process at the other ends costs two or more pages of shared memory.
 ///
 /// # Untrusted peers
 /// A hostile peer can make the set look at that peer's channels for nothing, and can wake this process, as it could by
@@ -169,7 +169,7 @@ impl WaitSet {
         }))
     }
 
-    /// Makes a member for the object with these parts, and makes the object know it.
+    /// Makes a member for the object with these parts, and stores the member in the object.
     fn join(&self, parts: &Parts<'_>, key: u64, interest: Interest, mode: Mode) -> Result<Arc<Member>, Error> {
         let terms = Terms::new(key, parts.interest(interest), mode);
         match parts {
@@ -281,8 +281,8 @@ impl WaitSet {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotInSet`] if the source is not in this set; otherwise those of [`WaitSet::add`]. After an error the
-    /// registration is as it was before the call.
+    /// [`Error::NotInSet`] if the source is not in this set; otherwise as [`WaitSet::add`]. An error leaves the
+    /// registration unchanged.
     pub fn modify(&self, source: &impl Source, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.shared.born.check()?;
         let parts = source.parts();
@@ -365,8 +365,8 @@ impl WaitSet {
         found
     }
 
-    /// Adds a one-shot member for `channel` to the wait set, or rearms the member that is there. `blocked` says what
-    /// the tasks that wait to send from this channel end are blocked on.
+    /// Adds a one-shot member for `channel` to the wait set, or rearms the present member. `blocked` lists the
+    /// obstacles of the tasks that wait to send from this channel end.
     ///
     /// If the peer cannot be told now how to notify the member, later waits on the set try again. Used for tasks, which
     /// cannot block, and which wait for room only after an attempt to send.
@@ -435,8 +435,8 @@ impl AsFd for WaitSet {
     fn as_fd(&self) -> BorrowedFd<'_> {
         if !self.shared.polled.swap(true, Ordering::SeqCst) {
             let _ = self.shared.clock();
-            // This process has not told its peers yet that it sleeps, so nothing would make the descriptor readable
-            // later. The first call to `wait` tells them.
+            // The peers do not know yet that this process sleeps, so nothing would make the descriptor readable later.
+            // The first call to `wait` tells the peers.
             self.shared.wake_one();
         }
         self.shared.epoll.as_fd()

@@ -25,12 +25,12 @@ use crate::signals;
 use crate::sync::unpoisoned;
 use words::Slept;
 
-/// The most peer processes whose death one long sleep of a wait set watches for. Each takes one descriptor of this
-/// process during the sleep.
+/// The most peer processes whose death one long sleep of a wait set watches for. Each watched process takes one
+/// descriptor of this process during the sleep.
 const WATCHED: usize = 64;
 
-/// The most links on which a wait of a wait set collects notifications before it looks at the queued members. With more
-/// links, the next call takes the next ones.
+/// The most links on which a wait collects notifications before looking at the queued members. With more links, the
+/// next call continues with the next links.
 const SOME_LINKS: usize = 8;
 
 /// The share of the waits of a wait set that also receive from the sockets, even if members are queued: one in this
@@ -41,11 +41,11 @@ const SOCKETS_EVERY: u64 = 64;
 /// memory.
 const RETRY: Duration = blocked_on::POLL_INTERVAL;
 
-/// The longest time for which a wait set ignores a link that has used up its budget of idle wake-ups.
+/// The longest time for which a wait set ignores a link without any budget of idle wake-ups left.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// `REST`: a wait set ignores throttled links for this many times as long as it looked at them. The looks
-/// then take a twentieth of the time, unless [`LONGEST_PAUSE`] makes the pause shorter.
+/// `REST`: a wait set ignores throttled links for this many times the time spent looking at these links. The looks then
+/// take a twentieth of the time, unless [`LONGEST_PAUSE`] makes the pause shorter.
 const REST: u32 = 19;
 
 /// The most times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait returns
@@ -53,11 +53,11 @@ const REST: u32 = 19;
 const PASSES: usize = 2;
 
 /// The key under which the epoll instance of a wait set reports the set's wake fd (an eventfd by which threads of this
-/// process wake the set). Links are reported under their numbers, which are lower.
+/// process wake the set). Links are reported under their numbers, all of them lower.
 const WAKE_FD: u64 = u64::MAX;
 
 /// The key under which the epoll instance of a wait set reports the set's timer, which ends throttling and starts
-/// retries. Links are reported under their numbers, which are lower.
+/// retries. Links are reported under their numbers, all of them lower.
 const CLOCK: u64 = u64::MAX - 1;
 
 /// The least key under which the epoll instance of a wait set reports a descriptor of the program or of a listener.
@@ -76,8 +76,8 @@ fn nothing(deadline: Deadline) -> Result<usize, Error> {
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) link: InUse,
-    /// The number of registrations that members of the wait set have on this link. With the last one the set leaves the
-    /// link.
+    /// The number of registrations that members of the wait set have on this link. When the last registration ends, the
+    /// wait set leaves the link.
     count: usize,
     /// Whether the wait set's epoll instance watches the link's socket for packets.
     watched: bool,
@@ -97,14 +97,15 @@ pub(super) struct Queue {
     pub(super) queue: VecDeque<Arc<Member>>,
     /// The number of members in `queue` that were removed from the wait set after they were queued.
     gone: usize,
-    /// Whether the wake fd of the wait set is readable: a thread has written to it, and none has reset it since.
+    /// Whether the wake fd of the wait set is readable: a thread has written to the wake fd, and no thread has reset it
+    /// since.
     pub(super) signalled: bool,
-    /// The members at which the next wait looks again, because their peers could not be told how to notify them.
+    /// The members at which the next wait looks again, because the peers could not be told how to notify these members.
     later: Vec<Arc<Member>>,
     /// Whether a thread sleeps on the words (futexes) of the wait set, or is about to: see [`words`].
     on_word: bool,
-    /// Two empty vectors for reuse: one for the members at which a thread looks, one for the members that go back into
-    /// the queue.
+    /// Two empty vectors for reuse: the first for the members at which a thread looks, the second for the members that
+    /// go back into the queue.
     spare: (Vec<Arc<Member>>, Vec<Arc<Member>>),
 }
 
@@ -203,7 +204,7 @@ impl SharedSet {
         }
         let mut ready = unpoisoned(&self.ready);
         ready.queue.push_back(member);
-        // Checked under the lock: a thread that is about to sleep counts itself as asleep before it looks at the queue.
+        // Checked under the lock: a thread that is about to sleep counts itself as asleep before looking at the queue.
         if self.is_armed() {
             self.signal(&mut ready);
         }
@@ -263,8 +264,8 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Counts one registration of a member of this wait set on `link` as ended. With the last one the set's epoll
-    /// instance no longer watches the link's socket, and the link forgets the set.
+    /// Counts one registration of a member of this wait set on `link` as ended. After the last registration, the set's
+    /// epoll instance no longer watches the link's socket, and the link forgets the wait set.
     pub(super) fn leave_link(&self, link: &InUse) {
         let mut links = unpoisoned(&self.links);
         let Some(used) = links.get_mut(&link.number()) else { return };
@@ -302,9 +303,9 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Makes the wait set's epoll instance no longer watch the descriptor `fd`, which it reports under `number`. Does
-    /// nothing if the instance does not watch the descriptor under that number, nor in a child of `fork`, whose epoll
-    /// instance is the parent's.
+    /// Makes the wait set's epoll instance stop watching the descriptor `fd`, reported under `number`. Does nothing if
+    /// the instance does not watch the descriptor under that number, nor in a child of `fork`, whose epoll instance is
+    /// the parent's.
     pub(super) fn leave_fd(&self, number: u64, fd: BorrowedFd<'_>) {
         if self.born.is_elsewhere() {
             return;
@@ -324,7 +325,7 @@ impl SharedSet {
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
             self.sleep_and_drain(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
-        // A signal ends a wait as its deadline does.
+        // A signal ends a wait as the deadline does.
         let is_over = || deadline.has_passed() || signals::has_come();
         loop {
             // Done whatever is in the queue: a member that is always ready must not keep others from getting there.
@@ -392,8 +393,8 @@ impl SharedSet {
         (idle, !ready.later.is_empty())
     }
 
-    /// Writes into this process's notification area of each link that is not throttled that this process sleeps.
-    /// Returns whether a peer has notified a member that was not collected yet.
+    /// For each link that is not throttled, writes into this process's notification area that this process sleeps.
+    /// Returns whether a peer has notified a member that is not collected yet.
     pub(super) fn arm(&self) -> bool {
         let links = unpoisoned(&self.links);
         let heard = || links.values().filter(|used| !used.throttled);
@@ -429,11 +430,11 @@ impl SharedSet {
     }
 
     /// Returns how long the wait set ignores a throttled link: at least [`PAUSE`], and [`REST`] times the time that the
-    /// set's threads spent since the last such pause, so that a link that is throttled again and again costs little
-    /// however long each look at it takes. At most [`LONGEST_PAUSE`].
+    /// set's threads spent since the last such pause, so that a link that is throttled again and again costs little,
+    /// however long each look takes. At most [`LONGEST_PAUSE`].
     fn pause(&self) -> Duration {
         let spent = unpoisoned(&self.unthrottled).map_or(Duration::ZERO, |since| since.elapsed());
-        // A link that was not throttled for longer than that was not throttled because of one look.
+        // If the last throttling was longer ago, no single look has caused this one.
         if spent < LONGEST_PAUSE { (spent * REST).clamp(PAUSE, LONGEST_PAUSE) } else { PAUSE }
     }
 
@@ -456,7 +457,7 @@ impl SharedSet {
         used.watched
     }
 
-    /// Handles a stuck link, whose next packet cannot be taken now: makes one member on the link report that. Also
+    /// Handles a stuck link, whose next packet cannot be taken now: makes one member on the link report the fact. Also
     /// stops watching the link's socket for [`RETRY`], because the socket stays readable.
     fn leave_alone(&self, link: &InUse) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
@@ -504,8 +505,7 @@ impl SharedSet {
     }
 
     /// Tries again to send the unsent packets of all links of the wait set. Returns whether a link still has unsent
-    /// packets, for which its peer may be waiting. Makes the epoll instance report when the full sockets among those
-    /// have room.
+    /// packets, for which its peer may be waiting. Makes the epoll instance report when a full socket has room again.
     pub(super) fn has_unsent(&self) -> bool {
         let mut links = unpoisoned(&self.links);
         let mut has_unsent = false;
@@ -614,8 +614,8 @@ impl SharedSet {
         }
     }
 
-    /// Looks at the queued members of the wait set, and adds an event for each ready one to `events`, until there are
-    /// `limit` events. Each member is reported at most once in one call.
+    /// Looks at the queued members of the wait set, and adds an event for each ready member to `events`, until there
+    /// are `limit` events. Each member is reported at most once in one call.
     pub(super) fn take_ready(&self, events: &mut Vec<Event>, limit: usize) {
         let mut ready = unpoisoned(&self.ready);
         let Queue { queue, later, .. } = &mut *ready;
@@ -645,7 +645,7 @@ impl SharedSet {
             }
             ready = unpoisoned(&self.ready);
         }
-        // Only now, so that no member is reported twice in one call.
+        // Queued again only now, so that no member is reported twice in one call.
         for member in again.drain(..) {
             if member.set_queued() {
                 ready.queue.push_back(member);
@@ -716,7 +716,7 @@ impl SharedSet {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; 64];
         let mut found = false;
         for number in epoll::wait(&self.epoll, &mut room, limit)? {
-            // This thread need not wake itself for what it finds.
+            // This thread need not wake itself for events that it finds.
             drop(asleep.take());
             found = true;
             match number {
@@ -805,7 +805,7 @@ mod tests {
         set.leave_link(&link);
     }
 
-    /// Shows that a member leaves nothing in the set if another thread removes it while it is being added.
+    /// Shows that a member leaves nothing in the set if another thread removes the member during the add.
     #[test]
     fn a_descriptor_that_is_removed_before_it_is_watched_leaves_nothing() {
         let set = Arc::new(SharedSet::new().unwrap());
@@ -837,7 +837,7 @@ mod tests {
     }
 
     /// Shows that the descriptor of a set stays readable as long as a peer has notified more members than a look takes,
-    /// although that look found no event and has received every packet.
+    /// although the look found no event and has received every packet.
     #[test]
     fn a_look_that_gives_up_leaves_the_descriptor_readable() {
         const NOTIFIED: u32 = 100_000;

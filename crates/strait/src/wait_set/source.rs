@@ -22,7 +22,7 @@ mod sealed {
 /// | source | its events |
 /// |---|---|
 /// | [`Channel`] | readable: there is a message, or the peer is gone; writable: there is room for a small message |
-/// | [`Sender`], [`Receiver`] | those of the channel; the two halves of an end are one source |
+/// | [`Sender`], [`Receiver`] | as the channel; the two halves of an end are one source |
 /// | [`DataConsumer`] | readable: there is an element, or the stream has ended; the interest does not matter |
 /// | [`DataProducer`] | writable: there is room for an element, or the consumer is gone; the interest does not matter |
 /// | [`CallEnd`] | readable: a request or a reply may have arrived, so [`CallEnd::next_request`] is worthwhile |
@@ -70,7 +70,7 @@ pub trait Source: sealed::Sealed {
     fn parts(&self) -> Parts<'_>;
 }
 
-/// What a wait set needs of a source: its channel, or its descriptor.
+/// The parts of a source that a wait set needs: the channel or the descriptor.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Parts<'a> {
@@ -80,8 +80,8 @@ pub enum Parts<'a> {
     Fd(FdParts<'a>),
 }
 
-/// What a wait set needs of a source that is made of a channel: the channel, which is the member of the wait set, and,
-/// for an end of a data pipe, the gate that the wait set asks before it looks at the channel.
+/// The parts of a source with a channel: the channel, which is the member of the wait set, and, for an end of a data
+/// pipe, the gate that the wait set asks before looking at the channel.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct EndParts<'a> {
@@ -89,7 +89,7 @@ pub struct EndParts<'a> {
     pub(crate) gate: Option<Weak<dyn Gate>>,
 }
 
-/// What a wait set needs of a source that is a descriptor: the descriptor with its place in a wait set.
+/// The parts of a source that is a descriptor: the descriptor with its place in a wait set.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct FdParts<'a> {

@@ -18,9 +18,9 @@ pub(super) struct Batch<'a, 'b> {
 }
 
 impl Batch<'_, '_> {
-    /// Stages a message without waiting: a short message in a packed record, a longer one in a record of its own.
-    /// Begins a new packed record when the present one is full. Returns `false`, with nothing staged, if the message is
-    /// too long for the ring or not in one piece, or if there is no room.
+    /// Stages a message without waiting: a short message in a packed record, a longer message in its own record. Begins
+    /// a new packed record when the present one is full. Returns `false`, with nothing staged, if the message is too
+    /// long for the ring or not in one piece, or if there is no room.
     #[inline]
     pub(super) fn stage_packed(&mut self, parts: Parts<'_>) -> bool {
         let Parts::One(bytes) = parts else { return false };

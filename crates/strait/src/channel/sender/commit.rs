@@ -33,8 +33,8 @@ impl Drop for WakeOnDrop {
 }
 
 impl End {
-    /// Makes the staged records visible to the peer, and wakes the peer if it sleeps. If the peer has moved, the
-    /// records go to the lane to which it moved. Does nothing if nothing is staged.
+    /// Makes the staged records visible to the peer, and wakes a sleeping peer. If the other end has moved, the records
+    /// go to its new lane. Does nothing if nothing is staged.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the peer has moved and the records had attachments, which were sent to the old peer
@@ -57,8 +57,8 @@ impl End {
     }
 
     /// Commits the staged records in the present lane. Returns `None` on success. If the peer has ended the ring,
-    /// because it has moved or closed its end, commits nothing and returns how the ring was ended; the caller passes
-    /// that to [`End::after_end`].
+    /// because the other end has moved or was closed, commits nothing and returns how the ring was ended; the caller
+    /// passes this value to [`End::after_end`].
     pub(in crate::channel) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
         match tx.producer.commit() {
             Ok(()) => {
@@ -73,9 +73,8 @@ impl End {
         }
     }
 
-    /// Does the work after a commit: wakes the peer if it sleeps. In that case, and after every [`LOOK_EVERY`]
-    /// messages, also publishes the CPU on which this thread runs, and checks whether the peer is alive if it has shown
-    /// no activity since.
+    /// Does the work after a commit: wakes a sleeping peer. In that case, and after every [`LOOK_EVERY`] messages, also
+    /// publishes the CPU of this thread, and if the peer has shown no activity since, checks whether the peer is alive.
     #[inline]
     pub(in crate::channel) fn committed(&self, tx: &mut Guard<'_, Tx>) {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
@@ -85,7 +84,7 @@ impl End {
     }
 
     /// Does the work after a commit, as [`End::committed`] does, but does not wake a peer that sleeps on its sleep
-    /// word. Instead returns the wake-up that is due; the caller has to drop it soon, because no other thread wakes the
+    /// word. Instead returns the due wake-up; the caller has to drop this value soon, because no other thread wakes the
     /// peer. Returns `None` if no wake-up is due.
     pub(super) fn committed_with_deferred_wake(&self, tx: &mut Guard<'_, Tx>) -> Option<WakeOnDrop> {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
@@ -115,9 +114,8 @@ impl End {
     }
 
     /// Handles a ring that its consumer, the other end, has ended (`ended` says how). If the consumer has moved, this
-    /// end follows it to the next lane, and stages there the records that were staged here. Records whose attachments
-    /// were sent to the old peer are not staged again: this call then sets `tx.moved`, and the caller must build the
-    /// message anew.
+    /// end follows to the next lane, and stages the staged records again there. Records whose attachments were sent to
+    /// the old peer are not staged again: this call then sets `tx.moved`, and the caller must build the message anew.
     ///
     /// # Errors
     /// [`Error::PeerClosed`] if the consumer has closed the ring. [`Error::BadPeer`] if the consumer has written
@@ -196,8 +194,8 @@ impl End {
         }
     }
 
-    /// Goes on sending in the lane to which the other end has moved. That end has frozen (ended from the reading side)
-    /// the ring in which this end writes.
+    /// Goes on sending in the lane to which the other end has moved. The other end has frozen (ended from the reading
+    /// side) the ring in which this end writes.
     ///
     /// # Errors
     /// [`Error::BadPeer`], which ends the sending direction. After a temporary error the call can be repeated.
@@ -212,7 +210,8 @@ impl End {
             passing => passing,
         })?;
         self.enter_tx(tx, next);
-        // An end that never receives follows the marks here; otherwise it would retain one lane after the other.
+        // An end that never receives follows the marks here; otherwise such an end would retain one lane after the
+        // other.
         if let Some(mut rx) = self.rx.try_lock() {
             let _ = self.next_of_open(&mut rx);
         }

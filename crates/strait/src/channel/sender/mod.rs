@@ -22,15 +22,15 @@ use crate::link::{Amount, InFlight, Until};
 use crate::ring::{Ended, Memory, Producer, RecordKind};
 use crate::shm::RingMemory;
 
-/// Number of messages sent in a lane below which the other end's stay in that lane counts as short. A stay lasts from
-/// one move of the other end to its next.
+/// The stay of the other end in a lane counts as short if fewer messages than this number were sent in that lane. A
+/// stay lasts from one move of the other end to its next.
 const SHORT_STAY: u64 = 1 << 15;
 
-/// Number of consecutive lanes with a short stay after which the other end counts as one that moves all the time.
+/// The number of consecutive lanes with a short stay after which the other end counts as moving all the time.
 const MANY_SHORT_STAYS: u8 = 4;
 
-/// Factor that decides when the other end counts as settled in a lane, after it has moved all the time: it must have
-/// given credit for this many times the cells of the present ring.
+/// The factor that decides when the other end, after moving all the time, counts as settled in a lane: the other end
+/// must have given credit for this many times the cells of the present ring.
 const LONG_STAY: u64 = 64;
 
 /// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
@@ -44,7 +44,7 @@ pub(super) struct Tx {
     /// Whether the staged records depend on the present peer: descriptors, memory or lanes were sent for them. Such
     /// records cannot be staged again in another lane.
     pub(super) attached: bool,
-    /// Whether the message that is being sent depends on the present lane, because it uses a block of the lane's pool,
+    /// Whether the message being sent depends on the present lane, because the message uses a block of the lane's pool,
     /// or ends that were moved for the present peer.
     pub(super) pinned: bool,
     /// Whether the other end has moved and the staged records were discarded, so that the caller has to stage the
@@ -57,7 +57,7 @@ pub(super) struct Tx {
     pub(super) over: bool,
     /// Number of messages that this end has staged or committed in this lane.
     pub(super) sequence: u64,
-    /// Number of messages that are staged and not committed, and the payload bytes in them.
+    /// The number of staged messages that are not committed, and the payload bytes in these messages.
     pub(super) uncommitted: (u32, u32),
     /// Number of messages that the consumer has taken from this lane. The number is the consumer's claim, as this end
     /// has last read and checked it.
@@ -76,7 +76,7 @@ struct TxCold {
     /// were sent in this lane.
     in_flight: Option<Arc<InFlight>>,
     pool: Pool,
-    /// The error with which the sending direction has ended; `None` while it has not.
+    /// The error with which the sending direction has ended; `None` before the end.
     ended: Option<Error>,
     /// The error with which the pending move of this end was given up, and because of which this end cannot go on in
     /// the fresh lane yet; `None` if there is no such error.
@@ -115,17 +115,16 @@ impl Tx {
         *self = Self::new(lane, options);
         self.short_stays = short_stays;
         self.set_behind(behind);
-        // The error was reported when it ended the sending direction; the process to which this lane leads may be
-        // another.
+        // The error was reported when it ended the sending direction; this lane may lead to a different process.
         if let Some(error) = ended {
             self.over = true;
             self.cold().ended = Some(error);
         }
     }
 
-    /// Leaves this lane while descriptors or sealed memory may be in flight in it. The link goes on counting them until
-    /// the other end has taken them, if that can still happen. Otherwise the counts are dropped now, since no thread
-    /// would read them again.
+    /// Leaves this lane while descriptors or sealed memory may be in flight in it. The link goes on counting them as
+    /// long as the other end can still receive them. Otherwise the counts are dropped now, because no thread would read
+    /// the counts again.
     fn leave_in_flight(&mut self) {
         let Some(in_flight) = self.cold.take().and_then(|cold| cold.in_flight) else { return };
         let link = self.lane.link();
@@ -178,24 +177,24 @@ impl Tx {
         self.producer.ended() == Some(Ended(Some(RecordKind::Frozen)))
     }
 
-    /// Notes that the staged records are for the present peer only, because no other peer has the memory or lanes that
-    /// they name.
+    /// Notes that the staged records are for the present peer only, because no other peer has the memory or lanes named
+    /// in these records.
     pub(super) fn attach(&mut self) {
         self.attached = true;
     }
 
     /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. When the other end moves,
-    /// it takes its unreceived messages along as its backlog, and a new ring lets this end send as much again. To limit
-    /// that backlog, the ring grows only in two cases: if fewer than `most` cells were left behind in earlier rings, or
-    /// if the other end has received those and messages of this ring too.
+    /// its unreceived messages go along as its backlog, and a new ring lets this end send as much again. To limit that
+    /// backlog, the ring grows only in two cases: if fewer than `most` cells were left behind in earlier rings, or if
+    /// the other end has received all messages in earlier rings and some in this ring.
     pub(super) fn may_grow(&self, most: usize) -> bool {
         let cells = self.producer.memory().cells();
         cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
     }
 
-    /// Returns whether this end should wait for room in a full ring before it makes the ring larger. Returns `true` if
-    /// the other end moves all the time: with each move it takes its unreceived messages along as its backlog, and a
-    /// small ring keeps them few.
+    /// Returns whether this end should wait for room in a full ring before making the ring larger. Returns `true` if
+    /// the other end moves all the time: with each move its unreceived messages go along as its backlog, and a small
+    /// ring keeps the backlog small.
     pub(super) fn rather_waits_than_grows(&self) -> bool {
         self.short_stays >= MANY_SHORT_STAYS && self.received() < LONG_STAY * self.producer.memory().cells() as u64
     }
@@ -233,7 +232,7 @@ impl Tx {
         self.attached = false;
     }
 
-    /// Notes that the message that is being sent depends on the present lane, until [`Tx::unpin`].
+    /// Notes that the message being sent depends on the present lane, until [`Tx::unpin`].
     pub(super) fn pin(&mut self) {
         self.pinned = true;
     }
@@ -298,7 +297,7 @@ impl Tx {
     }
 
     /// Returns whether this end may use the descriptors that the link keeps in reserve: nothing is in flight from this
-    /// end, and the consumer has taken at least one message in this lane.
+    /// end, and the consumer has received at least one message in this lane.
     pub(super) fn has_reserve(&self) -> bool {
         self.amount_in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }

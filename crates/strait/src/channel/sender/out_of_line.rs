@@ -1,4 +1,4 @@
-//! Messages whose payload is out of line: in blocks of the pool, or in sealed memory of their own.
+//! Messages with their payload out of line: in blocks of the pool, or in sealed memory of their own.
 
 use super::Tx;
 use crate::channel::End;
@@ -15,9 +15,9 @@ use crate::wake::lock::Guard;
 
 impl End {
     /// Stages a message of `len` bytes whose payload is in a block (`loan`), under the given header. `filled` is the
-    /// result of writing the payload there. `attachments` are those of the message without the block; if the peer does
-    /// not know the block yet, its memory goes along. On an error the message is not staged, and the block goes back to
-    /// the pool.
+    /// result of writing the payload into the block. `attachments` are the other attachments of the message; if the
+    /// peer does not know the block yet, the memory of the block goes along. On an error the message is not staged, and
+    /// the block goes back to the pool.
     #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
     pub(in crate::channel) fn stage_block(
         &self,
@@ -49,7 +49,7 @@ impl End {
     }
 
     /// Sends a message of `len` bytes whose payload is in sealed memory of its own. After success, `handles` holds the
-    /// handles that the caller has to close; after an error, all of them.
+    /// handles that the caller has to close; after an error, all handles.
     pub(in crate::channel) fn send_sealed(
         &self,
         memory: &Shareable,

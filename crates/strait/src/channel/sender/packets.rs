@@ -1,4 +1,4 @@
-//! Packets that a message needs, and waiting until the link for them is known.
+//! The packets of a message, and the wait until the link for these packets is known.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,12 +23,13 @@ use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Sends all that the message staged last needs of the socket, in one packet; sends nothing if it needs nothing.
-    /// `message` is the number of the message, and `payload` says what the memory among the attachments is. This is the
-    /// last step before the commit that can fail for lack of room. On an error the record staged last is discarded.
+    /// Sends all attachments of the last staged message over the socket, in one packet; sends nothing if the message
+    /// has no attachments. `message` is the number of the message, and `payload` gives the kind of memory among the
+    /// attachments. This is the last step before the commit that can fail for lack of room. On an error the last staged
+    /// record is discarded.
     ///
-    /// Descriptors that do not fit into the packet are sent ahead of it. Such descriptors mean nothing to the receiver
-    /// without that packet; if it cannot be sent, the receiver is told that they are void.
+    /// Descriptors that do not fit into the packet are sent ahead of the packet. Without that packet, such descriptors
+    /// have no meaning for the receiver; if the packet cannot be sent, the receiver is told that they are void.
     pub(in crate::channel) fn send_message_packet(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -129,10 +130,9 @@ impl End {
     /// Waits until it is known over which link packets go, and until as many descriptors as `count` may be in flight
     /// over that link. Returns the link.
     fn wait_to_send(&self, tx: &mut Guard<'_, Tx>, count: usize, deadline: Deadline) -> Result<InUse, Error> {
-        // More descriptors than this are those of messages that ends bring along; they wait only for as many.
+        // A higher count includes descriptors in backlogs of ends; even then, the wait is only for this many.
         let count = count.min(MAX_HANDLES + 1);
-        // A packet has to wait until it is known which link it goes over. Until then the ring may still get another
-        // token.
+        // A packet has to wait until its link is known. Until then the ring may still get another token.
         self.wait_until_handed_over(&tx.lane, deadline)?;
         let link = tx.lane.link().clone();
         let mut backoff = PollBackoff::default();
@@ -217,7 +217,7 @@ impl End {
             }
             let source = lane.current_link().clone();
             match self.waiter(lane, &lane.out()).until(deadline, || !lane.is_pending(), || {}) {
-                // If the source died, the lane knows what became of the transfer.
+                // If the source died, the lane knows the outcome of the transfer.
                 Err(error) if source.is_down() => signals::postpone(error),
                 waited => waited?,
             }
@@ -255,9 +255,8 @@ impl End {
         }
     }
 
-    /// Waits for what a failed attempt to move ends was blocked on (`blocked`): room, descriptors, the socket, the
-    /// kernel, a lock, or the end of a transfer. That attempt has been undone. The calling thread holds no lock of the
-    /// end.
+    /// Waits for the obstacle `blocked` of a failed attempt to move ends: room, descriptors, the socket, the kernel, a
+    /// lock, or the end of a transfer. That attempt has been undone. The calling thread holds no lock of the end.
     pub(in crate::channel) fn wait_for(
         &self,
         blocked: Option<BlockedOn>,

@@ -20,8 +20,8 @@ use crate::signals;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
-/// Time that a sender waits for room before it replaces its ring by a larger one, if the other end moves all the time.
-/// An end that receives makes room sooner. The wait is short, because the other end may not receive at all.
+/// The time that a sender waits for room before replacing its ring by a larger ring, if the other end moves all the
+/// time. An end that receives makes room sooner. The wait is short, because the other end may not receive at all.
 const GROWS_AFTER: Duration = Duration::from_millis(1);
 
 impl End {
@@ -159,7 +159,7 @@ impl End {
             return self.after_end(tx, ended, deadline);
         }
         match waited {
-            // If the source died, the lane knows what became of the transfer.
+            // If the source died, the lane knows the outcome of the transfer.
             Err(error) if source_died && !lane.is_down() => signals::postpone(error),
             waited => waited?,
         }
@@ -188,7 +188,7 @@ impl End {
     }
 
     /// Waits until the limits allow one more message in flight, with `handles` descriptors and `sealed` bytes of sealed
-    /// memory. Commits staged records before it waits. Fails as [`End::commit`] and [`End::wait_for_room`] do.
+    /// memory. Commits staged records before waiting. Fails as [`End::commit`] and [`End::wait_for_room`] do.
     #[inline]
     pub(in crate::channel) fn wait_for_quotas(
         &self,

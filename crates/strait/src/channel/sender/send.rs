@@ -40,8 +40,8 @@ impl Channel {
 
     /// Sends a message; waits for room until the deadline.
     ///
-    /// The bytes are copied once, straight into shared memory. If the message was sent, its handles are closed in
-    /// this process. Otherwise the error contains them.
+    /// The bytes are copied once, straight into shared memory. If the message was sent, its handles are closed in this
+    /// process. Otherwise the error contains the handles.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::MessageTooLarge`] and [`Error::TooManyHandles`] by the
@@ -56,8 +56,8 @@ impl Channel {
         self.end.send(&mut message.into(), deadline.into())
     }
 
-    /// Sends messages in batches: as many as fit into the ring appear at the peer at once, with one wake-up. Returns
-    /// how many were sent, which is all of them.
+    /// Sends messages in batches: as many messages as fit into the ring appear at the peer at once, with one wake-up.
+    /// Returns the number of messages sent, which is the number of all messages.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -67,8 +67,9 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Channel::send_by`], for the first message that could not be sent. The messages before that one
-    /// were sent. The messages after it are still in the iterator, if the iterator was passed by reference.
+    /// The errors of [`Channel::send_by`], for the first message that could not be sent. All messages before the failed
+    /// message were sent. If the iterator was passed by reference, the messages after the failed one are still in the
+    /// iterator.
     pub fn send_many<'a, I>(&self, messages: I, deadline: impl Into<Deadline>) -> Result<usize, SendManyError>
     where
         I: IntoIterator,
@@ -117,7 +118,7 @@ impl End {
         })
     }
 
-    /// Checks, for a caller that holds the lock for good, what [`End::lock_tx`] checks.
+    /// Makes the checks of [`End::lock_tx`] for a caller that holds the lock permanently.
     #[inline]
     fn check_held(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
@@ -176,8 +177,8 @@ impl End {
         })
     }
 
-    /// Returns whether a message of `len` bytes without handles needs only room in the ring: it is short enough for the
-    /// ring, and the limits allow one more message in flight.
+    /// Returns whether a message of `len` bytes without handles needs only room in the ring: the message is short
+    /// enough for the ring, and the limits allow one more message in flight.
     #[inline]
     pub(in crate::channel) fn is_plain(&self, tx: &Tx, len: usize) -> bool {
         len <= self.options.plain_limit() && tx.sequence - tx.taken < self.options.queue_messages
@@ -191,8 +192,8 @@ impl End {
         tx.uncommitted.1 += len as u32;
     }
 
-    /// Returns whether the other end is in this process. While that end is in transit, waits until it is known to which
-    /// process it goes. The answer may be out of date as soon as the other end moves again.
+    /// Returns whether the other end is in this process. While the other end is in transit, waits until its destination
+    /// is known. The answer may be out of date as soon as the other end moves again.
     pub(in crate::channel) fn is_local(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         self.wait_for_hand_over(tx, deadline)?;
         Ok(tx.lane.link().is_local())
@@ -218,12 +219,12 @@ impl End {
         })
     }
 
-    /// Calls `attempt`, which sends one message in the present lane, until it returns something else than the failure
-    /// of a message that has to be staged again: the other end has moved, and this end has followed it to another lane.
-    /// On any other error discards what is staged.
+    /// Calls `attempt`, which sends one message in the present lane, and calls it again whenever the message has to be
+    /// staged again, because the other end has moved and this end has followed to another lane. Returns any other
+    /// result. On any other error discards the staged records.
     ///
     /// # Errors
-    /// The errors of `attempt`, and those of [`End::goes_on`], which is called after each [`MOST_LANES`] lanes.
+    /// The errors of `attempt`, and the errors of [`End::goes_on`], called after each [`MOST_LANES`] lanes.
     pub(in crate::channel) fn attempt_in_each_lane<T>(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -314,7 +315,7 @@ impl End {
         Ok(tx)
     }
 
-    /// Checks that this end can still send. If the peer moved before its process died, this end follows the peer to the
+    /// Checks that this end can still send. If the other end moved before its old process died, this end follows to the
     /// next lane.
     ///
     /// # Errors
@@ -401,8 +402,8 @@ impl End {
         }
     }
 
-    /// Completes a message of `len` bytes whose payload is in its record, after that was staged: sends its handles over
-    /// the socket, and counts the message. The handles are file descriptors.
+    /// Completes a message of `len` bytes whose payload is in its staged record: sends its handles over the socket, and
+    /// counts the message. The handles are file descriptors.
     #[inline]
     pub(in crate::channel) fn finish_inline(
         &self,
@@ -426,8 +427,8 @@ impl End {
         self.send_attachments(tx, PayloadMemory::None, attachments, Amount::default(), deadline)
     }
 
-    /// Completes a message of `len` bytes after its record was staged: sends its attachments over the socket, none of
-    /// which is memory with the payload, and counts the message.
+    /// Completes a message of `len` bytes after its record was staged: sends its attachments (without memory for the
+    /// payload) over the socket, and counts the message.
     #[inline]
     pub(in crate::channel) fn finish_stage(
         &self,
@@ -443,8 +444,8 @@ impl End {
         Ok(())
     }
 
-    /// Sends the attachments of the message that was staged last over the socket, and counts them as in flight.
-    /// `payload` says what the memory among them is, and `amount` what that memory counts as.
+    /// Sends the attachments of the last staged message over the socket, and counts them as in flight. `payload` gives
+    /// the kind of memory among the attachments, and `amount` the amount to count for that memory.
     pub(super) fn send_attachments(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -483,8 +484,8 @@ impl End {
         room && tx.refresh_taken().is_ok() && self.has_credit(&tx)
     }
 
-    /// Returns whether the limits allow one more message with one descriptor in flight from this end, by the counts
-    /// that this end last read.
+    /// Returns whether the limits allow one more message with one descriptor in flight from this end, by the last
+    /// counts read.
     pub(in crate::channel) fn has_credit(&self, tx: &Tx) -> bool {
         tx.sequence - tx.taken < self.options.queue_messages && !self.are_too_many(tx, 1)
     }

@@ -1,11 +1,11 @@
-//! Deferred close: ends that were not closed when they were dropped. This process lacked a descriptor or memory to
-//! follow the other end to its lane, or the peer had sent so much that one [attempt](Closing::attempt) did not suffice.
-//! They are closed as soon as that is possible, because the process of the other end waits for it.
+//! Deferred close: ends that were dropped and could not be closed at once. This process lacked a descriptor or memory
+//! to follow the other end to its lane, or the peer had sent so much that one [attempt](Closing::attempt) did not
+//! suffice. These ends are closed as soon as possible, because the process of the other end waits for the close.
 //!
 //! The program may never call into the library again, so a thread makes the attempts while there are such ends. The
-//! thread is seldom started, and it ends. A peer that sends ends which are expensive to close costs this process
-//! a twentieth of a processor while it lives: the thread [rests](REST) after each round. A peer of which the kernel
-//! does not say which process it is counts as alive. Ends whose peers are dead come first, without a rest.
+//! thread is seldom started, and exits when no such end is left. A peer that sends ends which are expensive to close
+//! costs this process a twentieth of a processor while the peer lives: the thread [rests](REST) after each round. A
+//! peer that the kernel does not identify counts as alive. Ends whose peers are dead come first, without a rest.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
@@ -65,15 +65,15 @@ fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Closing>>) {
     }
 }
 
-/// What the thread of the deferred close tries to close in one round.
+/// The entries that the thread of the deferred close tries to close in one round.
 struct Round<'a, T> {
     of: &'a Mutex<DeferredClose<T>>,
     waiting: IntoIter<(T, Open)>,
 }
 
 impl<T> Drop for Round<'_, T> {
-    /// If the thread of the deferred close panics, puts what it has not tried in this round back into the list. The
-    /// next thread closes it.
+    /// If the thread of the deferred close panics, puts the untried entries of this round back into the list, for the
+    /// next thread.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut deferred_close = unpoisoned(self.of);
@@ -86,9 +86,9 @@ impl<T> Drop for Round<'_, T> {
 }
 
 impl<T> Round<'_, T> {
-    /// Takes the entries of the next round out of the list: those with a [shortage](Open::Shortage), and of the
-    /// unfinished ones all whose peer is dead, as `is_dead` says. If no peer is dead, takes only the unfinished entry
-    /// that has waited longest: so the round is short, and its rest too. Also returns whether a peer is dead.
+    /// Takes the entries of the next round out of the list: the entries with a [shortage](Open::Shortage), and the
+    /// unfinished entries whose peer is dead, as `is_dead` says. If no peer is dead, takes only one unfinished entry,
+    /// the one that has waited longest: so both the round and its rest are short. Also returns whether a peer is dead.
     fn begin<'a>(of: &'a Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool) -> (Round<'a, T>, bool) {
         let all = std::mem::take(&mut unpoisoned(of).waiting);
         let mut round = Round { of, waiting: all.into_iter() };
@@ -109,9 +109,9 @@ impl<T> Round<'_, T> {
     }
 }
 
-/// Makes attempts in rounds, one attempt for each entry of a round, until the list is empty. If all entries have
-/// a shortage, the next round begins after a pause that grows. After a round that left work for a living peer, the next
-/// one begins after a rest that is [`REST`] times as long as that round. After a round for dead peers, the next one
+/// Makes attempts in rounds, one attempt for each entry of a round, until the list is empty. If all entries have a
+/// shortage, the next round begins after a pause that grows. After a round that left work for a living peer, the next
+/// round begins after a rest of [`REST`] times the length of that round. After a round for dead peers, the next round
 /// begins at once.
 fn run<T>(of: &Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool, attempt: impl Fn(T) -> Vec<(T, Open)>) {
     let mut pause = SOON;
@@ -159,7 +159,7 @@ mod tests {
         let ended = std::thread::scope(|scope| scope.spawn(|| run(&deferred_close, |_| false, close)).join());
         ended.unwrap_err();
         assert!(!unpoisoned(&deferred_close).running);
-        // The next end that is added would start another thread; this call runs in place of that thread.
+        // The next end added would start another thread; this call runs in place of that thread.
         run(&deferred_close, |_| false, close);
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
     }
@@ -174,7 +174,7 @@ mod tests {
             (round.waiting.as_slice().iter().map(|(name, _)| *name).collect::<String>(), is_of_dead)
         };
         assert_eq!(begin(&[]), ("ac".into(), false));
-        // A peer that waits behind a living one has died; the work for the living one is put off.
+        // A peer that waits behind a living peer has died; the work for the living peer is put off.
         assert_eq!(begin(&["d"]), ("d".into(), true));
         assert_eq!(unpoisoned(&deferred_close).waiting, [waiting[1]]);
         unpoisoned(&deferred_close).waiting = waiting.to_vec();

@@ -1,9 +1,9 @@
 //! Messages that carry ends of channels.
 //!
-//! Within a process, ends are handed over as they are. For another process, each end is first [moved](super::moving)
-//! into a lane that the other process can use. All ends of the message, and those in unreceived messages of these ends,
+//! Within a process, ends are handed over unchanged. For another process, each end is first [moved](super::moving) into
+//! a lane that the other process can use. All ends of the message, and the ends in unreceived messages of these ends,
 //! move before the one commit that sends the message. Ends that cannot be sent are returned to the caller, and go on in
-//! the lanes in which they are.
+//! their present lanes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -74,8 +74,8 @@ impl End {
             }
             // An earlier call may have noted a cause; only the cause of this attempt counts.
             blocked_on::forget();
-            // While ends are being moved the attempt does not wait: processes that have their other ends wait for
-            // this process.
+            // While ends are being moved the attempt does not wait: the processes with the other ends wait for this
+            // process.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
             tx.unpin();
             match sent {
@@ -179,7 +179,7 @@ impl End {
             Ok(()) => {
                 for end in &flat.ends {
                     let end = end.end();
-                    // From here on the end belongs to its receiver.
+                    // From here on the end belongs to the receiver.
                     end.set_sent();
                     if let Ok(lane) = end.lane() {
                         lane.hand_over();
@@ -251,8 +251,8 @@ impl End {
     }
 
     /// Makes sure that the ring has room for the records of a handle table and of its message, which have to appear
-    /// together. `table` and `record` are their sizes in bytes; `is_inline` says whether the table is in its record.
-    /// Leaves nothing staged.
+    /// together. `table` and `record` are the sizes of the two in bytes; `is_inline` says whether the table stands in
+    /// its record. Leaves nothing staged.
     fn make_room_for_both(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -280,7 +280,7 @@ impl End {
         if fit(tx) || is_inline {
             return Ok(());
         }
-        // Messages that the consumer took before this attempt do not help it, so they must not count as an event.
+        // Messages received by the consumer before this attempt do not help, so they must not count as an event.
         tx.refresh_taken()?;
         blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(false)));
         Err(Error::WouldBlock)
@@ -306,8 +306,7 @@ impl End {
     }
 
     /// Stages the record of a message under the header that `header` makes, and sends its attachments over the socket:
-    /// `attachments`, and the memory of the payload if it has any. If the payload needs a block, `loan` may be that
-    /// block.
+    /// `attachments`, and the memory of the payload, if any. If the payload needs a block, `loan` may be that block.
     #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
     fn stage_content(
         &self,
@@ -376,7 +375,7 @@ impl End {
     /// call holds this end's sending lock.
     pub(super) fn is_other_end_of(&self, tx: &Tx) -> bool {
         let Ok(mut other) = self.tx.lock(Deadline::NOW) else { return false };
-        // This end may have to follow the other one first.
+        // This end may first have to follow the other end.
         self.catch_up(&mut other);
         let (theirs, ours) = (&other.lane, &tx.lane);
         // Lanes of different makers may have the same name. And only the peer's word says that an end is in another
@@ -416,7 +415,7 @@ impl End {
             return Err(Error::BadPeer("a handle table on a channel within one process"));
         }
         let (sent, handles) = (parsed.descriptors, parsed.top.len());
-        // This is checked before anything is taken, since a later call may ask for the message again.
+        // Checked before anything is taken, because a later call may ask for the message again.
         for (entry, ..) in parsed.ends.iter().skip(usize::from(holder.is_some())) {
             link.ready_lane(entry.name)?;
         }
@@ -462,7 +461,7 @@ impl End {
     }
 }
 
-/// Returns new sealed memory that holds a handle table, for the packet of its message.
+/// Returns new sealed memory with a handle table, for the packet of its message.
 pub(super) fn table_memory(table: &[u8]) -> Result<OwnedFd, Error> {
     let fd = memory::memfd("strait-table", table.len())?;
     memory::write_at(&fd, table, 0)?;

@@ -1,9 +1,9 @@
 //! The handle table of a message, used when not all of its handles are plain descriptors. The table describes the
 //! message's ends, their unreceived messages, the ends in those messages, and so on.
 //!
-//! All ends stand in one sequence, each end before those that its messages hold. Descriptors, among them those of
-//! regions and pipes, travel in the same order. So loops write and read the table, however deeply ends lie in
-//! messages of ends.
+//! All ends stand in one sequence, each end before the ends in its messages. Descriptors, including the descriptors of
+//! regions and pipes, travel in the same order. So loops write and read the table, however deeply ends lie in messages
+//! of ends.
 //!
 //! ```text
 //! u32   handles of the message, then for each a byte, and what belongs to it:
@@ -39,8 +39,8 @@ use crate::shm::{Mapping, PipeMemory};
 /// Largest number of ends that one message can carry, counting those in unreceived messages of its ends.
 const MOST_ENDS: usize = 1 << 17;
 
-/// Largest number of unreceived messages that travel with the ends in one message, as their backlogs. Each takes
-/// several times as much memory in the receiving process as in the handle table.
+/// Largest number of unreceived messages that travel with the ends in one message, as their backlogs. Each message
+/// takes several times as much memory in the receiving process as in the handle table.
 const MOST_MESSAGES: usize = 1 << 22;
 
 /// Number of bytes of the largest region that a process could map.
@@ -50,7 +50,7 @@ fn too_large(len: usize) -> Error {
     Error::MessageTooLarge { len, limit: MAX_MESSAGE }
 }
 
-/// The kind of a handle in a table, with what the table says about it.
+/// The kind of a handle in a table, with the table's data about the handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::channel) enum HandleKind {
     Descriptor,
@@ -82,8 +82,8 @@ impl HandleKind {
     }
 }
 
-/// The handles of a message in one flat sequence: first the message's own handles, then those in unreceived messages of
-/// its ends, and so on.
+/// The handles of a message in one flat sequence: first the message's own handles, then the handles in unreceived
+/// messages of its ends, and so on.
 #[derive(Debug, Default)]
 pub(super) struct FlatHandles {
     /// The kinds of the message's own handles, in the order of the handles.
@@ -134,7 +134,7 @@ struct FlatMessage {
 impl FlatHandles {
     /// Flattens the handles of a message into one sequence. For each end, calls `prepare`, which gets the end ready to
     /// be sent, and then takes the backlog of the end. On an error all handles are returned, each end with its backlog
-    /// again; what `prepare` has done to an end is not undone.
+    /// again; the effect of `prepare` on an end is not undone.
     pub(in crate::channel) fn of(
         handles: Vec<Handle>,
         mut prepare: impl FnMut(&End) -> Result<(), Error>,
@@ -292,8 +292,8 @@ impl FlatHandles {
         self.encode_as(false)
     }
 
-    /// Encodes the handle table, and returns it with the descriptors that travel with it. With `whole`, the table
-    /// contains all payload bytes, however many; otherwise long payloads travel as descriptors.
+    /// Encodes the handle table, and returns the table with the descriptors that travel beside it. With `whole`, the
+    /// table contains all payload bytes, however many; otherwise long payloads travel as descriptors.
     pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<TableAttachment<'_>>), Error> {
         let mut table = Vec::new();
         let mut table_attachments = Vec::new();
@@ -395,7 +395,7 @@ impl AsFd for TableAttachment<'_> {
 }
 
 /// The kind of a handle, with the indices of its descriptor and of its end among the descriptors and ends of a
-/// flattened message. An index that the kind does not need means nothing.
+/// flattened message. An index that the kind does not need has no meaning.
 struct HandleIndex {
     kind: HandleKind,
     descriptor: usize,
@@ -546,8 +546,8 @@ impl<'a> Parsed<'a> {
     }
 
     /// Removes the handles from the messages in the backlog of the first end, because not all of these handles arrived;
-    /// each message counts them as lost. Returns the ends among these handles, and the ends in their messages, for the
-    /// caller to close.
+    /// each message counts its handles as lost. Returns the ends among these handles, and the ends in their messages,
+    /// for the caller to close.
     pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
         for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
             // The count in the table may be any number.
@@ -558,8 +558,8 @@ impl<'a> Parsed<'a> {
         self.ends.drain(1..).map(|(entry, _)| entry).collect()
     }
 
-    /// Returns `false` if the table has the form of a prepended backlog, which is one end with at least one message,
-    /// and otherwise `true`.
+    /// Returns `false` if the table has the form of a prepended backlog (one end with at least one message), and
+    /// otherwise `true`.
     pub(super) fn brings_nothing(&self) -> bool {
         self.top != [HandleKind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
     }
@@ -579,8 +579,8 @@ impl<'a> Parsed<'a> {
     }
 
     /// Builds the message's own handles from the parsed table. `build` creates an end from its entry; `came` holds the
-    /// descriptors that arrived, sent by the peer with the account `payer`. `charge` is the charge for everything in
-    /// the table, of which each object gets its part; `origin` is the origin of the messages in backlogs.
+    /// received descriptors, sent by the peer with the account `payer`. `charge` is the charge for everything in the
+    /// table, and each object gets its part of this charge; `origin` is the origin of the messages in backlogs.
     ///
     /// # Errors
     /// The error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The handles
@@ -670,7 +670,7 @@ fn collect_descriptors(
     outcome
 }
 
-/// Returns the amounts to be charged for a message in the backlog of an end, as a handle table describes it: for its
+/// Returns the amounts to be charged for a message in the backlog of an end, as described by a handle table: for its
 /// bytes, or for a mapping of its sealed memory.
 fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     match message.bytes {

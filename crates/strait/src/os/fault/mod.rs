@@ -1,9 +1,9 @@
-//! Fault points: the steps at which a test can have this process killed, stopped, forked or starved, or one of its
-//! threads held, and the system calls that a test can make fail.
+//! Fault points: steps at which a test can kill, stop, fork or starve this process, or hold one of its threads. A test
+//! can also make system calls fail.
 //!
 //! All of this is compiled in only with `--cfg strait_fault_points`. There is a fault point *before* every step that
-//! another process can see, and one for every system call, named like the call. What a process does between two of them
-//! is invisible to others. So a process that ends anywhere looks to others like one that ended at a fault point.
+//! another process can see, and one for every system call, named like the call. The actions of a process between two
+//! fault points are invisible to others. So a process that ends anywhere looks as if it had ended at a fault point.
 //!
 //! A process follows one plan, from the environment variable `STRAIT_FAULT` or from a call of `follow`:
 //!
@@ -41,8 +41,8 @@ mod on {
 
     use crate::os::fault::actions as sys;
 
-    /// Name of the environment variable from which this process reads its plan (at which fault point what shall happen)
-    /// at its first fault point. A plan given to [`follow`] before makes it unread.
+    /// Name of the environment variable from which this process reads its plan (an action at a fault point) at its
+    /// first fault point. If [`follow`] was given a plan before, the variable is not read.
     const VARIABLE: &str = "STRAIT_FAULT";
 
     /// Whether fault points have an effect in this process: [`ON`], [`OFF`], or [`UNKNOWN`] until the environment
@@ -58,15 +58,14 @@ mod on {
     /// Wakes the thread that a plan holds.
     static HELD: Condvar = Condvar::new();
 
-    /// How long a plan starves this process of descriptors, unless [`feed`] ends this earlier. This is longer than any
-    /// time for which the library waits on its own.
+    /// How long a plan starves this process of descriptors, unless [`feed`] ends the starvation earlier. Longer than
+    /// any wait of the library without the program's asking.
     const STARVED: Duration = Duration::from_secs(3);
 
-    /// The plan of this process (at which fault point what shall happen), and the fault points that the process has
-    /// reached.
+    /// The plan of this process (an action at a fault point), and the fault points that the process has reached.
     struct Course {
         plan: Option<Plan>,
-        /// How often the process has reached each fault point since it got its plan or began to record.
+        /// How often the process has reached each fault point since the plan was set or the recording began.
         seen: BTreeMap<&'static str, u32>,
         /// The fault points and system calls that the process has reached while it had no plan, in order, by name.
         trace: Vec<&'static str>,
@@ -75,7 +74,7 @@ mod on {
         past: bool,
         /// When the plan began to starve the process of descriptors; `None` while the process is not starved.
         starving: Option<Instant>,
-        /// Whether a thread waits at the fault point of the plan, which holds it.
+        /// Whether the plan holds a thread at its fault point.
         holding: bool,
     }
 
@@ -165,8 +164,7 @@ mod on {
         true
     }
 
-    /// Makes this process record the fault points that it reaches from now on, and do nothing else at them. Drops an
-    /// earlier plan.
+    /// Makes this process record the fault points reached from now on, without any other action. Drops an earlier plan.
     pub fn record() {
         *course() = Course { trace: Vec::with_capacity(1 << 10), ..Course::of(None) };
         HELD.notify_all();
@@ -204,8 +202,8 @@ mod on {
         }
     }
 
-    /// Marks a fault point: a step, visible to other processes, that comes right after this call. Carries out the
-    /// action of the plan if this is its fault point.
+    /// Marks a fault point: a step, visible to other processes, right after this call. If this is the fault point of
+    /// the plan, carries out the plan's action.
     #[inline]
     pub(crate) fn point(name: &'static str) {
         if STATE.load(Ordering::Relaxed) != OFF {
@@ -224,7 +222,7 @@ mod on {
     fn reached(name: &'static str) -> Option<Errno> {
         if STATE.load(Ordering::Relaxed) == UNKNOWN {
             let plan = std::env::var(VARIABLE).ok();
-            // A test that ran without the fault it asked for would prove nothing.
+            // A test that runs without its fault would prove nothing.
             assert!(plan.is_none_or(|plan| follow(&plan)), "{VARIABLE} holds no plan");
             let _ = STATE.compare_exchange(UNKNOWN, OFF, Ordering::Relaxed, Ordering::Relaxed);
             if STATE.load(Ordering::Relaxed) == OFF {

@@ -1,8 +1,8 @@
 //! Threads of the library's own, of which there are few.
 //!
-//! They are started without the standard library. A thread of the standard library allocates memory for a signal stack
-//! when it begins to run, and ends the process if there is none. The threads here allocate all that they need before
-//! they run.
+//! The library starts these threads without the standard library. A thread of the standard library allocates memory for
+//! a signal stack when it begins to run, and aborts the process if there is no memory. The threads here allocate
+//! everything before they run.
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ struct Thread {
 /// program's libraries takes room on the stack as well.
 const MORE: usize = 1 << 20;
 
-/// Starts a thread with the given name and stack size in bytes, which runs `run`. All signals are blocked on it, so
+/// Starts a thread with the given name and stack size in bytes, which runs `run`. The thread blocks all signals, so
 /// that no signal handler of the program runs there: a handler may rely on the program's own threads, their stacks and
 /// their data. Returns `false` if no thread could be started.
 pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send + 'static) -> bool {
@@ -33,7 +33,7 @@ pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send
         created => created,
     };
     if created != 0 {
-        // SAFETY: the box was leaked above, and no thread has it.
+        // SAFETY: the box was leaked above, and no thread owns it.
         drop(unsafe { Box::from_raw(thread) });
     }
     created == 0
@@ -59,10 +59,10 @@ fn create(stack: usize, thread: *mut Thread) -> libc::c_int {
     }
 }
 
-/// The start function of a new thread: takes ownership of what `thread` points to, sets the thread's name and runs its
-/// closure.
+/// The start function of a new thread: takes ownership of the object behind `thread`, sets the thread's name and runs
+/// its closure.
 extern "C" fn begin(thread: *mut c_void) -> *mut c_void {
-    // SAFETY: `start` leaked it for this thread alone.
+    // SAFETY: `start` leaked the box for this thread alone.
     let thread = unsafe { Box::from_raw(thread.cast::<Thread>()) };
     // SAFETY: the name ends with a zero byte; the call changes nothing but the name of this thread.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), thread.name.as_ptr()) };

@@ -14,7 +14,7 @@ use super::{Named, call};
 use crate::error::Error;
 
 /// Number by which `statfs(2)` names the file system of pidfds, since Linux 6.9. On that file system each process has
-/// an inode number of its own, which is never used again.
+/// its own inode number, which is never used again.
 const PIDFS: u64 = 0x5049_4446;
 
 /// Opens a pidfd for the process with number `pid`. Fails with [`Error::PeerClosed`] if no process has that number.

@@ -1,4 +1,4 @@
-//! The signals that a thread blocks while it is in some calls of the library.
+//! The signals that a thread blocks during some calls of the library.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -29,7 +29,7 @@ impl Blocked {
             if errno == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(errno)) }
         };
         let blocked = call("rt_sigprocmask", block);
-        // SAFETY: the call succeeded, so it has written the set.
+        // SAFETY: the successful call has written the set.
         Self { before: blocked.ok().map(|()| unsafe { before.assume_init() }) }
     }
 }
@@ -47,8 +47,8 @@ impl Drop for Blocked {
 /// SIGXFSZ if the file would grow over `RLIMIT_FSIZE`. The write also fails with an error.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Calls `write`, and removes the signal (SIGPIPE or SIGXFSZ) that the kernel has sent to this thread because of it. If
-/// the program itself blocks the signal and it was pending before, it stays pending.
+/// Calls `write`, and removes the signal (SIGPIPE or SIGXFSZ) that the kernel has sent to this thread because of the
+/// write. If the program itself blocks the signal and the signal was pending before, it stays pending.
 ///
 /// If the kernel refuses to change the thread's signal mask, the signal reaches the program.
 pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
@@ -71,7 +71,7 @@ fn is_pending(mask: &libc::sigset_t, signal: libc::c_int) -> bool {
     has(mask, signal) && has(&filled(|set| unsafe { libc::sigpending(set) }), signal)
 }
 
-/// Removes those of `signals` that are pending for this thread, without waiting. The signals must be blocked.
+/// Removes the signals in `signals` that are pending for this thread, without waiting. The signals must be blocked.
 fn take(signals: &libc::sigset_t) {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let take = || {
@@ -101,6 +101,6 @@ fn has(set: &libc::sigset_t, signal: libc::c_int) -> bool {
 fn filled(fill: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> libc::sigset_t {
     let mut set = MaybeUninit::zeroed();
     let _ = fill(set.as_mut_ptr());
-    // SAFETY: a signal set consists of bits; those that were not written are zeroes.
+    // SAFETY: a signal set consists of bits; the bits not written are zeroes.
     unsafe { set.assume_init() }
 }

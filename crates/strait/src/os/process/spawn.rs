@@ -20,7 +20,7 @@ pub(crate) struct Inherited(Arc<AtomicI32>);
 const NONE: RawFd = -1;
 
 impl Inherited {
-    /// Makes the next child process that `command` starts inherit `fd`, under the number that it has in this process.
+    /// Makes the next child process that `command` starts inherit `fd`, under the same number as in this process.
     ///
     /// The close-on-exec flag is cleared in the child only. So a process that another thread starts at the same time
     /// does not get the descriptor.
@@ -55,7 +55,8 @@ pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
     if number < 3 {
         return false;
     }
-    // SAFETY: the borrow serves only to ask the kernel what the descriptor is; if it is not open, the answer is EBADF.
+    // SAFETY: the borrow serves only to ask the kernel about the descriptor; if no descriptor is open there, the answer
+    // is EBADF.
     let probe = unsafe { BorrowedFd::borrow_raw(number) };
     crate::os::call("fstat", || rustix::fs::fstat(probe)).is_ok_and(|stat| {
         stat.st_ino == inode && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket
@@ -71,11 +72,11 @@ pub(crate) fn is_listening(number: RawFd) -> bool {
     crate::os::names::is_listening(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Takes ownership of the inherited descriptor with number `number`. The caller must have checked that it is open and
-/// that nothing else owns it.
+/// Takes ownership of the inherited descriptor with number `number`. The caller must have checked that the descriptor
+/// is open and has no other owner.
 pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
-    // SAFETY: `is_inherited` or `is_listening` said that this is the socket that was left here for this process, and
-    // the caller takes it only once. Nothing else in this process owns it.
+    // SAFETY: `is_inherited` or `is_listening` has confirmed that this is the socket left for this process, and the
+    // caller takes it only once. So the descriptor has no other owner in this process.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 

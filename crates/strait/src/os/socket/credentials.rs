@@ -22,8 +22,8 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// Number of the socket option `SO_PASSRIGHTS` (Linux 6.16), which older headers lack.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Makes the kernel show the sender's credentials with each packet that is received from this socket; ends this if `on`
-/// is `false`.
+/// Makes the kernel show the sender's credentials with each packet received from this socket; stops doing so if `on` is
+/// `false`.
 pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, on)).named("setsockopt(SO_PASSCRED)")
 }
@@ -49,8 +49,8 @@ fn peer(credentials: libc::ucred) -> Peer {
     }
 }
 
-/// Returns the process that made the other end of this connected socket: it connected, listened or made the pair
-/// (`SO_PEERCRED`).
+/// Returns the process that made the other end of this connected socket: the process that connected, listened or made
+/// the pair (`SO_PEERCRED`).
 pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -89,7 +89,7 @@ pub(crate) enum Sender {
     Unknown,
 }
 
-/// The packet at the head of a socket's queue: who sent it, and whether descriptors travel with it.
+/// The packet at the head of a socket's queue: its sender, and whether descriptors travel with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     pub(crate) sender: Sender,
@@ -104,9 +104,9 @@ pub(crate) struct Next {
 /// # Errors
 /// [`Error::BadPeer`] if the packet has no bytes, which no correct peer sends; the errors of `recvmsg`.
 pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, close: fn(OwnedFd)) -> Result<Option<Next>, Error> {
-    // There is room for the credentials alone. The kernel writes them first, and opens no descriptor for which there is
-    // no room. If the kernel attaches no credentials, there is room for some descriptors: a peer that sent the same
-    // socket twice may have made one of the two links turn the credentials off, before the other asked for them.
+    // There is room for the credentials alone. The kernel writes the credentials first, and opens no descriptor without
+    // room. If the kernel attaches no credentials, there is room for some descriptors. This can happen if a peer sent
+    // the same socket twice: one of the two links may have turned the credentials off before the other asked for them.
     const ROOM: usize = cmsg_space!(ScmCredentials(1));
     #[repr(C, align(8))]
     struct Control([MaybeUninit<u8>; ROOM]);

@@ -1,7 +1,7 @@
 //! The socket of a link: `SOCK_SEQPACKET`. Its calls never block, and never raise a signal.
 //!
 //! Each call asks for non-blocking operation itself (`MSG_DONTWAIT`). `O_NONBLOCK` belongs to the open file
-//! description, so a peer that has a copy of the socket could change it.
+//! description, so a peer with a copy of the socket could change the flag.
 
 pub(crate) mod credentials;
 mod peek;
@@ -66,8 +66,8 @@ pub(crate) enum Sent {
     Done,
     /// The packet was not sent, because the peer's queue is full. The caller can send the packet later.
     Full,
-    /// The packet was not sent: the kernel has no memory for it, or too many descriptors of this user are in flight. It
-    /// can be sent later.
+    /// The packet was not sent: the kernel has no memory for it, or too many descriptors of this user are in flight.
+    /// The packet can be sent later.
     Refused,
     /// The packet was not sent, because the peer has closed the socket.
     HungUp,
@@ -111,14 +111,14 @@ pub(crate) enum ReceivedPacket {
     },
     /// No packet is in the socket's queue now.
     Empty,
-    /// The peer has closed the socket, and every packet that it sent has been received.
+    /// The peer has closed the socket, and every packet of the peer has been received.
     HungUp,
 }
 
 /// Looks at the next packet without blocking, and leaves the packet in the socket. Copies its bytes to `buffer`, and
-/// appends its descriptors to `descriptors`: at most `most` of them, up to [`SCM_MAX_FD`]. Its other
-/// descriptors do not become open in this process. If this process has too few free descriptors, the packet is not
-/// lost: it is still in the socket. [`take`] removes the packet.
+/// appends its descriptors to `descriptors`: at most `most` of them, up to [`SCM_MAX_FD`]. Further descriptors of the
+/// packet do not become open in this process. If this process has too few free descriptors, the packet is not lost, but
+/// stays in the socket. [`take`] removes the packet.
 ///
 /// There is no other way to know that all descriptors fit: a descriptor that was free a moment ago may be used by
 /// another thread by now.
@@ -135,7 +135,7 @@ pub(crate) fn look(
     let room = match most {
         0 => 0,
         SCM_MAX_FD => space.0.len(),
-        // Room for a header and the numbers: rounded up, it could have room for one more.
+        // Room for a header and the numbers: rounded up, there could be room for one more.
         most => size_of::<libc::cmsghdr>() + most * size_of::<libc::c_int>(),
     };
     Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
@@ -162,7 +162,7 @@ pub(crate) enum Bare {
 }
 
 /// Receives one packet from a process that was not accepted yet, without blocking, and copies its bytes to `buffer`, as
-/// many as fit. The kernel drops descriptors that came with the packet: they never become open in this process.
+/// many as fit. The kernel drops descriptors of the packet: they never become open in this process.
 pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     loop {
         let receive = || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC);
@@ -178,8 +178,9 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
 }
 
 /// Removes the packet at the head of a socket's queue, without its descriptors, and copies its bytes into `buffer`.
-/// Returns the length of the whole packet in bytes, which may exceed that of `buffer`. The caller must have looked at
-/// the packet before, so the packet must be there. Fails only with [`Error::PeerClosed`]: the socket has ended.
+/// Returns the length of the whole packet in bytes, which may exceed the length of `buffer`. The caller must have
+/// looked at the packet before, so the packet must be there. Fails only with [`Error::PeerClosed`]: the socket has
+/// ended.
 pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut tries = 0;
     loop {
@@ -239,7 +240,8 @@ pub(crate) fn is_descriptor_free(any: BorrowedFd<'_>) -> bool {
 /// also if this cannot be found out.
 pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     stop_receiving(socket);
-    // A packet without bytes would look like the end. With this option it has a control message, which finds no room.
+    // A packet without bytes would look like the end. With this option such a packet has a control message, for which
+    // there is no room.
     if call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, true)).is_err() {
         return false;
     }
@@ -253,7 +255,7 @@ pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     loop {
         match call("recvmsg(MSG_PEEK)", look) {
             Ok(empty) => return empty,
-            // The socket reports only once that the peer died before it had received all packets.
+            // The socket reports only once that the peer died with unreceived packets.
             Err(Errno::INTR | Errno::CONNRESET) if tries < TAKE_TRIES => tries += 1,
             Err(_) => return false,
         }
@@ -369,9 +371,9 @@ pub(crate) fn wait_also(
     }
 }
 
-/// Sleeps until `one` or at least one of `others` is readable, for at most `limit` (without end if it is `None`).
-/// Returns the indices in `others` of the descriptors that are readable. Returns no index if only `one` is readable, if
-/// the time has passed, or if a signal ended the sleep.
+/// Sleeps until `one` or at least one of `others` is readable, for at most `limit` (`None`: without a limit). Returns
+/// the indices in `others` of the readable descriptors. Returns no index if only `one` is readable, if the time has
+/// passed, or if a signal ended the sleep.
 pub(crate) fn wait_any(
     one: BorrowedFd<'_>,
     others: &[BorrowedFd<'_>],
@@ -411,8 +413,8 @@ fn timespec(d: Duration) -> Timespec {
 }
 
 /// Reads one line from `fd` and appends it to `line` without its line feed; reads no byte behind the line. Blocks at
-/// most until `deadline`. Fails with [`Error::NoInvitation`] if the input ends before the line does, or if the line has
-/// more than `most` bytes.
+/// most until `deadline`. Fails with [`Error::NoInvitation`] if the input ends within the line, or if the line has more
+/// than `most` bytes.
 pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, deadline: Deadline) -> Result<(), Error> {
     let mut byte = [0];
     loop {

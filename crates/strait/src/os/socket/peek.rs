@@ -1,7 +1,7 @@
 //! Looking at the packet at the head of a socket's queue, which stays there.
 //!
-//! Control messages are read one by one, with `libc`. The descriptors in them are open in this process as soon as the
-//! call returns, whatever kind of message holds them; and `rustix` skips kinds that it does not know.
+//! Control messages are read one by one, with `libc`. Descriptors in control messages are open in this process as soon
+//! as the call returns, whatever the kind of the control message; and `rustix` skips unknown kinds.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,7 +21,7 @@ pub(super) enum Looked {
     Packet(Head),
     /// No packet is in the socket's queue now.
     Nothing,
-    /// The peer has closed the socket, and every packet that it sent has been received.
+    /// The peer has closed the socket, and every packet of the peer has been received.
     HungUp,
 }
 
@@ -32,8 +32,8 @@ pub(super) struct Head {
     pub(in crate::os) len: usize,
     /// Whether the packet is larger than the buffer, so that not all of its bytes were copied.
     pub(in crate::os) truncated: bool,
-    /// Whether some control messages of the packet, or descriptors in them, did not fit into the caller's buffer for
-    /// them, or this process had no free descriptors for them.
+    /// Whether some control messages of the packet, or descriptors in them, did not fit into the caller's buffer, or
+    /// this process had too few free descriptors.
     pub(super) control_truncated: bool,
     /// The descriptors of the packet that the kernel has opened in this process.
     pub(in crate::os) descriptors: Vec<OwnedFd>,
@@ -54,10 +54,10 @@ pub(super) fn head(
     unless_packets_came_late(|| look_once(socket, buffer, control))
 }
 
-/// Calls `look`, which looks for the next packet, and returns its result; if the peer has closed the socket, that of a
-/// second look. Linux looks into the queue first, and then whether the peer has closed the socket. A peer that sends
-/// packets in between, and closes the socket, leaves packets behind a look that says that there are none. A look that
-/// begins after the peer has closed the socket sees them.
+/// Calls `look`, which looks for the next packet, and returns its result; if the peer has closed the socket, returns
+/// the result of a second look. Linux first looks into the queue, and then checks whether the peer has closed the
+/// socket. If the peer sends packets in between and closes the socket, the first look misses these packets. A look that
+/// begins after the close sees all packets.
 fn unless_packets_came_late(mut look: impl FnMut() -> Result<Looked, Error>) -> Result<Looked, Error> {
     match look()? {
         Looked::HungUp => look(),
@@ -113,8 +113,8 @@ impl Head {
     /// Reads the control messages of a packet, and takes ownership of every descriptor in them.
     ///
     /// # Safety
-    /// The kernel has filled `header` and the memory it points to, and nothing has read them before. So the descriptors
-    /// in them are new and have no owner.
+    /// The kernel has filled `header` and the memory behind it, and no code has read them before. So the descriptors in
+    /// the control messages are new and have no owner.
     unsafe fn read_control(&mut self, header: &libc::msghdr) {
         // SAFETY: the loop stays within `msg_controllen` bytes, which the kernel has written.
         unsafe {
