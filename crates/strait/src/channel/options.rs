@@ -12,8 +12,8 @@ use crate::ring::{self, MAX_MESSAGE};
 use crate::wake::Wait;
 use crate::wake::spin::{self, LONGEST as LONGEST_SPIN};
 
-/// Options of one end of a channel: wait strategy and limits. Each end has its own options; limits on sending
-/// apply at the end that sends.
+/// Options of one end of a channel: wait strategy and limits. Each end has its own options; limits on sending apply at
+/// the sending end.
 ///
 /// | option | default |
 /// |---|---|
@@ -109,9 +109,10 @@ impl Options {
     /// Returns how long [`Wait::Adaptive`] spins by default in this process: the value of the environment variable
     /// `STRAIT_SPIN`, or 50 µs if the variable is not set.
     ///
-    /// The value is a whole number of microseconds, of which more than 20,000 count as 20,000, or `off`, which is 0. Any
-    /// other value is ignored, and `strait doctor` reports it. The environment is read once, when this process first
-    /// needs the value. [`Options::spin`] takes precedence, and [`Wait::Spin`] and [`Wait::Block`] stay what they are.
+    /// The value is a whole number of microseconds, of which more than 20,000 count as 20,000, or `off`, which is 0.
+    /// Any other value is ignored, and `strait doctor` reports it. The environment is read once, when this process
+    /// first needs the value. [`Options::spin`] takes precedence, and [`Wait::Spin`] and [`Wait::Block`] are not
+    /// affected.
     pub fn default_spin() -> Duration {
         spin::default_spin()
     }
@@ -145,7 +146,8 @@ impl Options {
     }
 
     /// Sets how many bytes of large messages (those out of line) this end may have in flight. A send that would exceed
-    /// the limit blocks. If no large message is in flight, one is allowed whatever its size. Default: 256 MiB.
+    /// the limit blocks. If no large message is in flight, one large message is allowed whatever its size. Default: 256
+    /// MiB.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
@@ -164,10 +166,10 @@ impl Options {
     /// Sets how many descriptors this end may have in flight, at least 1. A send that would exceed the limit blocks. If
     /// no descriptor is in flight, one message is allowed however many descriptors it has. Default: 256.
     ///
-    /// The limit counts what the kernel has to carry: descriptors, regions, ends of data pipes and sealed memory, also
-    /// in messages that travel in the backlog of an end. Ends of channels need no descriptor, and within one process no
-    /// handle does. The kernel counts the descriptors of all processes of a user together, and refuses more than
-    /// `RLIMIT_NOFILE`.
+    /// The limit counts the descriptors that the kernel has to carry: file descriptors, regions, ends of data pipes and
+    /// sealed memory, also in messages that travel in the backlog of an end. Ends of channels need no descriptor, and
+    /// within one process no handle does. The kernel counts the descriptors of all processes of a user together, and
+    /// refuses more than `RLIMIT_NOFILE`.
     #[must_use]
     pub fn queue_handles(mut self, handles: usize) -> Self {
         self.queue_handles = handles.max(1);
@@ -205,14 +207,14 @@ impl Options {
         self
     }
 
-    /// Sets whether the process at the other end may send descriptors in messages; the default is yes. If it may not,
-    /// the kernel drops received descriptors before this process gets them. Then no descriptor can come from a file
-    /// system that the peer itself serves (FUSE), whose close may block. The bytes of such a message arrive, and taking
-    /// its handles fails with [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, but not those
-    /// with queued messages that have descriptors or were sent out of line.
+    /// Sets whether the process at the other end may send descriptors in messages; the default is yes. If the setting
+    /// is no, the kernel drops received descriptors before this process gets them. Then no descriptor can come from a
+    /// file system that the peer itself serves (FUSE), whose close may block. The bytes of such a message arrive, and
+    /// taking its handles fails with [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, except
+    /// ends with queued messages that have descriptors or were sent out of line.
     ///
     /// The option holds for the whole link that a channel is created with ([`Channel::over`](crate::Channel::over), a
-    /// child or a parent), and for links to processes that are introduced over that link.
+    /// child or a parent), and for links to processes introduced over that link.
     #[must_use]
     pub fn accept_descriptors(mut self, accept: bool) -> Self {
         self.accept_descriptors = accept;
@@ -253,8 +255,8 @@ impl Channel {
     /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process that holds
     /// the other end of the socket calls this function, or [`Options::over`], too.
     ///
-    /// The socket is the link from now on: nothing else may be sent or received on it, and `exec` closes it. Returns
-    /// at once; messages sent before the peer has opened its side wait for the peer.
+    /// The socket is the link from now on: the program must neither send nor receive on the socket, and `exec` closes
+    /// it. Returns at once; messages sent before the peer has opened its side wait for the peer.
     ///
     /// # Errors
     /// [`Error::NotASocket`]; [`Error::System`] naming the call that the kernel refuses; [`Error::NoDescriptors`],

@@ -1,9 +1,9 @@
 //! Memory for large messages: blocks that stay mapped on both sides, so that their pages stay warm.
 //!
-//! A large message costs page faults rather than copies. A block is a memfd that the sender creates, sends over the
-//! link once, and then refers to by number. A block holds one message at a time, and only its sender chooses which
-//! message goes where: there is no free list that both sides write. The receiver returns a block by writing the number
-//! of the use into the block's first word; the sender reads that word when it next needs a block.
+//! Page faults, not copies, are the main cost of a large message. A block is a memfd that the sender creates, sends
+//! over the link once, and then refers to by number. A block holds one message at a time, and only its sender chooses
+//! which message goes where: there is no free list that both sides write. The receiver returns a block by writing the
+//! number of the use into the block's first word. The sender reads that word when a block is next needed.
 //!
 //! ```text
 //! offset    0   u64   the last use that the receiver is done with
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! If the receiver does not keep up, all such blocks are lent. Further messages then share blocks: a shared block has
-//! several **parts** of the same length, one for each message. Bytes, and not descriptors or mappings, then bound
-//! their number.
+//! several **parts** of the same length, one for each message. The number of messages is then bounded by bytes, not by
+//! descriptors or mappings.
 //!
 //! ```text
 //! offset  8·n         u64   the last use of part n that the receiver is done with
@@ -143,8 +143,8 @@ fn size_for(len: usize) -> usize {
 #[derive(Debug)]
 struct Block {
     mapping: Arc<Mapping>,
-    /// How often the block was lent for a message so far, without the loans that were taken back unused. This is also
-    /// the number of its present or last use.
+    /// How often the block was lent for a message so far, without the loans that were taken back unused. Also the
+    /// number of the block's present or last use.
     usage: u64,
     /// Number of bytes of the message for which the block is lent now; `None` while the block is free.
     lent: Option<usize>,
@@ -183,8 +183,7 @@ struct SharedBlock {
     free: Vec<usize>,
     /// Number of parts of this block that are lent for messages now.
     lent: usize,
-    /// Whether the pool retains this block, and lends its parts again. Otherwise each part is lent once, one after the
-    /// other.
+    /// Whether the pool retains this block, and lends its parts again. Otherwise each part is lent only once.
     reusable: bool,
 }
 
@@ -204,8 +203,8 @@ impl SharedBlock {
         self.lent > 0 && (0..self.parts.len()).any(|part| self.came_back(part))
     }
 
-    /// Takes back the parts of this block that the receiver has returned since the last call. Returns their number, and
-    /// the bytes of the messages that were in them.
+    /// Takes back the parts of this block that the receiver has returned since the last call. Returns the number of
+    /// these parts, and the bytes of their messages.
     fn collect(&mut self) -> (u64, usize) {
         let (mut count, mut bytes) = (0, 0);
         if self.lent == 0 {
@@ -360,7 +359,7 @@ impl Pool {
     /// Creates a shared block whose parts have the length `stride_for(len)`, and lends its first part for a message of
     /// `len` bytes. The more unshared blocks the pool has and the more parts are lent, the more parts the new block
     /// has. Returns `None` if the message is too long for a shared block, or if there are too many blocks.
-    /// `retain_limit`, `queue` and `make` are those of [`Pool::lend`].
+    /// `retain_limit`, `queue` and `make` are the parameters of [`Pool::lend`].
     fn lend_first_part(
         &mut self,
         len: usize,
@@ -423,9 +422,9 @@ impl Pool {
         free.filter(|(_, block)| fits(block)).min_by_key(|(_, block)| block.mapping.len()).map(|(id, _)| id)
     }
 
-    /// Returns an id for a new unshared block of `size` bytes: usually an unused one. Drops a free block and returns
-    /// its id, if that makes enough room for the new block to be retained, or if no other id is left. `None` if all
-    /// blocks are lent. `retain_limit` is the most bytes that the pool retains.
+    /// Returns an id for a new unshared block of `size` bytes: usually an unused id. If dropping a free block makes
+    /// enough room for the new block to be retained, or if no other id is left, drops a free block and returns its id.
+    /// `None` if all blocks are lent. `retain_limit` is the most bytes that the pool retains.
     fn free_id(&mut self, size: usize, retain_limit: usize) -> Option<usize> {
         let excess = (self.retained + size).saturating_sub(retain_limit);
         let unused = self.blocks.iter().position(Option::is_none);
@@ -510,8 +509,7 @@ pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error
 /// block or part. The receiver has finished with the message.
 pub(crate) fn give_back(block: &Mapping, record: &BlockRecord) {
     fault::point("before a block is given back");
-    // A sequentially consistent exchange, so that it is ordered before the read of the sender's sleep word that
-    // follows.
+    // A sequentially consistent exchange, ordered before the following read of the sender's sleep word.
     block.word(record.word()).swap(record.usage, Ordering::SeqCst);
 }
 

@@ -1,4 +1,4 @@
-//! Handles that arrived and that the program has not taken.
+//! Unclaimed handles: received, and not taken by the program.
 
 use std::ops::Deref;
 
@@ -7,8 +7,8 @@ use crate::deferred::InTurn;
 use crate::quota::Payer;
 use crate::quota::closing::{self, ReceivedFd};
 
-/// Handles that arrived and that the program has not taken yet, with the account of the peer that sent them. Dropping
-/// this value closes the handles; channel ends among them are dropped.
+/// Handles that arrived and that the program has not taken yet, with the account of the sending peer. Dropping this
+/// value closes the handles; channel ends among them are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct UnclaimedHandles {
     handles: Vec<Handle>,
@@ -20,7 +20,7 @@ impl UnclaimedHandles {
         Self { handles, payer }
     }
 
-    /// Takes all handles out of this `UnclaimedHandles`, and returns them: from now on the caller owns them.
+    /// Takes all handles out of this `UnclaimedHandles`, and returns them; the caller owns the returned handles.
     pub(crate) fn take(&mut self) -> Vec<Handle> {
         std::mem::take(&mut self.handles)
     }
@@ -74,13 +74,12 @@ fn close_one(handle: Handle, payer: &Payer) {
 }
 
 thread_local! {
-    /// Handles that this thread is about to close, because the ends to which they were sent were closed without
-    /// receiving them.
+    /// Handles that this thread is about to close, because the receiving ends were closed without receiving them.
     static LEFT: InTurn<(Handle, Payer)> = const { InTurn::new() };
 }
 
-/// Closes handles that were sent to an end which never received them. A channel end among them may have such handles as
-/// well, and so on. These are closed afterwards, in a loop and without recursion, however long the chain is.
+/// Closes handles sent to an end that never received them. A channel end among these handles may have such handles as
+/// well, and so on. The inner handles are closed afterwards, in a loop without recursion, however long the chain is.
 pub(crate) fn close_left(mut left: UnclaimedHandles) {
     if !left.is_empty() {
         let handles = left.take().into_iter().map(|handle| (handle, left.payer.clone())).collect();

@@ -1,11 +1,11 @@
-//! The layout of a control block: where its words are, as the process that made the memory sends it in the handshake.
+//! The layout of a control block: the places of its words, sent in the handshake by the process that makes the memory.
 //!
-//! In the handshake each side says where the words are in the memory that it makes. The other side reads that memory by
-//! this layout. So a build may move its words, or add some behind them, and still talk to a build that does not know
-//! the new words.
+//! In the handshake each side sends the places of the words in the memory that it makes. The other side reads that
+//! memory by this layout. So a build may move its words, or add words behind them, and still talk to a build that does
+//! not know the new words.
 //!
-//! The offsets are sent and kept as one word; a shift and a mask give each of them. Whatever a peer says, such an
-//! offset is aligned and below [`Layout::REACH`], so its use needs no check.
+//! The offsets are sent and kept as one word; a shift and a mask give each of them. Whatever number a peer sends, such
+//! an offset is aligned and below [`Layout::REACH`], so its use needs no check.
 //!
 //! ```text
 //! bits  0..5   waiting    offset / 4      bits 30..35  credit
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_first_layout_is_what_was_recorded() {
-        // This word is sent between processes: it must never change.
+        // Processes send this word to each other: it must never change.
         assert_eq!(Layout::FIRST.said(), 0x0006_d494_0c52_0820);
         assert_eq!(Layout::heard(Layout::FIRST.said()), Some(Layout::FIRST));
         assert_eq!(Layout::heard(0), Some(Layout::FIRST));

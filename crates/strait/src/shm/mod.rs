@@ -1,4 +1,4 @@
-//! Shared memory: this is the only module that accesses it.
+//! Shared memory: no other module accesses it.
 //!
 //! A peer may change any byte of a shared mapping at any time. So this module never makes a Rust reference to shared
 //! *bytes*. It gives access in two ways:
@@ -35,8 +35,8 @@ use crate::os::fork::Born;
 use crate::os::memory;
 use crate::quota::{Amounts, Charge, Ledger, Resource};
 
-/// A mapping of memory that other processes may have mapped too. Dropping the last reference to it removes the mapping
-/// from this process.
+/// A mapping of memory that other processes may have mapped too. Dropping the last reference removes the mapping from
+/// this process.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -45,8 +45,8 @@ pub(crate) struct Mapping {
     /// The charge for the memory and its mapping against the peer that sent the memory. `None` if this process made the
     /// memory, or the peer was charged nothing.
     charge: Option<Box<Charge>>,
-    /// The descriptor of the memory, if it was retained so that this process can send the memory on to another process.
-    /// Only memory that is mapped for reading only has one.
+    /// The descriptor of the memory, if retained to send the memory on to another process. Only memory mapped for
+    /// reading only has a retained descriptor.
     descriptor: OnceLock<Box<RetainedFd>>,
     born: Born,
 }
@@ -68,8 +68,8 @@ pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 pub(crate) type Sizes = RangeInclusive<usize>;
 
 /// Checks memory that a peer sent for both sides to write: its size must be sealed and one of `sizes`, and the memory
-/// must be writable. Fails with [`Error::BadPeer`] otherwise: no correct peer sends such memory. This comes before the
-/// mapping, because `mmap` would fail with an error that looks temporary.
+/// must be writable. Fails with [`Error::BadPeer`] otherwise: no correct peer sends such memory. This check comes
+/// before the mapping, because `mmap` would fail with an error that looks temporary.
 fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.writable {
@@ -110,8 +110,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of zeroed memory that no other process can map, for a channel whose two ends are both in this
-    /// process.
+    /// Maps `len` bytes of zeroed memory that no other process can map, for a channel with both ends in this process.
     pub(crate) fn private(len: usize) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             base: memory::map(memory::Source::Anonymous, len)?,
@@ -204,7 +203,7 @@ impl Mapping {
 
     /// Retains `fd`, the descriptor of this memory, so that this process can send the memory on. Does so only if the
     /// memory is mapped for reading only and longer than [`WORTH_PASSING_ON`], and if `ledger` (the account of the
-    /// link) and the process have room for one more descriptor. Returns `None` if `fd` is retained now; otherwise
+    /// link) and the process have room for one more descriptor. Returns `None` if the call retained `fd`; otherwise
     /// returns `fd`, also if a descriptor was retained before.
     pub(crate) fn retain_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
         if self.writable || self.len <= WORTH_PASSING_ON {
@@ -259,7 +258,7 @@ impl Mapping {
     /// If `offset` is greater than the size of the mapping.
     pub(crate) fn at(&self, offset: usize) -> *const u8 {
         assert!(offset <= self.len);
-        // SAFETY: the address is inside the mapping or right behind it.
+        // SAFETY: the address is inside the mapping or right behind its end.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
@@ -328,8 +327,8 @@ impl Mapping {
     /// If the memory is not sealed against writes (see [`Mapping::received_immutable`]), or shorter than `len`.
     pub(crate) fn immutable_bytes(&self, len: usize) -> &[u8] {
         assert!(!self.writable && len <= self.len);
-        // SAFETY: the file is sealed against writes, shrinking and further seals, which was checked before it was
-        // mapped, so the bytes are there and do not change as long as the mapping lives.
+        // SAFETY: the file is sealed against writes, shrinking and further seals, as checked before it was mapped. So
+        // the bytes are there and do not change as long as the mapping lives.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), len) }
     }
 
@@ -367,8 +366,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     accessed();
     barrier(from);
     // SAFETY: the caller's promise. The language does not define a peer's write to the shared side at the same time.
-    // But between the two barriers the compiler has no other access to combine this copy with, so the copied bytes do
-    // not change afterwards, whatever they are.
+    // But between the two barriers there is no other access that the compiler could combine with this copy, so the
+    // copied bytes do not change afterwards, whatever their values.
     unsafe { if len <= SMALL { copy_small(from, to, len) } else { std::ptr::copy_nonoverlapping(from, to, len) } }
     barrier(to.cast_const());
 }

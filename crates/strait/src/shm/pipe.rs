@@ -13,8 +13,8 @@
 //!   4096  producer     the buffer
 //! ```
 //!
-//! The sleep words have a pair of cache lines each: while no side sleeps, they stay in the cache of the side that looks
-//! at them.
+//! The sleep words have a pair of cache lines each: while no side sleeps, each word stays in the cache of the side that
+//! reads it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -130,7 +130,7 @@ impl PipeMemory {
     /// If the span is shorter than `out`.
     pub(crate) fn read(&self, span: Span, out: &mut [u8]) {
         assert!(out.len() <= span.len);
-        // SAFETY: this is the same memory, and `copy_out` only writes initialised bytes to it.
+        // SAFETY: both slices are the same memory, and `copy_out` writes only initialised bytes there.
         let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
         self.mapping.copy_out(BUFFER + span.at, out);
     }

@@ -23,8 +23,7 @@ pub(crate) struct RegionMapping {
     skip: usize,
     len: usize,
     how: How,
-    /// Size in bytes (4 or 8) of the atomic words to which this mapping has returned references; 0 if it has returned
-    /// none.
+    /// Size in bytes (4 or 8) of the atomic words to which this mapping has returned references; 0 before the first.
     word: AtomicU8,
     /// The process that made the mapping; a forked child does not have a mapping with [`How::Own`].
     born: Born,
@@ -85,8 +84,8 @@ impl RegionMapping {
         assert!(!self.is_elsewhere(), "{}", Error::Forked);
         assert!(matches!(self.how, How::Immutable | How::Copy | How::Own));
         // SAFETY: by the promise to `new` the size of the file is sealed, and either the file is sealed against writes
-        // or nobody else has it. So the bytes are there and do not change while the mapping lives; those of a copy, and
-        // those that nobody else has, change only through `&mut self`.
+        // or no other process has it. So the bytes are there and do not change while the mapping lives; the bytes of a
+        // copy, and bytes that no other process has, change only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.base(), self.len) }
     }
 
@@ -109,8 +108,8 @@ impl RegionMapping {
     }
 
     /// Seals the file `fd` by `seal`, and makes this mapping a private copy of the file at the same address. This
-    /// mapping must be of the whole file, with [`How::Own`]. After an error of `seal` the mapping is what it was. If
-    /// the kernel fails to replace the mapping, which it may do for want of memory, the mapping has no bytes any more.
+    /// mapping must be of the whole file, with [`How::Own`]. After an error of `seal` the mapping is unchanged. If the
+    /// kernel fails to replace the mapping, for example for lack of memory, the mapping has no bytes any more.
     pub(crate) fn seal_in_place(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -119,9 +118,9 @@ impl RegionMapping {
         assert!(self.how == How::Own);
         self.born.check()?;
         if self.mapped > 0 {
-            // A mapping elsewhere shows first that the kernel grants one: a refusal then changes nothing.
+            // A first mapping elsewhere shows whether the kernel grants it: a refusal then changes nothing.
             let probe = region::map(fd, 0, self.mapped, How::Copy)?;
-            // SAFETY: the mapping was made just now, and nothing points into it.
+            // SAFETY: the mapping was made just now, and no pointer leads into it.
             unsafe { region::unmap(probe, self.mapped) };
         }
         self.replace(fd, How::Copy)?;
@@ -149,7 +148,7 @@ impl RegionMapping {
     /// there.
     fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let room = self.len.checked_sub(offset)?;
-        // SAFETY: the address is inside the mapping or right behind it.
+        // SAFETY: the address is inside the mapping or right behind its end.
         (len <= room).then(|| unsafe { self.base().add(offset) })
     }
 

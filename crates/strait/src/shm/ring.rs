@@ -1,8 +1,8 @@
 //! The layout of a lane's memory: the words and cells of its two rings.
 //!
 //! A **lane** has two rings, one in each direction. Their **control blocks** stay in place for the life of the lane.
-//! Their **cells** follow the control blocks at first; when a ring grows, larger cells in memory of their own replace
-//! them.
+//! Their **cells** follow the control blocks at first; when a ring grows, new and more cells in separate memory replace
+//! the old cells.
 //!
 //! ```text
 //! offset   written by   what
@@ -23,7 +23,7 @@
 //!    256   both         cells of ring 0, 64 bytes each, their number a power of two; then the cells of ring 1
 //! ```
 //!
-//! The words of each side have a cache line of their own.
+//! Each side's words have their own cache line.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -116,8 +116,8 @@ impl<'a> LaneMemory<'a> {
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Returns the transfer word of this lane. It holds the state of the move (the transfer) of the end for which this
-    /// lane was made.
+    /// Returns the transfer word of this lane. The word holds the state of the move (the transfer) of the end for which
+    /// this lane was made.
     pub(crate) fn transfer_word(self) -> &'a AtomicU32 {
         self.word32(0, TRANSFER)
     }
@@ -141,14 +141,14 @@ impl<'a> LaneMemory<'a> {
 
     /// Takes the lane back, so that the caller can use its memory again. Does so only if both ends are done with the
     /// lane and no end is being moved into it. Returns whether this call has taken the lane back. If several threads
-    /// try at once, only one of them gets `true`.
+    /// try at once, only one thread gets `true`.
     pub(crate) fn take_if_unused(self) -> bool {
         let taken = || self.moving().compare_exchange(0, TAKEN_BACK, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.is_unused() && taken()
     }
 
-    /// Marks the lane as unused: both ends are done with it, and no end is being moved into it. For a lane that has
-    /// never been used.
+    /// Marks the lane as unused: both ends are done with the lane, and no end is being moved into it. For a lane that
+    /// has never been used.
     pub(crate) fn set_unused(self) {
         self.moving().store(0, Ordering::Release);
         for side in 0..2 {
@@ -162,14 +162,14 @@ impl<'a> LaneMemory<'a> {
         self.word32(side, CPU)
     }
 
-    /// Returns the sleep word of the end of side `side` as a producer: 0 while the producer is awake, else how it
-    /// sleeps until the ring that it writes has room.
+    /// Returns the sleep word of the end of side `side` as a producer: 0 while the producer is awake, else how the
+    /// producer sleeps until its ring has room.
     pub(crate) fn waiting(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, WAITING)
     }
 
-    /// Returns the sleep word of the consumer that reads the ring which side `side` writes: 0 while that consumer is
-    /// awake, else how it sleeps until a message comes.
+    /// Returns the sleep word of the consumer of the ring written by side `side`: 0 while that consumer is awake, else
+    /// how the consumer sleeps until a message comes.
     pub(crate) fn sleeping(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, SLEEPING)
     }
@@ -237,7 +237,7 @@ impl RingMemory {
     }
 
     /// Returns the word *quota*, written by the producer: the number of messages after which the consumer must give
-    /// credit, whatever their size; 0 if the producer demands no such number.
+    /// credit, whatever their size; 0 if the producer sets no quota.
     pub(crate) fn quota(&self) -> &AtomicU64 {
         self.word64(QUOTA)
     }
@@ -253,14 +253,14 @@ impl RingMemory {
     }
 
     /// Writes `name`, the two numbers that name the lane in which the producer must continue, into the word *forward*
-    /// of this ring. The consumer does this before it freezes the ring.
+    /// of this ring. The consumer calls this before freezing the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD).store(name[0], Ordering::Relaxed);
         self.word64_behind(FORWARD, 8).store(name[1], Ordering::Release);
     }
 
     /// Returns the two numbers that name the lane in which the producer must continue, from the word *forward* of this
-    /// ring. The producer calls this after it has found the ring frozen.
+    /// ring. The producer calls this after finding the ring frozen.
     pub(crate) fn forward(&self) -> [u64; 2] {
         [self.word64(FORWARD).load(Ordering::Acquire), self.word64_behind(FORWARD, 8).load(Ordering::Acquire)]
     }

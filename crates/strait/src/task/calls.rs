@@ -28,8 +28,8 @@ struct Source {
     end: CallEnd,
     reactor: Reactor,
     key: u64,
-    /// The tasks whose requests could not be sent, each with what its last attempt was blocked on (such as room);
-    /// `None` if that is not known.
+    /// The tasks whose requests could not be sent, each with the obstacle of its last attempt (such as missing room);
+    /// `None` if the obstacle is not known.
     to_send: Mutex<Vec<(Waker, Option<BlockedOn>)>>,
 }
 
@@ -110,8 +110,8 @@ impl AsyncCallEnd {
 }
 
 impl Source {
-    /// Registers a task whose request could not be sent. `blocked_on` is what its last attempt was blocked on, such as
-    /// room; the task is woken once another attempt may succeed.
+    /// Registers a task whose request could not be sent. `blocked_on` is the obstacle of its last attempt, such as
+    /// missing room; the task is woken once another attempt may succeed.
     fn await_room(&self, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
         to_send.retain(|(other, _)| !other.will_wake(waker));
@@ -123,14 +123,14 @@ impl Source {
 
     /// Arms a one-shot event for the channel in the wait set: for reading, and also for writing if a message waits to
     /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise this
-    /// thread could replace the event that another thread has just armed by an event for an older state.
+    /// thread could replace an event just armed by another thread by an event for an older state.
     fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
         let mut blocked = BlockedSends { small_room: self.end.has_deferred(), ..BlockedSends::default() };
         to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
         // The channel is always armed for reading, and for writing if a message found no room.
         let sends = blocked.small_room || !to_send.is_empty();
         let wanted = if sends { Interest::Both } else { Interest::Readable };
-        // This fails only in the child of a `fork`, or if the program has put the channel into another wait set.
+        // The call fails only in the child of a `fork`, or if the program has put the channel into another wait set.
         // Callbacks of the program run later, without a lock.
         let _ = deferred::postponed(|| self.reactor.set().arm(self.end.channel(), None, self.key, wanted, blocked));
     }

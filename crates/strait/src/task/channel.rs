@@ -70,7 +70,7 @@ impl AsyncChannel {
     }
 
     /// Waits for the next message and receives it into `message`, whose old contents are dropped. The memory of
-    /// `message` is used again, so in steady flow nothing is allocated.
+    /// `message` is reused, so in steady flow nothing is allocated.
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
@@ -82,7 +82,7 @@ impl AsyncChannel {
     }
 
     /// Calls `receive`, which must not wait, again and again until it returns something else than
-    /// [`Error::WouldBlock`]. Use it for ways to receive that have no method here:
+    /// [`Error::WouldBlock`]. Use this method for ways to receive that have no method of their own here:
     ///
     /// ```no_run
     /// # use strait::{Deadline, Error};
@@ -99,7 +99,7 @@ impl AsyncChannel {
     /// [`Error::WouldBlock`].
     ///
     /// # Errors
-    /// Those of `receive`, and those of [`AsyncChannel::recv`].
+    /// The errors of `receive` and of [`AsyncChannel::recv`].
     pub async fn recv_with<'a, T>(
         &'a self,
         mut receive: impl FnMut(&'a Channel) -> Result<T, Error>,
@@ -158,7 +158,7 @@ impl AsyncChannel {
     /// Sends the received message `message` on, as [`Channel::forward`] does; waits for room.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it is ready, nothing was sent, and `message` is as it was.
+    /// If the future is dropped before it is ready, nothing was sent, and `message` is unchanged.
     ///
     /// # Errors
     /// As [`Channel::forward`], except the errors of the deadline.
@@ -167,7 +167,7 @@ impl AsyncChannel {
     }
 
     /// Calls `send`, which must not wait, again and again until it returns something else than [`Error::WouldBlock`].
-    /// Use it for ways to send that have no method here:
+    /// Use this method for ways to send that have no method of their own here:
     ///
     /// ```no_run
     /// # use strait::{Deadline, Error};
@@ -183,7 +183,7 @@ impl AsyncChannel {
     /// Dropping the future has sent nothing, if `send` has sent nothing whenever it returns [`Error::WouldBlock`].
     ///
     /// # Errors
-    /// Those of `send`, and those of [`AsyncChannel::send`].
+    /// The errors of `send` and of [`AsyncChannel::send`].
     pub async fn send_with<'a, T>(&'a self, mut send: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
         poll_fn(move |context| {
             ready!(self.source.poll_turn(context));
@@ -237,8 +237,8 @@ impl AsyncChannel {
     /// # }
     /// ```
     ///
-    /// The halves of a [`Channel`] are joined before they become an `AsyncChannel`: a reactor looks at the end from its
-    /// own thread, so each call takes the locks of a channel.
+    /// The halves of a [`Channel`] have to be joined before the channel becomes an `AsyncChannel`: a reactor looks at
+    /// the end from its own thread, so each call takes the locks of a channel.
     pub fn split(self) -> (AsyncSender, AsyncReceiver) {
         let whole = Arc::new(self);
         (AsyncSender(whole.clone()), AsyncReceiver(whole))
@@ -257,10 +257,10 @@ impl AsyncSender {
         self.0.send(message).await
     }
 
-    /// Makes the end of which these are the halves again.
+    /// Joins the two halves of an end to the [`AsyncChannel`] that was split.
     ///
     /// # Errors
-    /// Returns the halves if they are those of two ends.
+    /// Returns the halves as the error if they belong to different ends.
     pub fn join(self, receiver: AsyncReceiver) -> Result<AsyncChannel, (Self, AsyncReceiver)> {
         if !Arc::ptr_eq(&self.0, &receiver.0) {
             return Err((self, receiver));

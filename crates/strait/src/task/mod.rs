@@ -33,9 +33,9 @@
 // [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
 // `strait-tokio` does this for tokio. There is no thread.
 //
-// A task whose attempt finds nothing first leaves its waker with the [source]. Then it arms a one-shot event, and
-// arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a task is
-// dropped, its waker stays, and the wake-up has no effect; a dropped future has received nothing.
+// If a task's attempt finds nothing, the task first leaves its waker with the [source]. Then the task arms a one-shot
+// event, and arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a
+// task is dropped, its waker stays, and the wake-up has no effect; a dropped future has received nothing.
 
 mod calls;
 mod channel;

@@ -81,7 +81,7 @@ impl AsyncProducer {
     /// # Errors
     /// As [`AsyncProducer::write`].
     pub fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
-        // The only event of a producer is that it is writable.
+        // A producer has only one event: being writable.
         or_wait(|| self.get_ref().write_some(bytes, Deadline::NOW), &self.source, Interest::Writable, context)
     }
 

@@ -1,4 +1,5 @@
-//! A condition variable whose sleep a signal can interrupt. That of the standard library goes on after a signal.
+//! A condition variable whose sleep a signal can interrupt. The condition variable of the standard library goes on
+//! sleeping after a signal.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -22,7 +23,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         limit: Option<Duration>,
     ) -> MutexGuard<'a, T> {
-        // Read under the lock, which a thread holds when it changes the awaited condition, before it notifies.
+        // Read under the lock. A notifier changes the awaited condition under this lock before it notifies.
         let before = self.notified.load(Ordering::Relaxed);
         drop(guard);
         if futex::wait(&self.notified, before, Scope::Private, limit).is_err() {
@@ -32,7 +33,7 @@ impl Condvar {
         unpoisoned(mutex)
     }
 
-    /// Wakes one thread that sleeps here.
+    /// Wakes one thread that sleeps on this condition variable.
     pub(crate) fn notify_one(&self) {
         self.notified.fetch_add(1, Ordering::Relaxed);
         futex::wake_one(&self.notified, Scope::Private);

@@ -1,6 +1,6 @@
 //! The two directions of an end.
 
-/// One direction of a channel end: the receiving one or the sending one.
+/// One direction of a channel end: receiving or sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Receiving = 0,

@@ -1,19 +1,19 @@
 //! Interrupting the waits of other threads on an end.
 //!
-//! A waiting thread sees only the ring and the socket, which the peer writes. To interrupt it, another thread of this
-//! process raises a flag. The waiting thread checks the flag each time after it has recorded how it sleeps and before
-//! it sleeps. The thread that raises the flag wakes it from each of the three kinds of sleep:
+//! A waiting thread sees only the ring and the socket, which the peer writes. To interrupt this wait, another thread of
+//! this process raises a flag. The waiting thread checks the flag each time between recording its sleep and sleeping.
+//! The thread that raises the flag wakes the waiting thread from each of the three kinds of sleep:
 //!
 //! * on the **word**: the word is set to *awake*, so that a sleep that is about to begin does not begin, and a sleeping
 //!   thread is woken;
 //! * as **leader** in `poll`: the leader also polls the **wake fd** of the process. A wake fd is written to once and
-//!   then dropped. So it stays readable for all leaders of all links that poll it, and none has to confirm that;
+//!   then dropped. So it stays readable for all leaders of all links that poll it, without a confirmation by each;
 //! * as **follower**: the thread is notified.
 //!
-//! Before a thread sleeps, it notes where, under a lock that it takes again when it wakes up. So no other thread
-//! touches a word on which the end does not sleep and which may belong to a wait set.
+//! Before a thread sleeps, it notes the place of its sleep under a lock, which it takes again after waking. So no other
+//! thread touches a word on which the end does not sleep, because a wait set may own that word.
 //!
-//! All of this is done only for ends that have an interrupter.
+//! Only ends with an interrupter do all this.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,12 +34,12 @@ use crate::wake::Direction;
 pub(crate) struct Interrupts {
     /// Whether the waits on this end are interrupted: 0 if not, any other value if so.
     raised: AtomicU32,
-    /// Where the threads sleep that wait on this end: one entry for each [`Direction`], `None` if no thread sleeps for
+    /// Where the threads that wait on this end sleep: one entry for each [`Direction`], `None` if no thread sleeps for
     /// that direction.
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 
-/// A link, as far as interruptions need it: threads may sleep on its socket, as leader or as followers.
+/// The part of a link needed for interruptions: threads may sleep on its socket, as leader or as followers.
 pub(crate) trait Sleepers: Send + Sync {
     /// Wakes the followers: the threads that wait while another thread, the leader, receives from the socket.
     fn wake_followers(&self);

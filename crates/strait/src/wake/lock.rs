@@ -19,8 +19,7 @@ const HELD: u32 = 1;
 /// State of the lock: a thread holds it, and other threads may sleep until it is free. Releasing the lock must wake one
 /// of those threads.
 const CONTENDED: u32 = 2;
-/// State of the lock: a thread holds it, and the threads that slept until it is free have been woken, so that they
-/// check for an interruption.
+/// State of the lock: a thread holds it, and the threads waiting for it have been woken to check for an interruption.
 const WOKEN: u32 = 3;
 
 /// The number of times that a thread checks a lock that another thread holds, before it sleeps. As a rule a lock is
@@ -30,8 +29,8 @@ const SPINS: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// The number of times that the thread that holds the lock has marked it as blocking. A thread does so while it
-    /// waits for the peer, or while the program holds a view or a reservation.
+    /// How many times the holder of the lock has marked it as blocking. The holder does so while waiting for the peer,
+    /// or while the program holds a view or a reservation.
     blocking: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -75,8 +74,8 @@ impl<T> Lock<T> {
     }
 
     /// Takes the lock. If another thread holds it, waits until the deadline or until `interruption` comes. After an
-    /// interruption the call still waits for a thread that holds the lock for the short time of one copy of a message.
-    /// But it fails with [`Error::Interrupted`] or [`Error::Signalled`] if the holder has marked the lock as blocking.
+    /// interruption the call still waits for a holder that keeps the lock only for the copy of one message. But the
+    /// call fails with [`Error::Interrupted`] or [`Error::Signalled`] if the holder has marked the lock as blocking.
     #[inline]
     pub(crate) fn lock_unless<'i>(
         &self,
@@ -89,10 +88,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Wakes all threads that sleep until the lock is free, so that each checks whether its wait was interrupted.
+    /// Wakes all threads that sleep on the lock, so that each checks whether its wait was interrupted.
     pub(crate) fn wake_waiters(&self) {
-        // A thread that begins to sleep after this checks after its own exchange, and so sees what was written before
-        // this one.
+        // A thread that begins to sleep later checks after its own exchange, and so sees everything written before this
+        // exchange.
         if self.state.compare_exchange(CONTENDED, WOKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             futex::wake_all(&self.state, Scope::Private);
         }
@@ -149,9 +148,9 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Marks the lock as blocking: from now on the holder keeps it while it waits for the peer, or while the program
-    /// holds a view or a reservation. Other threads that want the lock then fail at their deadline, or at once with
-    /// [`Deadline::NOW`].
+    /// Marks the lock as blocking: from now on the holder keeps the lock while waiting for the peer, or while the
+    /// program holds a view or a reservation. Other threads that want the lock then fail at their deadline, or at once
+    /// with [`Deadline::NOW`].
     pub(crate) fn mark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -171,7 +170,7 @@ impl<T> Guard<'_, T> {
         }
     }
 
-    /// Takes back one call of [`Guard::mark_blocking`]. Dropping the guard takes back all of them.
+    /// Takes back one call of [`Guard::mark_blocking`]. Dropping the guard takes back all calls.
     pub(crate) fn unmark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
@@ -181,7 +180,7 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: there is only one guard at a time, and it is borrowed.
+        // SAFETY: there is only one guard at a time, borrowed here.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -189,7 +188,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is only one guard at a time, and it is borrowed mutably.
+        // SAFETY: there is only one guard at a time, borrowed mutably here.
         unsafe { &mut *self.lock.value.get() }
     }
 }

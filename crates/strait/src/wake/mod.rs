@@ -1,8 +1,7 @@
-//! How threads of this process sleep, and what wakes them.
+//! How threads of this process sleep, and how they are woken.
 //!
-//! A thread that [waits](Wait) for something spins first, and then sleeps until the peer or another thread wakes it. An
-//! [`interrupt`] ends such a sleep from another thread of this process. Two threads that use one end wait for its
-//! [`lock`].
+//! A thread that [waits](Wait) first spins, and then sleeps until the peer or another thread wakes it. An [`interrupt`]
+//! ends such a sleep from another thread of this process. Two threads that use one end wait for its [`lock`].
 
 pub(crate) mod condvar;
 mod direction;

@@ -1,4 +1,4 @@
-//! A descriptor that a wait set of this process can watch: a listener's, or one of the program's.
+//! A descriptor that a wait set of this process can watch: a descriptor of a listener or of the program.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -31,7 +31,7 @@ impl WatchedFd {
     /// Makes a value for `fd`, which is in no wait set.
     ///
     /// # Errors
-    /// The errors of the system calls by which this process is told from its forked children.
+    /// The errors of the system calls that let this process be distinguished from its forked children.
     pub(crate) fn new(fd: OwnedFd) -> Result<Arc<Self>, Error> {
         fork::arm()?;
         Ok(Arc::new(Self { born: Born::here(), fd, watcher: Mutex::default() }))
@@ -57,15 +57,16 @@ impl WatchedFd {
         if self.born.is_elsewhere() { None } else { unpoisoned(&self.watcher).clone() }
     }
 
-    /// Takes the descriptor out of its wait set, if it is in one. Does nothing in a child of `fork`: the wait set is the
-    /// parent's, and so is its epoll instance.
+    /// Takes the descriptor out of its wait set, if any. Does nothing in a child of `fork`: the wait set and its epoll
+    /// instance belong to the parent.
     pub(crate) fn leave(&self) {
         if let Some(watcher) = self.watcher() {
             self.leave_set(&*watcher);
         }
     }
 
-    /// Takes the descriptor out of its wait set, if it is still in that set with the registration `watcher`.
+    /// Takes the descriptor out of its wait set, if the descriptor is still in that set with the registration
+    /// `watcher`.
     pub(crate) fn leave_set(&self, watcher: &dyn FdWatcher) {
         let mut place = unpoisoned(&self.watcher);
         if place.as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current), watcher)) {

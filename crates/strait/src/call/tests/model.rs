@@ -2,8 +2,8 @@
 //! locks and condition variables that the checker knows; see [`harness`](crate::ring::tests::harness).
 //!
 //! The channel is modelled as the [ring's model](crate::lane::waiter) shows it to be: a queue whose receiver records
-//! that it sleeps, and whose sender wakes a receiver that sleeps. No thread in the model wakes by itself, so a lost
-//! wake-up shows as a deadlock.
+//! its sleep, and whose sender wakes a sleeping receiver. No thread in the model wakes by itself, so a lost wake-up
+//! shows as a deadlock.
 
 use std::sync::Arc;
 
@@ -147,8 +147,8 @@ mod platform {
         }
 
         /// Lets the deadlines of kind [`Deadline::Passes`] pass. Then wakes the sleeping threads of the other end, so
-        /// that they notice: `waiters` wakes those that wait on the call end, and this function the thread that
-        /// receives.
+        /// that they notice: `waiters` wakes the threads that wait on the call end, and this function wakes the
+        /// receiving thread.
         pub(super) fn be_late(&self, waiters: impl FnOnce()) {
             LATE.store(true, Ordering::SeqCst);
             waiters();
@@ -385,8 +385,8 @@ fn be_late(end: &CallShared, server: &Wire) {
 
 /// Checks, in a model, two threads that make `calls[0]` and `calls[1]` calls at the same time. The thread that receives
 /// wakes the other and lets it run, and one of the two may leave the waking of the server to the other. Shows that
-/// every call gets its reply. With `forgetful`, the model makes a deliberate error: a wake-up that was left to another
-/// thread is forgotten, so that a call waits for ever.
+/// every call gets its reply. With `forgetful`, the model makes a deliberate error: a wake-up left to another thread is
+/// forgotten, so that a call waits for ever.
 fn two_threads_call(calls: [usize; 2], forgetful: bool) {
     check_within(PREEMPTIONS, move || {
         if forgetful {
@@ -467,11 +467,11 @@ fn what_one_that_gives_up_was_woken_for_is_anothers() {
 }
 
 /// A thread that waits for a reply or a request may be woken for a request, and have its reply before it runs. Shows
-/// that another thread then gets the request, even though a third thread receives all the while, so that no thread is
+/// that another thread then gets the request, even though a third thread receives all the time, so that no thread is
 /// asked to receive.
 #[test]
 fn what_one_was_woken_for_and_leaves_is_anothers() {
-    // One preemption more: one to have two threads asleep, and one to receive the two messages one by one.
+    // One more preemption: the first to have two threads asleep, the second to receive the two messages one by one.
     check_within(PREEMPTIONS + 1, || {
         let (end, server) = pair();
         let receives = {

@@ -1,4 +1,4 @@
-//! The backlog: messages that an end took out of its rings before receiving them.
+//! The backlog: messages that an end took out of its rings before the program received them.
 //!
 //! An end that moves takes its unreceived messages along. The process that gets the end receives those messages first.
 
@@ -69,9 +69,9 @@ impl BacklogPayload {
         Ok(())
     }
 
-    /// Returns a descriptor of memory with the payload, if the payload is in a block or in sealed memory. This is the
-    /// memory in which the payload came, if that can be passed on, or else a sealed copy; `Some(Err(_))` if no copy can
-    /// be made. Returns `None` for a payload in private memory: those bytes go into the handle table.
+    /// Returns a descriptor of memory with the payload, if the payload is in a block or in sealed memory. The memory is
+    /// the payload's own if it can be passed on, or else a sealed copy; `Some(Err(_))` if no copy can be made. Returns
+    /// `None` for a payload in private memory: those bytes go into the handle table.
     pub(in crate::channel) fn large(&self) -> Option<Result<TableAttachment<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
@@ -132,14 +132,14 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 
 impl End {
     /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that moves to
-    /// another lane. Gives the sender no credit, and leaves a payload in a block there. After a temporary error the
-    /// message is still in the ring.
+    /// another lane. Gives the sender no credit, and leaves the payload in its block, if it is in one. After a
+    /// temporary error the message is still in the ring.
     pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, true)
     }
 
     /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that stays in
-    /// its lane. The sender goes on in this lane, so it gets credit for the cells, and its block back. After a
+    /// its lane. The sender goes on in this lane, and so gets credit for the cells, and its block back. After a
     /// temporary error the message is still in the ring.
     pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, false)

@@ -63,8 +63,8 @@ impl Conditions {
         self
     }
 
-    /// Adds the condition that this end can send a small message, with one descriptor as far as its options permit.
-    /// Also met if sending would fail at once.
+    /// Adds the condition that this end can send a small message, with one descriptor as far as its options permit. The
+    /// condition is also met if sending would fail at once.
     pub const fn room(mut self) -> Self {
         self.room = true;
         self

@@ -61,12 +61,11 @@ pub(super) struct RxCold {
     /// The backlog: messages that this end took out of a ring earlier and has not received. Messages of the backlog are
     /// received before those in the ring.
     backlog: VecDeque<BacklogMessage>,
-    /// Number of handle tables received without a message between them; a table in memory of its own counts as more
-    /// than one.
+    /// Number of handle tables received without a message between them; a table in separate memory counts as several.
     pub(super) tables: usize,
     /// The handle table of the next message, if the message has one and the table was read already.
     pub(super) table: Option<Vec<u8>>,
-    /// The error with which the receiving direction has ended; `None` while it has not.
+    /// The error with which the receiving direction has ended; `None` before the end.
     ended: Option<Error>,
     /// The survey (count) of queued messages, with the position that it has reached; `None` before a call asked for the
     /// status.
@@ -75,7 +74,7 @@ pub(super) struct RxCold {
     /// received message.
     slowly: bool,
     /// The larger rings, by generation, to which records in the present ring lead. The check before a move has mapped
-    /// them, but this end does not read from them yet.
+    /// these rings; this end does not read from them yet.
     pub(super) rings: Vec<(u64, Arc<Mapping>)>,
     /// The charge, made in advance, for messages that a fuse will take out of the ring.
     prepaid: Option<Charge>,
@@ -255,8 +254,8 @@ impl Rx {
     }
 
     /// Freezes the ring: ends it from the reading side, so that its producer goes on in another lane. `fresh` is this
-    /// end's side of that lane. Returns `false` if the producer has published something just before; then the ring is
-    /// unchanged.
+    /// end's side of that lane. Returns `false`, with the ring unchanged, if the producer has published something just
+    /// before.
     pub(super) fn freeze(&mut self, fresh: &Lane) -> bool {
         let name = self.lane.name_for_other(fresh);
         let consumer = self.consumer();
@@ -273,16 +272,16 @@ impl Rx {
         self.cold.as_ref()?.pending_move.as_ref()
     }
 
-    /// Sets or clears the pending move of this end. `None` means that the end has reached its fresh lane, or gives that
+    /// Sets or clears the pending move of this end. `None` means that the end has reached its fresh lane or gives the
     /// lane up.
     pub(super) fn set_pending_move(&mut self, pending_move: Option<PendingMove>) {
         self.cold().pending_move = pending_move;
         self.reopen();
     }
 
-    /// Charges the peer's account in advance for as many messages and bytes as the ring can hold. This covers what the
-    /// ring can still bring while the ring neither grows nor gets credit. Payloads out of line are not included. Fails
-    /// with [`Error::LimitReached`], and charges nothing, if a limit forbids the charge.
+    /// Charges the peer's account in advance for as many messages and bytes as the ring can hold. The charge covers all
+    /// messages that can still arrive in the ring while the ring neither grows nor gets credit. Payloads out of line
+    /// are not included. Fails with [`Error::LimitReached`], and charges nothing, if a limit forbids the charge.
     pub(super) fn prepay(&mut self) -> Result<(), Error> {
         let bytes = self.cells() * CELL;
         // The shortest messages are those of a packed record, each after its length word.
@@ -314,15 +313,15 @@ impl Rx {
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
-    /// Drops what was received for the present lane, because this end leaves that lane and will not use it any more:
-    /// mapped blocks, fetched memory and, unless the channel is local, the attachments in the inbox of the link.
+    /// Drops everything received for the present lane, because this end leaves that lane for good: mapped blocks,
+    /// fetched memory and, unless the channel is local, the attachments in the inbox of the link.
     pub(super) fn leave(&mut self) {
         let link = self.lane.current_link().clone();
         if let Some(cold) = &mut self.cold {
             cold.fetched = None;
             cold.blocks.clear();
         }
-        // Within a process the sender itself removes the handles and values that no one took.
+        // Within a process the sender itself removes handles and values that were not taken.
         if !link.is_local() {
             link.discard_received(self.lane.token_in());
         }

@@ -22,15 +22,15 @@ use crate::wake::{Direction, Wait};
 /// deadline. The next call continues from there.
 pub(in crate::channel) const MOST_LANES: usize = 1024;
 
-/// Largest number of handle tables that a peer may send without a message between them; a peer that sends more is a bad
-/// peer. A handle table is the record before a message that describes its handles.
+/// Largest number of handle tables that a peer may send without a message between them; a peer with more is a bad peer.
+/// A handle table is the record before a message that describes its handles.
 const MOST_TABLES: usize = 4096;
 
 /// Number of handle tables that a table in memory of its own counts as, towards [`MOST_TABLES`].
 const LONG_TABLE: usize = 64;
 
-/// Returns `error`. If the error is not temporary, ends the receiving direction with it first; a temporary error leaves
-/// the channel as it is.
+/// Returns `error`. If the error is not temporary, first ends the receiving direction with this error; a temporary
+/// error leaves the channel unchanged.
 pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
     if error.passes() { error } else { rx.end_with(error) }
 }
@@ -80,7 +80,7 @@ impl End {
     }
 
     /// Checks whether a receive that has followed the other end through [`MOST_LANES`] lanes may continue until its
-    /// deadline; `Ok` means that it may.
+    /// deadline; `Ok` means yes.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
@@ -134,8 +134,8 @@ impl End {
             match front {
                 Ok(NextRecord::Record(record)) if record.header.kind().is_message() => {
                     if !rx.open {
-                        // The process that wrote this message owns the other end now, so the transfer of that end is
-                        // complete.
+                        // The process that wrote this message owns the other end now, so the transfer of the other end
+                        // is complete.
                         rx.reopen();
                     }
                     return Ok(Some(record));
@@ -223,9 +223,9 @@ impl End {
         }
     }
 
-    /// Returns the memory of the ring of this lane with the generation `generation`, which the sender has sent over the
-    /// socket. Receives it from the link, unless the check before a move has mapped it already. The receiving direction
-    /// does not read from that ring yet.
+    /// Returns the memory of the ring of this lane with the generation `generation`, sent over the socket. Receives the
+    /// memory from the link, unless the check before a move has mapped it already. The receiving direction does not
+    /// read from that ring yet.
     pub(super) fn ring_of(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         match rx.ring_ahead(generation) {
             Some(ring) => Ok(ring),
@@ -240,7 +240,8 @@ impl End {
         let next = self.marked(rx, record)?;
         rx.leave();
         rx.enter(next);
-        // An end that never sends follows the other end here; otherwise it would retain one lane after the other.
+        // An end that never sends follows the other end here; otherwise such an end would retain one lane after the
+        // other.
         if let Some(mut tx) = self.tx.try_lock() {
             self.catch_up(&mut tx);
         }
@@ -248,9 +249,9 @@ impl End {
     }
 
     /// Returns the lane in which this end receives next, after the mark `record`, which is the last record of its ring.
-    /// Normally this is the lane that the mark names, in which the other end went on. If both ends move at once, the
-    /// end on side 0 goes first. If that is this end, the call completes its move and returns its fresh lane; otherwise
-    /// the call gives up the move of this end.
+    /// Normally the next lane is the lane named by the mark, in which the other end went on. If both ends move at once,
+    /// the end on side 0 goes first. If this end is on side 0, the call completes its move and returns its fresh lane;
+    /// otherwise the call gives up the move of this end.
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {
@@ -279,8 +280,8 @@ impl End {
 
     /// Takes the handle table in `record` off the ring, and stores it for the next message.
     pub(super) fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
-        // The message follows its table, unless it could not be sent: then table and message come again. The limit
-        // keeps a long sequence of tables from holding up a call.
+        // The message follows its table, unless the message could not be sent: then table and message come again. The
+        // limit keeps a long sequence of tables from holding up a call.
         let cold = rx.cold();
         let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
         cold.tables = if cold.table.is_some() { cold.tables + cost } else { cost };
@@ -296,8 +297,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the bytes of a handle table: those of `record` from byte `offset` on, or, if the table was sent in
-    /// memory of its own, the content of that memory. `message` is the number under which that memory was sent.
+    /// Returns the bytes of a handle table: the bytes of `record` from byte `offset` on, or, if the table was sent in
+    /// separate memory, the content of that memory. `message` is the number under which the memory was sent.
     fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: u64) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
@@ -319,7 +320,7 @@ impl End {
         }
     }
 
-    /// Takes a prepended backlog off the ring, and appends its messages to the backlog of this end. So they are
+    /// Takes a prepended backlog off the ring, and appends its messages to the backlog of this end, so that they are
     /// received before everything in the ring.
     fn take_prepended(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let token = rx.lane.token_in();
@@ -435,14 +436,14 @@ impl End {
         rx.unmark_blocking_until(deadline);
         self.after_blocking();
         match waited {
-            // If the source of a transfer died, the lane knows what became of the transfer. Otherwise this direction
-            // has ended; the caller notes that when it looks for the remaining messages.
+            // If the source of a transfer died, the lane knows the outcome of the transfer. Otherwise this direction
+            // has ended, and the caller notes the end when it looks for the remaining messages.
             Err(error) if waiter.link.is_down() => {
                 signals::postpone(error);
                 Ok(())
             }
-            // The message may wait behind a packet that this process could not take; that is then the reason why no
-            // message is there.
+            // The message may wait behind a packet that this process could not take; then the reason is the error of
+            // that packet.
             Err(Error::WouldBlock) if waiter.link.is_stuck() => {
                 waiter.link.fetch(|_| None::<()>)?;
                 if waiter.link.is_stuck() { Err(Error::WouldBlock) } else { Ok(()) }

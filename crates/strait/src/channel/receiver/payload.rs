@@ -1,4 +1,4 @@
-//! The payload and the handles of a received message: finding them, and giving their memory back.
+//! The payload and the handles of a received message: how they are found, and how their memory is given back.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(in crate::channel) enum Payload {
     Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize, lane: Arc<Lane> },
     /// The payload is in sealed memory of its own: no process can change the bytes. `len` is the length in bytes.
     Sealed { mapping: Arc<Mapping>, len: usize },
-    /// The payload is in private memory of this process: it was taken out of its ring before, or made from a value.
+    /// The payload is in private memory of this process: taken out of its ring before, or made from a value.
     Own(Vec<u8>),
 }
 
@@ -46,8 +46,8 @@ impl Payload {
         }
     }
 
-    /// Returns the sealed memory of a payload that is not copied when it is received: it is long enough for that to
-    /// pay, and the memory holds nothing else. Otherwise `None`.
+    /// Returns the sealed memory of a payload that is received without a copy: the payload is long enough for this to
+    /// pay, and alone in its memory. Otherwise `None`.
     #[inline]
     fn stays(&self) -> Option<&Arc<Mapping>> {
         match self {
@@ -172,8 +172,8 @@ impl End {
         Ok(())
     }
 
-    /// Takes the handles of the next message, or its value, and returns them; `record` is
-    /// the record of that message. Fails if they cannot be received now.
+    /// Takes the handles of the next message, or its value, and returns them; `record` is the record of that message.
+    /// Fails if the handles cannot be received now.
     #[inline]
     pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
         if record.header.handles() == 0 { Ok(ReceivedExtras::default()) } else { self.fetch_handles(rx, record) }
@@ -205,8 +205,7 @@ impl End {
             Some(found) if found.sent == sent => {
                 let arrived = found.descriptors.len();
                 let lost = (arrived < sent).then_some(Error::HandlesLost { sent, arrived });
-                // If some handles of a message are missing, those that arrived are closed here: a part of them is of
-                // no use.
+                // If some handles of a message are missing, the others are closed here: an incomplete set is of no use.
                 let arrived = UnclaimedHandles::received(found.descriptors, &link.ledger().payer());
                 let arrived = ReceivedExtras::of_handles(arrived);
                 Ok(lost.map_or(arrived, ReceivedExtras::of_lost))
@@ -301,7 +300,7 @@ impl End {
         self.wake_for_room(lane, consumer.memory().waiting());
     }
 
-    /// Wakes the sender of `lane` if its sleep word `waiting` says that it sleeps until there is room.
+    /// Wakes the sender of `lane` if, by its sleep word `waiting`, the sender sleeps until there is room.
     pub(super) fn wake_for_room(&self, lane: &Lane, waiting: &AtomicU32) {
         let how = lane.take_sleeper(waiting);
         if waiter::wake(lane.current_link(), lane.scope(), waiting, how) {

@@ -32,15 +32,15 @@ pub struct Status {
     /// Number of bytes in the messages that can be received now. A [value](crate::view::Value) from within the process
     /// counts as many as its [size](crate::view::Value::size) says.
     pub bytes: u64,
-    /// Number of messages that have arrived at this end since this process has it: those that were received, and those
-    /// that can be received now. It only grows, so two calls tell whether a message came between them. A message that
-    /// was [put back](Channel::put_back) counts once more.
+    /// The number of messages that have arrived at this end since this process has it: messages already received, and
+    /// messages that can be received now. The number only grows, so two calls tell whether a message arrived in
+    /// between. A message that was [put back](Channel::put_back) counts once more.
     pub arrived: u64,
     /// Whether a small message with one descriptor can be sent now without blocking, as far as the ring and the limits
     /// of this end's [`Options`](crate::Options) allow. Also `true` if a send would fail at once.
     pub has_room: bool,
-    /// Whether nothing more will come: the other end is closed, its process is dead, or it is a bad peer. Messages
-    /// that were sent before can still be received.
+    /// Whether nothing more will come: the other end is closed, or its process is dead or a bad peer. Messages that
+    /// were sent before can still be received.
     pub peer_closed: bool,
 }
 
@@ -127,7 +127,8 @@ impl End {
                     let counted = self.count_of(rx, true);
                     return Ok(with_values(rx, counted));
                 }
-                // The messages before this record go to the backlog, so that the ring behind it can be seen.
+                // The messages before this record go to the backlog, so that the ring behind this record can be
+                // examined.
                 _ => self.take_all_before(rx)?,
             }
         }
@@ -158,7 +159,7 @@ impl End {
         looked.map_err(|corrupt| rx.end_with(Error::BadPeer(corrupt.0)))
     }
 
-    /// Returns the number of messages, and of bytes in them, that this end has received in its lifetime or has in its
+    /// Returns how many messages, and bytes in these messages, this end has received in its lifetime or has in its
     /// backlog.
     fn base(&self, rx: &Rx) -> (u64, u64) {
         let (messages, bytes) = rx.backlog_amount();
@@ -199,7 +200,7 @@ impl End {
     }
 }
 
-/// Adds to `queued` the sizes of the values that can be received. Their records say that they have no bytes.
+/// Adds to `queued` the sizes of the values that can be received. The records of values have a length of 0.
 fn with_values(rx: &mut Rx, mut queued: Queued) -> Queued {
     if queued.messages > 0 {
         let here = rx.backlog().into_iter().flatten().filter_map(|unread| unread.arrived.value());

@@ -23,7 +23,7 @@ use crate::wake::lock::Guard;
 pub struct PutBackError {
     /// The reason why the messages could not be put back.
     pub error: Error,
-    /// The messages that were passed to the call, in their order; none of them was put back.
+    /// The messages passed to the call, in their order; no message was put back.
     pub messages: Vec<Message>,
 }
 
@@ -46,7 +46,7 @@ impl From<PutBackError> for Error {
     }
 }
 
-/// What the next message of an end is, before it is received: see [`Channel::peek`].
+/// The properties of the next message of an end, before it is received: see [`Channel::peek`].
 ///
 /// Example: [a message before it is received](crate::Channel::peek).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Channel {
     /// of `message` and reuses its memory: in steady flow nothing is allocated. On an error `message` is empty.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::PeerClosed`] once everything that the peer sent has been received;
-    /// [`Error::NoDescriptors`] if this process has no free descriptor for memory that the peer sent, and
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`] once everything from the peer has been received;
+    /// [`Error::NoDescriptors`] if this process has no free descriptor for memory sent by the peer, and
     /// [`Error::LimitReached`] if this process holds as much for the peer as the limits allow (nothing is lost, call
     /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
@@ -143,13 +143,13 @@ impl Channel {
         })
     }
 
-    /// Receives the next message into the start of `buffer`, if it is there now and nothing but bytes. This is the
-    /// fastest way to receive. Returns the length of the message. Returns `None`, and takes nothing, if the message
-    /// has more than bytes (handles, a region or a value), or is not at hand in the ring: [`Channel::recv_into`] or
-    /// [`Channel::recv_message`] then finds it.
+    /// Receives the next message into the start of `buffer`, if the message is there now and has only bytes. This call
+    /// is the fastest way to receive. Returns the length of the message. Returns `None`, and takes nothing, if the
+    /// message has more than bytes (handles, a region or a value), or is not at hand in the ring:
+    /// [`Channel::recv_into`] or [`Channel::recv_message`] then finds it.
     ///
-    /// Use it to read many short messages, most of them without handles, and where a message with handles must not be
-    /// taken.
+    /// Use this call to read many short messages, most of them without handles, or if a message with handles must not
+    /// be taken.
     ///
     /// ```
     /// # use strait::{Channel, Error};
@@ -182,8 +182,8 @@ impl Channel {
     /// Receives the next message without copying it: the caller reads the bytes where the peer wrote them. Waits for
     /// the message until the deadline.
     ///
-    /// The peer may still be able to change the bytes, so [`InPlace`] gives access to them in its own way. While the
-    /// caller holds the view of a small message, no other thread receives from this end.
+    /// The peer may still be able to change the bytes, so [`InPlace`] gives access by copies instead of `&[u8]`. While
+    /// the caller holds the view of a small message, no other thread receives from this end.
     ///
     /// # Errors
     /// All errors of [`Channel::recv_message`].
@@ -220,12 +220,12 @@ impl Channel {
         self.end.received_or(self.end.recv_onto(batch, most, deadline))
     }
 
-    /// Puts messages back that were received from this end: they are the next messages again, in this order, before all
-    /// others. Messages that are put back travel along if the end is sent. The bytes are not copied, and no limit
-    /// applies to them. Does not block.
+    /// Puts messages back that were received from this end: these messages are the next ones again, in this order,
+    /// before all others. If the end is sent, they travel along. The bytes are not copied, and no limit applies. Does
+    /// not block.
     ///
-    /// Use it to look at messages and leave some of them to other threads. The order is right only if no other thread
-    /// receives meanwhile.
+    /// Use this call to look at messages and leave some of them to other threads. The order is right only if no other
+    /// thread receives meanwhile.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -326,7 +326,8 @@ impl End {
     }
 
     /// Receives the next message into `buffer`, if the message is plain: in the ring, and without handles. Returns its
-    /// length, or [`Error::BufferTooSmall`] if it is longer than `buffer`. `None` if no plain message is there.
+    /// length, or [`Error::BufferTooSmall`] if the message is longer than `buffer`. `None` if no plain message is
+    /// there.
     #[inline(always)]
     fn take_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
         let (consumer, record) = rx.plain()?;
@@ -384,7 +385,7 @@ impl End {
                 let (mut payload, mut arrived, origin) = unread.into_parts();
                 self.count(&payload);
                 if arrived.value().is_some() {
-                    // The value belongs to this call now, and its code runs without a lock.
+                    // This call owns the value now, and the value's code runs without a lock.
                     drop(rx);
                     payload = Payload::Own(arrived.turn().unwrap_or_default());
                 }
@@ -482,7 +483,7 @@ impl End {
     }
 
     /// Receives the next message into `message` if it is plain (in the ring, and without handles) and there is memory
-    /// for it. Returns whether a message was received; if not, none was taken off the ring.
+    /// for it. Returns whether a message was received; if not, the ring is unchanged.
     #[inline]
     fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         let Some((consumer, record)) = rx.plain() else { return false };

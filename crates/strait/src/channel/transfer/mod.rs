@@ -1,9 +1,8 @@
 //! Ends that travel, are joined, and are closed.
 //!
-//! [`moving`] takes an end out of its lane, with the messages that it has not received. [`ends`] sends it, and
-//! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`in_transit`] tells the lanes what
-//! ends that have not arrived yet refer to. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if
-//! that failed.
+//! [`moving`] takes an end out of its lane, with its unreceived messages. [`ends`] sends the end, and [`table`] encodes
+//! the handles of a message. [`fuse`] joins two channels. [`in_transit`] tells the lanes the references of ends in
+//! transit. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if a close failed.
 
 mod close;
 mod deferred_close;

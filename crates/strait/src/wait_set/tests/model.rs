@@ -1,6 +1,5 @@
-//! Tests under the model checker of the way from a ring to a sleeping set. They use the shipped ring, words and
-//! notification area, and model what a waiting thread does with them. See [`harness`](crate::ring::tests::harness) for
-//! what the checker does.
+//! Tests under the model checker of the way from a ring to a sleeping set. The tests use the shipped ring, words and
+//! notification area, and model the waiting thread. [`harness`](crate::ring::tests::harness) describes the checker.
 
 mod without_bitmap;
 
@@ -179,7 +178,7 @@ impl Driven {
 
 /// Runs a model in which a thread queues members while the driver of the wait set polls and parks: see
 /// [`driven`](crate::wait_set::shared::driven). Checks that the driver finds all members. If `says_first`, the driver
-/// records that it no longer polls before its last look. `false` is a deliberate error.
+/// records the end of its polling before its last look. `false` is a deliberate error.
 fn a_driver_finds_all(says_first: bool) {
     use loom::sync::atomic::Ordering::SeqCst;
     const MEMBERS: u32 = 2;
