@@ -10,7 +10,7 @@
 //!    128   both         cells, 64 bytes each, their number a power of two
 //! ```
 //!
-//! The words of each side have a cache line of their own.
+//! Each side's words have their own cache line.
 //!
 //! # Access
 //! The other side may be a process that writes to every byte at any time. So this module makes no Rust reference to the
@@ -34,7 +34,8 @@ const SLEEPING: usize = 80;
 /// Size of the control block in bytes.
 const CONTROL: usize = 128;
 
-/// The memory of one ring, for one of its two sides: a [`Sender`](crate::Sender) or a [`Receiver`](crate::Receiver).
+/// The memory of one ring, for one of the ring's two sides: a [`Sender`](crate::Sender) or a
+/// [`Receiver`](crate::Receiver).
 #[derive(Debug)]
 pub struct RingMemory {
     base: NonNull<u8>,
@@ -44,16 +45,16 @@ pub struct RingMemory {
     _heap: Option<Arc<Heap>>,
 }
 
-// SAFETY: the two sides of a ring access the memory by atomics, and by copies that the protocol of the ring puts in order
-// between the two sides, or that assume that another process writes at the same time.
+// SAFETY: the two sides of a ring access the memory by atomics and by copies. The ring's protocol orders the copies
+// between the two sides; other copies assume that another process writes at the same time.
 unsafe impl Send for RingMemory {}
 // SAFETY: as for `Send` above.
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
     /// Returns the size in bytes of the memory of a ring that carries messages of up to `longest` bytes (at most
-    /// [`MAX_MESSAGE`]) and holds at least `bytes` bytes of messages, of which each takes 8 bytes more, rounded up to a
-    /// multiple of 64.
+    /// [`MAX_MESSAGE`]) and holds at least `bytes` bytes of messages. Each message takes 8 bytes more than its own,
+    /// rounded up to a multiple of 64.
     #[must_use]
     pub fn size_for(bytes: usize, longest: usize) -> usize {
         CONTROL + cells_for_size(bytes).max(cells_to_carry(longest.min(MAX_MESSAGE))) * CELL
@@ -67,10 +68,11 @@ impl RingMemory {
     /// fail, wait for nothing or return wrong messages, but nothing worse happens.
     ///
     /// # Safety
-    /// * The `len` bytes from `base` on are mapped for reading and writing until the returned value is dropped. They stay
-    ///   accessible: if they belong to a file, no process can make the file shorter (a memfd can be sealed against it).
-    /// * In this process, at most two values are made of this memory: one for a sender and one for a receiver. Nothing
-    ///   else in this process accesses the memory while they live.
+    /// * The `len` bytes from `base` on are mapped for reading and writing until the returned value is dropped. The
+    ///   bytes stay accessible: if they belong to a file, no process can make the file shorter (a memfd can be sealed
+    ///   against shrinking).
+    /// * In this process, at most two values are made of this memory: one for a sender and one for a receiver. No other
+    ///   code in this process accesses the memory while these values live.
     ///
     /// Other processes may write any bytes to the memory at any time.
     #[must_use]
@@ -130,9 +132,9 @@ fn cells_for_size(bytes: usize) -> usize {
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the caller's promise. The language does not define what another process writes at the same time. But
-    // between the two barriers the compiler has no other access to combine this copy with, so the copied bytes do not
-    // change afterwards, whatever they are.
+    // SAFETY: the caller's promise. The language does not define a write of another process at the same time. But
+    // between the two barriers there is no other access that the compiler could combine with this copy, so the copied
+    // bytes do not change afterwards, whatever their values.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     compiler_fence(Ordering::SeqCst);
 }
@@ -223,7 +225,7 @@ struct Heap {
     layout: Layout,
 }
 
-// SAFETY: the value only frees the memory, once; who accesses it is the matter of `RingMemory`.
+// SAFETY: the value only frees the memory, once; `RingMemory` is responsible for all accesses.
 unsafe impl Send for Heap {}
 // SAFETY: as for `Send` above.
 unsafe impl Sync for Heap {}

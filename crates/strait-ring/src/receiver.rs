@@ -38,7 +38,7 @@ impl<S: Sleep> Receiver<S> {
     /// until `deadline`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], and those of [`Receiver::recv`].
+    /// [`Error::TimedOut`], and the errors of [`Receiver::recv`].
     pub fn recv_by(&mut self, message: &mut Vec<u8>, deadline: Instant) -> Result<(), Error> {
         match self.try_recv(message) {
             Err(Error::WouldBlock) => self.recv_when_there(message, Some(deadline)),
@@ -49,7 +49,7 @@ impl<S: Sleep> Receiver<S> {
     /// Receives the next message without waiting: replaces the contents of `message` by its bytes.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the ring is empty now, and those of [`Receiver::recv`].
+    /// [`Error::WouldBlock`] if the ring is empty now, and the errors of [`Receiver::recv`].
     #[inline]
     pub fn try_recv(&mut self, message: &mut Vec<u8>) -> Result<(), Error> {
         let record = match self.consumer.plain() {
@@ -60,7 +60,7 @@ impl<S: Sleep> Receiver<S> {
         Ok(())
     }
 
-    /// Returns the next record if it is a message.
+    /// Returns the next record if that record is a message.
     fn next_message(&mut self) -> Result<Record, Error> {
         match self.consumer.next_record() {
             Ok(NextRecord::Empty) => Err(Error::WouldBlock),
@@ -115,8 +115,8 @@ impl<S: Sleep> Receiver<S> {
 
 impl<S: Sleep> Drop for Receiver<S> {
     fn drop(&mut self) {
-        // Only the first free header can take the mark. A sender can publish no more than one ring without credit, so this
-        // ends whatever the sender does.
+        // Only the first free header can take the mark. A sender can publish no more than one ring without credit, so
+        // the loop ends whatever the sender does.
         while !self.consumer.end(RecordKind::Closed) {
             match self.next_message() {
                 Ok(record) => {
@@ -129,7 +129,7 @@ impl<S: Sleep> Drop for Receiver<S> {
     }
 }
 
-/// Returns whether `header` is that of a message as a [`Sender`](crate::Sender) sends it.
+/// Returns whether `header` is the header of a message sent by a [`Sender`](crate::Sender).
 fn is_message(header: Header) -> bool {
     header == Header::new(RecordKind::Message, header.len(), 0)
 }

@@ -38,7 +38,7 @@ impl<S: Sleep> Sender<S> {
     /// Sends `message`; waits while the ring has no room, at most until `deadline`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], and those of [`Sender::send`].
+    /// [`Error::TimedOut`], and the errors of [`Sender::send`].
     pub fn send_by(&mut self, message: &[u8], deadline: Instant) -> Result<(), Error> {
         match self.try_send(message) {
             Err(Error::WouldBlock) => self.send_when_free(message, Some(deadline)),
@@ -49,7 +49,7 @@ impl<S: Sleep> Sender<S> {
     /// Sends `message` without waiting.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the ring has no room now, and those of [`Sender::send`].
+    /// [`Error::WouldBlock`] if the ring has no room now, and the errors of [`Sender::send`].
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), Error> {
         if message.len() > self.longest() {
@@ -114,7 +114,7 @@ impl<S: Sleep> Sender<S> {
 
 impl<S: Sleep> Drop for Sender<S> {
     fn drop(&mut self) {
-        // This fails only if the receiver has closed the ring already.
+        // The call fails only if the receiver has closed the ring already.
         let _ = self.producer.end(RecordKind::Closed, &[]);
         self.wake();
     }

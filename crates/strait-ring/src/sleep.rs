@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What a side knows about the other side of the ring after it has slept.
+/// The state of the other side of the ring, as a side knows it after a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// The other side may still wake this side.
@@ -14,9 +14,9 @@ pub enum Peer {
     Gone,
 }
 
-/// How one side of a ring sleeps, and how it wakes the other side.
+/// The way in which one side of a ring sleeps and wakes the other side.
 ///
-/// Between processes this is a futex on the word, without the flag for private futexes. Threads of one process can use
+/// Between processes, use a futex on the word, without the flag for private futexes. Threads of one process can use
 /// [`Threads`]. A type that never sleeps is correct as well: its `wait` returns at once, and its `wake` does nothing.
 pub trait Sleep {
     /// Sleeps while `word` holds `asleep`, at most until `deadline`. Comparing the word and going to sleep must be one
@@ -24,7 +24,8 @@ pub trait Sleep {
     /// The result says whether the other side still lives; if this is unknown, the result is [`Peer::Alive`].
     fn wait(&self, word: &AtomicU32, asleep: u32, deadline: Option<Instant>) -> Peer;
 
-    /// Wakes the thread that sleeps on `word`, the sleep word of the other side. That word has changed before.
+    /// Wakes the thread that sleeps on `word`, the sleep word of the other side. The caller has changed that word
+    /// before.
     fn wake(&self, word: &AtomicU32);
 }
 
@@ -42,8 +43,8 @@ impl Threads {
 impl Sleep for Threads {
     fn wait(&self, word: &AtomicU32, asleep: u32, deadline: Option<Instant>) -> Peer {
         let guard = self.lock();
-        // The waker changes the word before it takes the lock, so it comes either before this look or after the sleep
-        // has begun.
+        // The waker changes the word before taking the lock, so the change comes either before this look or after the
+        // sleep has begun.
         if word.load(Ordering::SeqCst) == asleep {
             let woken = &self.0.1;
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {

@@ -1,9 +1,9 @@
 //! The task that drives a reactor.
 //!
 //! Consider two processes that share one core and sleep while they wait for each other. Each message then costs a
-//! wake-up through two polls and a socket. So before the task lets the runtime sleep, it polls for a while, and
-//! meanwhile lets other tasks and processes run. This costs processor time. If polling did not pay several times in a
-//! row, the task polls only seldom.
+//! wake-up through two polls and a socket. So before the task lets the runtime sleep, the task polls for a while, and
+//! meanwhile lets other tasks and processes run. The polling costs processor time. If polling did not pay several times
+//! in a row, the task polls only seldom.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

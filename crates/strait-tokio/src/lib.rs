@@ -2,8 +2,8 @@
 //!
 //! The types are those of the crate `strait`, which are independent of the runtime: [`AsyncChannel`],
 //! [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`]. Their [`strait::task::Reactor`] must be run whenever its
-//! descriptor is readable. A [`Reactor`] of this crate has a task of the runtime for this. There are no other threads
-//! than those of the runtime, and tokio watches one descriptor, however many channels there are.
+//! descriptor is readable. A [`Reactor`] of this crate has a task of the runtime for this. There are no threads except
+//! the runtime's, and tokio watches one descriptor, however many channels there are.
 //!
 //! ```
 //! use std::time::Duration;
@@ -52,7 +52,7 @@ use tokio::task::JoinHandle;
 
 /// A [`strait::task::Reactor`] that a task of a tokio runtime drives until this object is dropped.
 ///
-/// Keep the object as long as a task waits for anything through it.
+/// Keep the object as long as a task waits on an object of this reactor.
 #[derive(Debug)]
 pub struct Reactor {
     reactor: strait::task::Reactor,
@@ -71,7 +71,7 @@ impl Reactor {
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// Those of [`strait::task::Reactor::new`] and of tokio.
+    /// The errors of [`strait::task::Reactor::new`] and of tokio.
     pub fn new() -> std::io::Result<Self> {
         Self::with_spin(strait::Options::default_spin())
     }
@@ -86,13 +86,13 @@ impl Reactor {
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// Those of [`Reactor::new`].
+    /// The errors of [`Reactor::new`].
     pub fn with_spin(spin: Duration) -> std::io::Result<Self> {
         let reactor = strait::task::Reactor::new()?;
         // A descriptor of its own, so that tokio can stop watching it whenever the task ends.
         let fd = reactor.as_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns it, so the
-        // descriptor is not closed while tokio watches it.
+        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so
+        // the descriptor is not closed while tokio watches it.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
         let task = tokio::spawn(drive::drive(fd, reactor.clone(), spin));
         Ok(Self { reactor, task })

@@ -34,21 +34,21 @@ use crate::{AsyncChannel, AsyncWaitSet, Reactor};
 /// The descriptors of a [`strait::Listener`] and of an [`AsyncWaitSet`].
 #[derive(Debug)]
 pub struct Listener {
-    /// The wait set whose only member is the listener. The set reports the listener as long as it has something to do,
-    /// while tokio by itself reports a descriptor only once.
+    /// The wait set whose only member is the listener. The set reports the listener as long as the listener has
+    /// something to do; tokio by itself reports a descriptor only once.
     set: AsyncWaitSet,
     listener: strait::Listener,
 }
 
 impl Listener {
-    /// Makes a listener under this name in this user's name directory, which accepts only processes of this user. Does not
-    /// wait; see [`strait::Listener::bind`].
+    /// Makes a listener under this name in this user's name directory. The listener accepts only processes of this
+    /// user. Does not wait; see [`strait::Listener::bind`].
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// Those of [`strait::Listener::bind`], and those of tokio.
+    /// The errors of [`strait::Listener::bind`] and of tokio.
     pub fn bind(name: &str) -> io::Result<Self> {
         Self::new(strait::Listener::bind(name)?)
     }
@@ -60,23 +60,24 @@ impl Listener {
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// Those of [`WaitSet::new`] and [`WaitSet::add`], and those of tokio.
+    /// The errors of [`WaitSet::new`], of [`WaitSet::add`] and of tokio.
     pub fn new(listener: strait::Listener) -> io::Result<Self> {
         let set = WaitSet::new()?;
         set.add(&listener, 0, Interest::Readable, Mode::Level)?;
         Ok(Self { set: AsyncWaitSet::new(set)?, listener })
     }
 
-    /// Waits for the next connecting process that the listener accepts, and returns the channel to it, for whose events
-    /// `reactor` watches. Refused processes do not end the wait. Several tasks may wait at the same time.
+    /// Waits for the next connecting process that the listener accepts, and returns the channel to that process;
+    /// `reactor` watches for the channel's events. Refused processes do not end the wait. Several tasks may wait at the
+    /// same time.
     ///
     /// # Cancel safety
     /// If the future is dropped, no connection is lost: the next call returns it.
     ///
     /// # Errors
-    /// Those of [`strait::Listener::accept`], and those of tokio when the runtime ends. After an error the other pending
-    /// connections stay pending, so a server may go on; while the process lacks descriptors or memory, it should pause
-    /// before it calls again.
+    /// The errors of [`strait::Listener::accept`], and of tokio when the runtime ends. After an error the other pending
+    /// connections stay pending, so a server may go on. While the process lacks descriptors or memory, the server
+    /// should pause before the next call.
     pub async fn accept(&self, reactor: &Reactor) -> io::Result<AsyncChannel> {
         Ok(AsyncChannel::new(self.accept_channel().await?, reactor)?)
     }
@@ -88,7 +89,7 @@ impl Listener {
     /// If the future is dropped, no connection is lost: the next call returns it.
     ///
     /// # Errors
-    /// Those of [`accept`](Self::accept).
+    /// The errors of [`accept`](Self::accept).
     pub async fn accept_channel(&self) -> io::Result<Channel> {
         let mut events = Vec::new();
         loop {
@@ -105,9 +106,9 @@ impl Listener {
         &self.listener
     }
 
-    /// Returns the listener; tokio stops watching it.
+    /// Returns the listener; tokio stops watching its descriptor.
     pub fn into_inner(self) -> strait::Listener {
-        // The listener was added when this object was made, and nothing else can remove it.
+        // The listener was added when this object was made, and no other code can remove it.
         let _ = self.set.get_ref().remove(&self.listener);
         self.listener
     }

@@ -10,8 +10,8 @@ use tokio::io::unix::AsyncFd;
 
 /// A [`WaitSet`] for tasks: one task serves many channels by their keys, instead of one task for each channel.
 ///
-/// The set has a descriptor of its own, the only one that tokio watches for it, and needs no
-/// [`Reactor`](crate::Reactor). Channels are added to and removed from the [wait set](Self::get_ref) as usual.
+/// The set has its own descriptor, which is all that tokio watches, and needs no [`Reactor`](crate::Reactor). Channels
+/// are added to and removed from the [wait set](Self::get_ref) as usual.
 ///
 /// ```
 /// use strait::Channel;
@@ -43,12 +43,12 @@ impl AsyncWaitSet {
     /// Outside of a tokio runtime with I/O.
     ///
     /// # Errors
-    /// Those of tokio.
+    /// The errors of tokio.
     pub fn new(set: WaitSet) -> io::Result<Self> {
         // A descriptor of its own, so that tokio can stop watching it whenever this object is dropped.
         let fd = set.as_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns it, so the
-        // descriptor is not closed while tokio watches it.
+        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so
+        // the descriptor is not closed while tokio watches it.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
         Ok(Self { set, fd })
     }
@@ -70,11 +70,11 @@ impl AsyncWaitSet {
     /// If the future is dropped, no event is lost, not even of a one-shot member; `events` is unchanged or empty.
     ///
     /// # Errors
-    /// Those of [`WaitSet::wait`], and those of tokio when the runtime ends.
+    /// The errors of [`WaitSet::wait`], and of tokio when the runtime ends.
     pub async fn wait(&self, events: &mut Vec<Event>) -> io::Result<usize> {
         loop {
             let mut readable = self.fd.readable().await?;
-            // A task whose set always has something lets other tasks run.
+            // A task whose wait set always has events lets other tasks run.
             tokio::task::coop::consume_budget().await;
             match self.set.wait(events, Deadline::NOW)? {
                 0 if self.set.has_more() => {}

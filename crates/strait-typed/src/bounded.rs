@@ -2,9 +2,9 @@
 //! lengths that the message claims.
 //!
 //! Collections reserve memory by the length that a deserializer reports. A peer can claim any length, so this
-//! deserializer reports none: a collection grows as its elements are read. The memory of a decoded value is therefore
-//! proportional to the bytes that were present. A type whose elements have no bytes (`Vec<()>`) could still claim
-//! billions of them; each element costs a unit of the budget, which is the number of bytes plus [`SPARE`].
+//! deserializer reports no length: a collection grows as its elements are read. The memory of a decoded value is
+//! therefore proportional to the bytes received. A type whose elements have no bytes (`Vec<()>`) could still claim
+//! billions of elements. So each element costs a unit of the budget, which is the number of bytes plus [`SPARE`].
 //!
 //! A recursive type could be nested as deeply as the message is long, and overflow the stack; [`DEPTH`] ends this.
 
@@ -74,19 +74,19 @@ impl<'b> Limits<'b> {
     }
 }
 
-/// Something of a codec's deserializer, with limits: the deserializer itself, a seed, or one of the accesses that a
+/// A part of a codec's deserializer, with limits: the deserializer itself, a seed, or one of the accesses that a
 /// deserializer gives to a visitor.
 pub(crate) struct Bounded<'b, T> {
     pub(crate) inner: T,
     pub(crate) limits: Limits<'b>,
 }
 
-/// A visitor that passes the limits on to whatever is nested in the visited value.
+/// A visitor that passes the limits on to the values nested in the visited value.
 struct Visit<'b, V> {
     visitor: V,
     limits: Limits<'b>,
-    /// Whether the elements of the visited value count. Those of a tuple or struct do not: their number is part of the
-    /// type.
+    /// Whether the elements of the visited value count. The elements of a tuple or struct do not count: their number is
+    /// part of the type.
     counts: bool,
 }
 

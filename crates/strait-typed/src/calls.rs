@@ -1,4 +1,4 @@
-//! Typed calls: requests of one type, and replies of another.
+//! Typed calls: requests of one type, and replies of another type.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -78,15 +78,15 @@ impl std::error::Error for CallError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The first call of an end asks the other end for its types, which takes one more call; if they differ, it fails with
-/// [`CallError::Schema`].
+/// The first call of an end first asks the other end for its types, by one more call. If the types differ, the first
+/// call fails with [`CallError::Schema`].
 pub struct TypedCalls<Q, A, C = Postcard> {
     end: CallEnd,
     /// Whether the other end has answered the first call of this end.
     greeted: AtomicBool,
     /// Held while the first call of this end is made.
     greeting: Mutex<()>,
-    /// Whether the other end has asked for the types, and they agree.
+    /// Whether the other end has asked for the types, and the types agree.
     met: AtomicBool,
     mismatch: OnceLock<Box<SchemaMismatch>>,
     types: PhantomData<fn(Q) -> (A, C)>,
@@ -144,8 +144,8 @@ impl<Q, A, C: Codec<Q> + Codec<A>> TypedCalls<Q, A, C> {
         Ok(())
     }
 
-    /// Compares the types. The other end answers with its reply type as the sent one, as if it were the other end of a
-    /// typed channel.
+    /// Compares the types. The other end answers with its reply type as the type that it sends, as the other end of a
+    /// typed channel would.
     fn compare(&self, ours: &Hello, theirs: &Hello) -> Result<(), Box<SchemaMismatch>> {
         ours.compare(theirs).map_err(|mismatch| self.mismatch.get_or_init(|| Box::new(mismatch)).clone())
     }
@@ -154,7 +154,7 @@ impl<Q, A, C: Codec<Q> + Codec<A>> TypedCalls<Q, A, C> {
     fn meet(&self, theirs: &Hello, mut replier: Replier, deadline: Deadline) -> Result<(), RecvError> {
         let ours = Hello::of::<A, Q, C>();
         let compared = self.compare(&ours, theirs);
-        // Before the reply: another thread may take the request that follows it.
+        // Stored before the reply: another thread may take the request that follows.
         self.met.store(compared.is_ok(), Ordering::Release);
         replier.reply(&ours.to_bytes(), deadline).map_err(|failed| failed.error)?;
         compared.map_err(RecvError::Schema)
@@ -217,7 +217,7 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> TypedCalls<Q, A, C> {
                 self.meet(&theirs, replier, deadline)?;
                 continue;
             }
-            // A caller asks for the types before it sends anything else.
+            // A caller asks for the types before any other request.
             if !self.met.load(Ordering::Acquire) {
                 return Err(RecvError::Untyped);
             }
@@ -247,17 +247,18 @@ impl<Q, A, C> TypedRequest<Q, A, C> {
     /// Takes the request.
     ///
     /// # Panics
-    /// If it was taken before.
+    /// If the request was taken before.
     pub fn take(&mut self) -> Q {
         self.value.take().expect("the request was taken before")
     }
 
-    /// Returns the request; `None` if it was taken.
+    /// Returns the request; `None` if the request was taken.
     pub fn get(&self) -> Option<&Q> {
         self.value.as_ref()
     }
 
-    /// Returns whether the caller has cancelled this call, as far as this process has received that. Takes a lock.
+    /// Returns whether the caller has cancelled this call, as far as this process has received the cancellation. Takes
+    /// a lock.
     pub fn is_cancelled(&self) -> bool {
         self.replier.is_cancelled()
     }

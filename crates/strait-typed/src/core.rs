@@ -21,7 +21,7 @@ pub(crate) struct Core<S, R, C> {
     greeted: AtomicBool,
     /// Whether this end has received the peer's first message, and the types agree.
     met: AtomicBool,
-    /// Held while this end sends its first message, so that no value overtakes it.
+    /// Held while this end sends its first message, so that no value overtakes this message.
     greeting: Mutex<()>,
     /// The number of threads that receive while the peer's first message is still missing.
     meeting: AtomicUsize,
@@ -38,7 +38,7 @@ impl<S, R, C> fmt::Debug for Core<S, R, C> {
 }
 
 impl<S, R, C> Core<S, R, C> {
-    /// Creates the state of an end that has exchanged these first messages.
+    /// Creates the state of an end; `greeted` and `met` say which first messages were sent and received.
     pub(crate) fn new(greeted: bool, met: bool) -> Self {
         Self {
             greeted: AtomicBool::new(greeted),
@@ -50,7 +50,7 @@ impl<S, R, C> Core<S, R, C> {
         }
     }
 
-    /// Returns whether this end has sent its first message, and whether it has received that of the peer.
+    /// Returns whether this end has sent its first message, and whether it has received the peer's first message.
     pub(crate) fn progress(&self) -> (bool, bool) {
         (self.greeted.load(Ordering::Acquire), self.met.load(Ordering::Acquire))
     }
@@ -61,7 +61,7 @@ impl<S, R, C> Core<S, R, C> {
 }
 
 impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
-    /// Sends this end's first message, if it was not sent yet.
+    /// Sends this end's first message, unless it was sent already.
     #[inline]
     fn greet(&self, channel: &Channel, deadline: Deadline) -> Result<(), SendError> {
         if self.greeted.load(Ordering::Acquire) {
@@ -102,7 +102,7 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         met
     }
 
-    /// Receives the peer's first message, unless another thread receives it meanwhile, and then the next one.
+    /// Receives the peer's first message, unless another thread receives it meanwhile, and then the next message.
     #[cold]
     fn meet(
         &self,
@@ -117,7 +117,7 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
             if self.met.load(Ordering::Acquire) {
                 return Ok(());
             }
-            // Asking a given value for its bytes would encode it.
+            // Asking a given value for its bytes would encode the value.
             let hello = if is_given(message) { None } else { Hello::parse(message.bytes()) };
             match hello {
                 Some(theirs) => self.compare(channel, &theirs)?,
@@ -126,8 +126,8 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         }
     }
 
-    /// Returns whether another thread has the peer's first message, or may have it: this thread has received a later
-    /// one. That thread reports a mismatch.
+    /// Returns whether another thread has, or may have, the peer's first message: this thread has received a later
+    /// message. The other thread reports a mismatch.
     fn meets_elsewhere(&self) -> Result<(), RecvError> {
         let others = self.meeting.load(Ordering::Acquire) > 1;
         if others || self.met.load(Ordering::Acquire) { Ok(()) } else { Err(RecvError::Untyped) }
@@ -238,8 +238,8 @@ fn send_handles(
     })
 }
 
-/// Encodes `value` into `out`. Returns the handles of the value, if it has some, or the reason why it cannot be encoded;
-/// then the handles are in the value again.
+/// Encodes `value` into `out`. Returns the handles of the value, if any. If the value cannot be encoded, returns the
+/// reason; then the handles are in the value again.
 #[inline]
 pub(crate) fn encode<S: ?Sized, C: Encode<S>>(
     scratch: &Scratch,

@@ -46,8 +46,8 @@ impl From<strait::Error> for SendError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// A message was received that is no value of the expected type. Its handles were closed, and the message is gone.
-    /// The channel can be used further; [`Typed::report_bad`](crate::Typed::report_bad) ends it.
+    /// A received message is no value of the expected type. Its handles were closed, and the message is gone. The
+    /// channel stays usable; [`Typed::report_bad`](crate::Typed::report_bad) ends it.
     Malformed(Malformed),
     /// The two ends have different types or codecs. The channel cannot be used as a typed channel.
     Schema(Box<SchemaMismatch>),
@@ -90,11 +90,11 @@ impl From<strait::Error> for RecvError {
 /// The two ends of a channel have different types or codecs. Each end finds this out by the first message of the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaMismatch {
-    /// Which of the things that both ends must agree on differs.
+    /// The difference: one of the properties on which both ends must agree.
     pub differs: Differs,
-    /// The name that this end has for it, with the key of its shape.
+    /// This end's name of the type or codec, with the key of its shape.
     pub ours: String,
-    /// The name that the other end has for it, with the key of its shape.
+    /// The other end's name of the type or codec, with the key of its shape.
     pub theirs: String,
 }
 
@@ -104,9 +104,9 @@ pub struct SchemaMismatch {
 pub enum Differs {
     /// The codec.
     Codec,
-    /// The type of the values that this end sends.
+    /// The type of the values sent by this end.
     Sent,
-    /// The type of the values that this end receives.
+    /// The type of the values received by this end.
     Received,
 }
 

@@ -1,4 +1,4 @@
-//! Values that are given to a receiver in this process: they stay objects.
+//! Values given to a receiver in this process: they stay objects.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ type Problem = Arc<Mutex<Option<String>>>;
 /// A function that turns a value into bytes and handles.
 type Turn<S> = fn(&S) -> Result<(Vec<u8>, Vec<Handle>), String>;
 
-/// A value that is given away. It is encoded only if its receiver is in another process, or asks for bytes.
+/// A value that is given away. The value is encoded only if its receiver is in another process or asks for bytes.
 pub(crate) struct Given<S> {
     value: S,
     turn: Turn<S>,
@@ -37,7 +37,7 @@ impl<S: Send + 'static> Given<S> {
 }
 
 impl<S: Send + 'static> Value for Given<S> {
-    /// Encodes the value. If this fails, the message is empty, which its receiver reports as malformed.
+    /// Encodes the value. If the encoding fails, the message is empty, and its receiver reports it as malformed.
     fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
         (self.turn)(&self.value).unwrap_or_else(|what| {
             *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);

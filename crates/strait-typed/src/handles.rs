@@ -35,7 +35,7 @@ macro_rules! handle {
                 Self(slot(object.into()))
             }
 
-            /// Returns the object; `None` if it was sent.
+            /// Returns the object; `None` if the object was sent.
             pub fn $into(self) -> Option<$object> {
                 exchange(&self.0, None)?.$into()
             }
@@ -145,8 +145,8 @@ const MET: u32 = 1 << 17;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The end leaves the value when the value is sent, with the messages that it has not received yet. If the send fails,
-/// the end is in its place again.
+/// When the value is sent, the end leaves the value, with its unreceived messages. If the send fails, the end is in its
+/// place again.
 pub struct End<S, R = S, C = Postcard> {
     slot: Slot,
     /// Whether this end has sent and received its first messages, as the bits above the index.
@@ -155,7 +155,7 @@ pub struct End<S, R = S, C = Postcard> {
 }
 
 impl<S, R, C> End<S, R, C> {
-    /// Returns the typed end; `None` if it was sent.
+    /// Returns the typed end; `None` if the end was sent.
     pub fn into_typed(self) -> Option<Typed<S, R, C>> {
         let channel = exchange(&self.slot, None)?.into_channel()?;
         Some(Typed::resume(channel, self.progress & GREETED != 0, self.progress & MET != 0))
@@ -199,7 +199,7 @@ impl<'de, S, R, C> Deserialize<'de> for End<S, R, C> {
 
 #[cfg(feature = "schema")]
 impl<S, R, C> postcard_schema::Schema for End<S, R, C> {
-    // The types of the end itself are compared by the first messages over it. This also allows for an end of a type
+    // The types of the end itself are compared by the first messages over it. This rule also permits an end of a type
     // whose messages carry such an end again.
     const SCHEMA: &'static postcard_schema::schema::NamedType = &postcard_schema::schema::NamedType {
         name: "End",

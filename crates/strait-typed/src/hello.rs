@@ -23,7 +23,7 @@ const FIXED: usize = 32;
 /// The greatest number of bytes of a name; longer names are cut off.
 const NAME: usize = 200;
 
-/// A type of a typed channel, as its first message describes it.
+/// A type of a typed channel, as described in the first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Described {
     name: String,
@@ -94,7 +94,7 @@ impl Hello {
         Some(Self { codec: head[8], sends: described(sends, 16, 1), receives: described(receives, 24, 2) })
     }
 
-    /// Compares this end's first message with that of the peer.
+    /// Compares this end's first message with the peer's first message.
     pub(crate) fn compare(&self, theirs: &Self) -> Result<(), SchemaMismatch> {
         let differ = |differs, ours, theirs| Err(SchemaMismatch { differs, ours, theirs });
         if self.codec != theirs.codec {

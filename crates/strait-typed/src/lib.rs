@@ -30,16 +30,16 @@
 //!
 //! * [`Typed`] sends and receives values of serde's types over a channel; [`TypedListener`] accepts such channels.
 //! * [`TypedCalls`] are requests and their replies; [`task::AsyncTyped`] is a typed channel for tasks.
-//! * The [`codec`] is a parameter: [`codec::Postcard`] unless another one is named.
+//! * The [`codec`] is a parameter: [`codec::Postcard`] by default.
 //! * Files, channel ends, regions and data pipes are fields of a value: [`Fd`], [`End`], [`Shared`], [`Reader`],
 //!   [`Writer`].
 //! * [`Typed::send_owned`] gives a value to a receiver in the same process without encoding it.
 //!
 //! # What a peer can do
 //! The bytes of a message are checked while they are decoded. A message that is no value of the expected type is
-//! reported as [`RecvError::Malformed`], its handles are closed, and the channel can be used further. The memory for a
-//! decoded value is proportional to the bytes that were present, whatever lengths they claim. Values are nested at most
-//! 128 deep, and a message has at most 1,024 elements more than bytes.
+//! reported as [`RecvError::Malformed`], its handles are closed, and the channel stays usable. The memory for a decoded
+//! value is proportional to the bytes received, whatever lengths they claim. Values are nested at most 128 deep, and a
+//! message has at most 1,024 elements more than bytes.
 //!
 //! # Bytes
 //! serde treats a `Vec<u8>` as a list of numbers. Mark large fields of bytes with `#[serde(with = "serde_bytes")]`, or

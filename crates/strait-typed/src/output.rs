@@ -5,8 +5,8 @@ use std::io;
 use strait::view::Draft;
 use strait::{Channel, Deadline, Handle, Outgoing};
 
-/// A message that grows beyond this number of bytes is built in the memory where the peer reads it. Shorter ones are
-/// built in memory of this thread that is reused, and copied once when they are sent.
+/// A message that grows beyond this number of bytes is built in the memory where the peer reads it. Shorter messages
+/// are built in memory that this thread reuses, and copied once by the send.
 pub(crate) const SMALL: usize = 64 << 10;
 
 /// A piece of at least this number of bytes goes straight into a message that is being built in shared memory.
@@ -15,8 +15,8 @@ const PIECE: usize = 4 << 10;
 
 /// The bytes of a message under construction. A codec writes them with [`Output::put`], or as to an [`io::Write`].
 ///
-/// A short message is collected in memory that the thread reuses. A message of more than 64 KiB goes to shared memory
-/// while it is built ([`Channel::draft`]), so that sending it copies nothing.
+/// A short message is collected in memory that the thread reuses. A message of more than 64 KiB moves to shared memory
+/// while it is built ([`Channel::draft`]), so that the send copies nothing.
 pub struct Output<'c> {
     buffer: Vec<u8>,
     channel: Option<&'c Channel>,
@@ -91,12 +91,12 @@ impl<'c> Output<'c> {
         })
     }
 
-    /// Returns the error of the channel that has ended the encoding, if there was one.
+    /// Returns the error of the channel that has ended the encoding, if any.
     pub(crate) fn failed(&self) -> Option<strait::Error> {
         self.failed
     }
 
-    /// Returns the bytes; those of a message without a channel are all there.
+    /// Returns the bytes; for a message without a channel, all bytes.
     pub(crate) fn into_buffer(self) -> Vec<u8> {
         self.buffer
     }

@@ -1,8 +1,9 @@
-//! What a thread reuses from message to message, and the handles of the message that it encodes or decodes.
+//! The memory that a thread reuses from message to message, and the handles of the message that the thread encodes or
+//! decodes.
 //!
-//! `Serialize` and `Deserialize` have no argument for handles, so these travel beside a value in a thread-local
-//! variable. It is set only while a message of a typed channel is encoded or decoded; a message that is encoded within
-//! that of another one (by the `Serialize` of a program's own) has its own.
+//! `Serialize` and `Deserialize` have no argument for handles, so handles travel beside a value in a thread-local
+//! variable. The variable is set only while a message of a typed channel is encoded or decoded. If a program's
+//! `Serialize` encodes a message within another message, the inner message has its own state.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +21,13 @@ const PAGE: usize = 4096;
 /// The place of a handle in a value: empty once the handle was sent.
 pub(crate) type Slot = Arc<Mutex<Option<Handle>>>;
 
-/// Puts `handle` into `slot`, or takes it out with `None`. Returns what was there.
+/// Puts `handle` into `slot`, or takes it out with `None`. Returns the old content.
 pub(crate) fn exchange(slot: &Slot, handle: Option<Handle>) -> Option<Handle> {
     std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), handle)
 }
 
-/// What one thread reuses, and its present message. Each field is a cell, and is empty for a message without handles,
-/// so that such a message costs a few stores.
+/// The memory that one thread reuses, and its present message. Each field is a cell, and is empty for a message without
+/// handles, so that such a message costs a few stores.
 #[derive(Default)]
 pub(crate) struct Scratch {
     buffer: Cell<Vec<u8>>,
@@ -43,7 +44,7 @@ thread_local! {
     static SCRATCH: Scratch = Scratch::default();
 }
 
-/// Calls `work` with the scratch of this thread; while the thread ends, with one of its own.
+/// Calls `work` with the scratch of this thread; while the thread ends, with a temporary scratch.
 #[inline]
 pub(crate) fn with<T>(work: impl FnOnce(&Scratch) -> T) -> T {
     let mut work = Some(work);
@@ -55,7 +56,7 @@ pub(crate) fn with<T>(work: impl FnOnce(&Scratch) -> T) -> T {
 }
 
 impl Scratch {
-    /// Takes the buffer of this thread; a nested call gets a new one.
+    /// Takes the buffer of this thread; a nested call gets a new buffer.
     #[inline]
     pub(crate) fn take_buffer(&self) -> Vec<u8> {
         self.buffer.take()
@@ -69,7 +70,7 @@ impl Scratch {
         }
     }
 
-    /// Takes the message of this thread; a nested call gets a new one.
+    /// Takes the message of this thread; a nested call gets a new message.
     #[inline]
     pub(crate) fn take_message(&self) -> Message {
         self.message.take()
@@ -84,8 +85,8 @@ impl Scratch {
     }
 }
 
-/// Returns whether large memory is kept for the next message. A message that its sender sealed lies in memory of its
-/// own, at a page boundary, and is not kept: it would hold a descriptor.
+/// Returns whether large memory is kept for the next message. A message sealed by its sender lies in separate memory,
+/// at a page boundary, and is not kept: it would hold a descriptor.
 #[cold]
 fn is_reusable(bytes: &[u8]) -> bool {
     bytes.len() <= KEPT && !(bytes.as_ptr() as usize).is_multiple_of(PAGE)
@@ -101,7 +102,7 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    /// Takes the handles, to send them.
+    /// Takes the handles out, for the send.
     pub(crate) fn take_handles(&mut self) -> Vec<Handle> {
         std::mem::take(&mut self.handles)
     }
@@ -115,14 +116,14 @@ impl Outbound {
 }
 
 impl Drop for Outbound {
-    /// Puts the handles back that were not taken, for a message that was not encoded.
+    /// If the message was not encoded, puts the handles back that were not taken.
     fn drop(&mut self) {
         let handles = self.take_handles();
         self.give_back(handles);
     }
 }
 
-/// A message of this thread that is being encoded. Dropping it, also by a panic, gives its handles back.
+/// A message of this thread that is being encoded. Dropping this value, also by a panic, gives the handles back.
 pub(crate) struct Encoding<'s> {
     scratch: &'s Scratch,
     encodes: bool,
@@ -130,7 +131,7 @@ pub(crate) struct Encoding<'s> {
 }
 
 impl<'s> Encoding<'s> {
-    /// Begins a message: the handles that are serialized from now on are its own.
+    /// Begins a message: handles serialized from now on belong to this message.
     #[inline]
     pub(crate) fn begin(scratch: &'s Scratch) -> Self {
         Self { scratch, encodes: scratch.encodes.replace(true), outer: scratch.outbound.take() }
@@ -200,8 +201,8 @@ impl Inbound {
     }
 }
 
-/// A message of this thread that is being decoded. Dropping it, also by a panic, closes the handles that were not
-/// taken.
+/// A message of this thread that is being decoded. Dropping this value, also by a panic, closes the handles that were
+/// not taken.
 pub(crate) struct Decoding<'s> {
     scratch: &'s Scratch,
     decodes: bool,
@@ -209,7 +210,7 @@ pub(crate) struct Decoding<'s> {
 }
 
 impl<'s> Decoding<'s> {
-    /// Begins a message with these handles: the handles that are deserialized from now on are these.
+    /// Begins a message with these handles: values deserialized from now on take their handles from these.
     #[inline]
     pub(crate) fn begin(scratch: &'s Scratch, handles: Vec<Handle>) -> Self {
         let inbound = (!handles.is_empty()).then(|| {

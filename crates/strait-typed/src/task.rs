@@ -47,7 +47,7 @@ impl<S, R, C> AsyncTyped<S, R, C> {
     /// Puts a typed end into `reactor`.
     ///
     /// # Errors
-    /// Those of [`AsyncChannel::new`]; the end is dropped.
+    /// The errors of [`AsyncChannel::new`]; the end is dropped.
     pub fn new(typed: Typed<S, R, C>, reactor: &Reactor) -> Result<Self, strait::Error> {
         let (channel, core) = typed.into_parts();
         Ok(Self { channel: AsyncChannel::new(channel, reactor)?, core })
@@ -82,7 +82,7 @@ impl<S, R, C: Encode<S> + Codec<R>> AsyncTyped<S, R, C> {
 }
 
 impl<S, R: Send + 'static, C: Codec<S> + DecodeOwned<R>> AsyncTyped<S, R, C> {
-    /// Receives the next value; waits for it.
+    /// Receives the next value; waits for the value without a limit.
     ///
     /// # Cancel safety
     /// Dropping the future loses no value.

@@ -35,13 +35,13 @@ use crate::{Postcard, scratch};
 /// Many threads may use one end at once.
 ///
 /// # First messages
-/// Each end begins with a message that names its types and its codec. The other end compares them with its own, and its
-/// receives fail with [`RecvError::Schema`] if they differ.
+/// Each end begins with a message that names its types and its codec. The other end compares these with its own. If
+/// they differ, its receives fail with [`RecvError::Schema`].
 ///
 /// # Cost
 /// A value is encoded into memory that the thread reuses, and sent from there; a value of more than 64 KiB is encoded
-/// where the peer reads it. In steady flow a value of up to 64 KiB allocates nothing, beside what the decoded value
-/// itself owns.
+/// in the memory where the peer reads it. In steady flow a value of up to 64 KiB allocates nothing, except the memory
+/// that the decoded value itself owns.
 ///
 /// The `Serialize` implementation of a value must not send over the channel over which the value is being sent.
 pub struct Typed<S, R = S, C = Postcard> {
@@ -65,7 +65,7 @@ impl<S, R, C> Typed<S, R, C> {
     /// Creates a typed channel with both ends in this process.
     ///
     /// # Errors
-    /// Those of [`Channel::pair`].
+    /// The errors of [`Channel::pair`].
     pub fn pair() -> Result<(Self, Typed<R, S, C>), strait::Error> {
         let (one, other) = Channel::pair()?;
         Ok((Self::over(one), Typed::over(other)))
@@ -77,30 +77,30 @@ impl<S, R, C> Typed<S, R, C> {
         Self::resume(channel, false, false)
     }
 
-    /// Makes a typed end of a channel over which these first messages were exchanged.
+    /// Makes a typed end of a channel; `greeted` and `met` say which first messages were sent and received.
     pub(crate) fn resume(channel: Channel, greeted: bool, met: bool) -> Self {
         Self { channel, core: Core::new(greeted, met) }
     }
 
-    /// Returns whether this end has sent its first message, and whether it has received that of the peer.
+    /// Returns whether this end has sent its first message, and whether it has received the peer's first message.
     pub(crate) fn progress(&self) -> (bool, bool) {
         self.core.progress()
     }
 
-    /// Takes the end apart: the channel, and the state beside it.
+    /// Splits the end into its channel and its other state.
     pub(crate) fn into_parts(self) -> (Channel, Core<S, R, C>) {
         (self.channel, self.core)
     }
 
-    /// Makes a typed end of a channel and the state beside it.
+    /// Makes a typed end of a channel and the other state of the end.
     pub(crate) fn from_parts(channel: Channel, core: Core<S, R, C>) -> Self {
         Self { channel, core }
     }
 
-    /// Connects to the listener with this name; waits for it to accept until the deadline.
+    /// Connects to the listener with this name; waits until the listener accepts or the deadline passes.
     ///
     /// # Errors
-    /// Those of [`strait::connect`].
+    /// The errors of [`strait::connect`].
     pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Self, MeetError> {
         strait::connect(name, deadline).map(Self::over)
     }
@@ -108,7 +108,7 @@ impl<S, R, C> Typed<S, R, C> {
     /// Starts a program with a channel to it. The program takes its end with [`Typed::from_parent`].
     ///
     /// # Errors
-    /// Those of [`CommandExt::spawn_with_channel`].
+    /// The errors of [`CommandExt::spawn_with_channel`].
     pub fn spawn(command: &mut Command) -> Result<(Child, Self), MeetError> {
         let (child, channel) = command.spawn_with_channel()?;
         Ok((child, Self::over(channel)))
@@ -117,20 +117,20 @@ impl<S, R, C> Typed<S, R, C> {
     /// Takes the channel to the process that has started this one with [`Typed::spawn`].
     ///
     /// # Errors
-    /// Those of [`strait::from_parent`].
+    /// The errors of [`strait::from_parent`].
     pub fn from_parent() -> Result<Self, MeetError> {
         strait::from_parent().map(Self::over)
     }
 
     /// Returns the channel, to wait for it in a [`WaitSet`](strait::wait::WaitSet) or to ask for the peer. An end that
-    /// has received nothing yet is readable once the peer's first message is there, which is no value; so a receive may
-    /// find that it would block.
+    /// has received nothing yet becomes readable with the peer's first message, which is no value. So a receive may
+    /// still fail with *would block*.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Returns the channel; messages that were not received stay in it. To go on with typed messages, in this process
-    /// or another one, use an [`End`](crate::End) instead: it knows which first messages were exchanged.
+    /// Returns the channel; unreceived messages stay in the channel. To go on with typed messages, in this process or
+    /// another one, use an [`End`](crate::End) instead: an `End` knows which first messages were exchanged.
     pub fn into_channel(self) -> Channel {
         self.channel
     }
@@ -169,13 +169,13 @@ impl<S, R, C: Encode<S> + Codec<R>> Typed<S, R, C> {
         self.core.send(&self.channel, value, deadline.into())
     }
 
-    /// Gives a value away; waits for room until the deadline. A receiver in this process gets the value itself: it is
-    /// not encoded. It is encoded for a receiver in another process, by this call, or once the receiving end is sent to
-    /// another process.
+    /// Gives a value away; waits for room until the deadline. A receiver in this process gets the value itself, without
+    /// encoding. For a receiver in another process the value is encoded: by this call, or once the receiving end is
+    /// sent to another process.
     ///
     /// # Errors
-    /// The error has the value, if it is still there. If the value cannot be encoded for another process, this call
-    /// fails with [`SendError::Encode`] and the receiver gets a malformed message in its place.
+    /// The error contains the value, if the value still exists. If the value cannot be encoded for another process,
+    /// this call fails with [`SendError::Encode`], and the receiver gets a malformed message in place of the value.
     pub fn send_owned(&self, value: S, deadline: impl Into<Deadline>) -> Result<(), GivenError<S>>
     where
         S: Send + 'static,
@@ -185,7 +185,7 @@ impl<S, R, C: Encode<S> + Codec<R>> Typed<S, R, C> {
 }
 
 impl<S, R: Send + 'static, C: Codec<S> + DecodeOwned<R>> Typed<S, R, C> {
-    /// Receives the next value; waits for it.
+    /// Receives the next value; waits for the value without a limit.
     ///
     /// # Errors
     /// [`RecvError`]. After [`RecvError::Malformed`] the message is gone, its handles are closed, and the channel can
@@ -195,7 +195,7 @@ impl<S, R: Send + 'static, C: Codec<S> + DecodeOwned<R>> Typed<S, R, C> {
         self.core.recv(&self.channel, Deadline::NEVER)
     }
 
-    /// Receives the next value if it is there now.
+    /// Receives the next value if one is there now. Does not block.
     ///
     /// # Errors
     /// As [`Typed::recv`]; [`strait::Error::WouldBlock`] if there is no message.
@@ -204,7 +204,7 @@ impl<S, R: Send + 'static, C: Codec<S> + DecodeOwned<R>> Typed<S, R, C> {
         self.core.recv(&self.channel, Deadline::NOW)
     }
 
-    /// Receives the next value; waits for it until the deadline.
+    /// Receives the next value; waits for the value until the deadline.
     ///
     /// # Errors
     /// As [`Typed::recv`]; [`strait::Error::TimedOut`] if no message came.
@@ -247,7 +247,8 @@ impl<S, R, C: Codec<S> + Codec<R>> Typed<S, R, C> {
     }
 }
 
-/// A received message that was not decoded yet; its memory is reused for the next one. Dropping it closes its handles.
+/// A received message that was not decoded yet; its memory is reused for the next message. Dropping the object closes
+/// the handles of its message.
 pub struct Encoded<C = Postcard> {
     message: Message,
     handles: Vec<Handle>,
@@ -296,7 +297,7 @@ impl<C> Encoded<C> {
     }
 }
 
-/// A listener whose clients send values of type `R`, and to which this process sends values of type `S`.
+/// A listener whose clients send values of type `R` and receive values of type `S`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -330,20 +331,20 @@ impl<S, R, C> TypedListener<S, R, C> {
     /// Creates a listener with this name and default options.
     ///
     /// # Errors
-    /// Those of [`Listener::bind`].
+    /// The errors of [`Listener::bind`].
     pub fn bind(name: &str) -> Result<Self, MeetError> {
         Listener::bind(name).map(Self::over)
     }
 
-    /// Makes a typed listener of `listener`, for example of one with options.
+    /// Makes a typed listener of `listener`, for example of a listener with options.
     pub fn over(listener: Listener) -> Self {
         Self { listener, types: PhantomData }
     }
 
-    /// Accepts the next client; waits for it until the deadline.
+    /// Accepts the next client; waits for a client until the deadline.
     ///
     /// # Errors
-    /// Those of [`Listener::accept`].
+    /// The errors of [`Listener::accept`].
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Typed<S, R, C>, strait::Error> {
         self.listener.accept(deadline).map(Typed::over)
     }

@@ -33,8 +33,8 @@ pub struct Consumer<M> {
     message_quota: u64,
 }
 
-/// Describes the next record of a ring, or the next message in a packed record, as a look of the consumer found it: its
-/// header and where its payload is. The record stays in the ring.
+/// Describes the next record of a ring, or the next message in a packed record, as found by a look of the consumer: the
+/// header and the place of the payload. The record stays in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The header of the record. For a message in a packed record, the header that the message would have on its own.
@@ -45,7 +45,7 @@ pub struct Record {
     offset: usize,
 }
 
-/// The packed record that a consumer is reading, and how much of it was read.
+/// The packed record that a consumer is reading, and the progress of the reading.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pack {
     cell: u32,
@@ -181,7 +181,7 @@ impl<M: Memory> Consumer<M> {
             if cells > to_end {
                 return Err(Corrupt("a record that does not fit its ring"));
             }
-            // A producer can write no more than one ring of records for which it has no credit.
+            // Without new credit, a producer can write no more than one ring of records.
             if self.position + cells as u64 - self.published.max(self.base) > self.memory.cells() as u64 {
                 return Err(Corrupt("more records than fit its ring"));
             }
@@ -248,7 +248,7 @@ impl<M: Memory> Consumer<M> {
         self.taken_published = self.taken;
         M::step("before credit is given");
         self.memory.taken().swap(self.taken, SeqCst);
-        // An exchange, so that it is ordered before the look at the producer's sleep word.
+        // An exchange, so that the credit is ordered before the look at the producer's sleep word.
         self.memory.credit().swap(self.position, SeqCst);
         M::full_barrier();
     }

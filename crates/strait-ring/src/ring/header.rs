@@ -20,8 +20,9 @@ pub enum RecordKind {
     Pad = 4,
     /// A mark: the producer goes on in a larger ring of the same lane. The mark is the last record of its ring.
     Next = 5,
-    /// A mark: one of the lane's two ends was closed. If it was the producer's end, the mark is the last record that
-    /// the producer writes; if it was the consumer's, the consumer puts the mark into the first free header.
+    /// A mark: one of the lane's two ends was closed. If the producer's end was closed, the mark is the last record
+    /// that the producer writes; if the consumer's end was closed, the consumer puts the mark into the first free
+    /// header.
     Closed = 6,
     /// A mark: the producing end moved, to another process or another lane. The consumer goes on in the lane (shared
     /// memory with two rings) that the record's payload names. The mark is the last record of its ring.
@@ -37,9 +38,9 @@ pub enum RecordKind {
     /// the link; otherwise the table is the payload.
     Table = 10,
     /// A prepended backlog: messages that the consumer must deliver before everything behind this record. These
-    /// messages were sent to an end that had not received them when its channel was fused with this one. The messages
-    /// are encoded as a handle table. If this record's header counts a handle, that table is in memory that was sent
-    /// over the socket of the link; otherwise it is the payload.
+    /// messages were sent to another end, and not received there before its channel was fused with this one. The
+    /// messages are encoded as a handle table. If this record's header counts a handle, the table is in memory sent
+    /// over the socket of the link; otherwise the table is the payload.
     Prepended = 11,
 }
 
@@ -91,7 +92,7 @@ const UNUSED_FROM: u32 = 49;
 /// plain message is shorter than [`MAX_MESSAGE`].
 const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 
-/// The header of a record. It is one word, so that it stays in a register when it is passed on.
+/// The header of a record. A header is one word, so that it stays in a register when passed on.
 ///
 /// ```text
 /// bits  0..32  bytes of payload

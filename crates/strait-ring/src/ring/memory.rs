@@ -16,7 +16,7 @@ pub trait Word<T> {
     /// Sets the bits `bits` of this word and returns the value that the word held before, in one step.
     fn fetch_or(&self, bits: T, order: Ordering) -> T;
     /// Stores `new` in this word if it holds `current`, in one step. Returns the value that the word held before: as
-    /// `Ok` if that was `current`, else as `Err`.
+    /// `Ok` if the value was `current`, else as `Err`.
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
 }
 
@@ -85,7 +85,7 @@ pub trait Memory {
     fn taken(&self) -> &Self::Word64;
     /// Copies `bytes` into the payload of the record that begins in `cell`, from byte `offset` of the payload on.
     fn write(&self, cell: usize, offset: usize, bytes: &[u8]);
-    /// Copies `parts`, one behind the other, into the payload of the record that begins in `cell`. They have `len`
+    /// Copies `parts`, one behind the other, into the payload of the record that begins in `cell`. The parts have `len`
     /// bytes in all.
     fn gather(&self, cell: usize, parts: &[IoSlice<'_>], len: usize) {
         let mut at = 0;
@@ -104,7 +104,7 @@ pub trait Memory {
     /// Returns the first `len` bytes of the payload of the record that begins in `cell`, for writing.
     ///
     /// # Safety
-    /// Nothing else in this process reads or writes these bytes while the slice lives.
+    /// No other code in this process reads or writes these bytes while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     unsafe fn uninit_mut(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>];
     /// Prefetches the cache line with the header of the given cell, which the caller will write soon. A hint only,
@@ -114,7 +114,7 @@ pub trait Memory {
     /// may do nothing.
     fn prefetch_for_reading(&self, _cell: usize) {}
 
-    /// A barrier that keeps this order: the caller first stores in its sleep word that it sleeps, and then looks at the
+    /// A barrier that keeps this order: the caller first records its sleep in its sleep word, and then looks at the
     /// ring once more.
     #[inline]
     fn sleep_barrier() {
@@ -124,14 +124,14 @@ pub trait Memory {
     /// A barrier that keeps this order: the atomic exchange that publishes comes before the load of the other side's
     /// sleep word.
     ///
-    /// This does nothing in the code that ships: there both accesses are sequentially consistent, which orders them.
-    /// The model checker treats sequentially consistent *accesses* as acquire and release, so there this is a fence. A
-    /// model can also leave this fence out, to show that the model then finds the lost wake-up.
+    /// In the shipped code this barrier does nothing: both accesses are sequentially consistent, and so ordered. The
+    /// model checker treats sequentially consistent *accesses* as acquire and release, so in models this barrier is a
+    /// fence. A model can also omit the fence, to show that it then finds the lost wake-up.
     #[inline]
     fn full_barrier() {}
 
-    /// Marks a step that the other side can see and that comes right after this call, by its name. For tests that stop
-    /// a process at such a step; does nothing otherwise.
+    /// Marks by its name the step right after this call, which the other side can see. For tests that stop a process at
+    /// such a step; does nothing otherwise.
     #[inline(always)]
     fn step(_name: &'static str) {}
 }

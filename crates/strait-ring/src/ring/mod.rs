@@ -6,9 +6,9 @@
 //!
 //! The header is the commit point: 0 means *not written yet*. The [`Producer`] writes the payload, zeroes the header
 //! behind the record, and then compare-and-swaps the record's own header from 0. This one operation publishes the
-//! message. It also is the barrier before the producer's look at the consumer's *sleeping* word. And it fails if the
-//! consumer has put a mark (*closed* or *frozen*) into this header; after that nothing more can be published. The
-//! [`Consumer`] polls the header at its position and finds a small message in the very cache line that it polled.
+//! message. It also is the barrier before the producer's look at the consumer's *sleeping* word. If the consumer has
+//! put a mark (*closed* or *frozen*) into this header, the operation fails, and nothing more can be published. The
+//! [`Consumer`] polls the header at its position and finds a small message in the same cache line.
 //!
 //! A **batch** is published in the same way: the producer writes all later records first, then swaps in the first
 //! header, and all records of the batch appear at once. Small messages of a batch share a **packed record**, and so its
@@ -72,8 +72,8 @@ pub const fn cells_for(len: usize) -> usize {
 /// of the ring.
 ///
 /// Because of this bound, a producer that waits for room never waits for owed credit. The consumer gives credit as soon
-/// as it owes a quarter of the ring. So once the consumer has read everything, the producer knows at least three
-/// quarters of the ring to be free. The record, the padding before it and the header behind it need no more.
+/// as it owes a quarter of the ring. So once the consumer has read everything, the producer has credit for at least
+/// three quarters of the ring. The record needs no more, with the padding before it and the header behind it.
 #[inline]
 pub const fn longest_payload(cells: usize) -> usize {
     cells * 3 / 8 * CELL - HEADER

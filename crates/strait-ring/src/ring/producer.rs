@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 
-/// Number of cells ahead of its position for which the producer zeroes headers. The producer does so after a commit,
-/// when no process waits for the producer. A compare-and-swap waits until earlier stores are done, and those stores
-/// wait for cache lines that the consumer's core holds. With the headers zeroed ahead, a commit does not wait for the
-/// cache line of the header behind its message.
+/// Number of cells ahead of its position for which the producer zeroes headers. The producer zeroes them after a
+/// commit, when no process waits for the producer. A compare-and-swap waits for earlier stores, and these wait for
+/// cache lines that the consumer's core holds. With the headers zeroed ahead, a commit does not wait for the cache line
+/// of the header behind its message.
 const ZERO_AHEAD: u64 = 4;
 
 /// Number of cells by which the producer prefetches ahead of the cell that it zeroes or writes.
@@ -55,7 +55,7 @@ const PACK_ROOM: usize = 32 * CELL - HEADER;
 /// The greatest number of messages that a packed record may hold.
 const PACK_COUNT: usize = 255;
 
-/// A packed record that is staged and to which messages are being added.
+/// A staged packed record to which messages are being added.
 #[derive(Debug)]
 pub struct Packing {
     slot: Slot,
@@ -68,14 +68,14 @@ pub struct Packing {
 pub enum NoRoom {
     /// The ring has no room for the record now. The record will fit once the consumer has given more credit.
     Full,
-    /// The payload of the record is longer than any that this ring may hold.
+    /// The payload of the record is longer than this ring permits.
     TooLong,
     /// The consumer wrote an invalid credit to shared memory: less than before, or more cells than were committed.
     Corrupt,
 }
 
 /// An error: the consumer has ended the ring, and the producer can publish nothing more in it. Holds the mark that the
-/// consumer put into the first free header; `None` if the header there is not a valid one.
+/// consumer put into the first free header; `None` if the header there is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended(pub Option<RecordKind>);
 
@@ -233,8 +233,8 @@ impl<M: Memory> Producer<M> {
 
     /// Stages a record with the header `header`: reserves its cells behind the last staged record and writes its
     /// header. The caller then writes the payload to the returned place. If too few cells are left before the end of
-    /// the ring, padding fills them and the record begins at the ring's first cell. Fails, and stages nothing, for the
-    /// reasons in [`NoRoom`].
+    /// the ring, padding fills them and the record begins at the ring's first cell. Fails for the reasons in
+    /// [`NoRoom`], with nothing staged.
     #[inline]
     pub fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
         let len = header.len();
@@ -302,8 +302,8 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    /// Completes the packed record `pack`, which must be the record staged last: shortens it to the messages added, or
-    /// removes it if it has none.
+    /// Completes the packed record `pack`, which must be the record staged last: shortens the record to the messages
+    /// added, or removes a record without messages.
     pub fn end_pack(&mut self, mut pack: Packing) {
         if pack.count == 0 {
             self.unstage_last();
@@ -313,14 +313,14 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Removes the record that was staged last, with the padding before it; does nothing if that record is committed.
-    /// Only one record can be removed in this way before another one is staged.
+    /// Only one record can be removed in this way before another record is staged.
     pub fn unstage_last(&mut self) {
         self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
     }
 
-    /// Removes all staged records. The bytes that were written to their cells have no meaning to the consumer, which
-    /// sees no header there.
+    /// Removes all staged records. The bytes written to their cells have no meaning to the consumer, because it sees no
+    /// header there.
     pub fn discard(&mut self) {
         self.staged = self.position;
         self.staged_before = self.position;
@@ -380,7 +380,7 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Shortens the record that was staged last, at `slot`: replaces its header by `header`, whose length is the new
-    /// length of the payload. Panics if that is longer than before.
+    /// length of the payload. Panics if the new length exceeds the old one.
     pub fn shorten(&mut self, slot: &mut Slot, header: Header) {
         let len = header.len();
         assert!(len <= slot.len, "a record only shrinks");

@@ -17,8 +17,8 @@ pub fn announce<M: Memory>(word: &M::Word32, how: u32) {
 }
 
 /// Ends a wait for another reason than a record in the ring: sets the word `reason` to 1, and takes the sleeper of the
-/// sleep word `word`. Returns how the sleeper sleeps, and then the caller must wake it; returns 0 if nothing sleeps.
-/// After a thread has [recorded](announce) its sleep, it must look at `reason` besides the ring.
+/// sleep word `word`. Returns how the sleeper sleeps, and then the caller must wake the sleeper; returns 0 if there is
+/// no sleeper. After a thread has [recorded](announce) its sleep, it must look at `reason` besides the ring.
 pub fn wake_for<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
     reason.store(1, SeqCst);
     M::full_barrier();

@@ -2,7 +2,7 @@
 //! sleeps meanwhile.
 //!
 //! Three processes take part: the **source**, which has the writing end and sends it away; the **destination**, which
-//! receives it; and the **consumer** of the ring, which stays where it is. One word in shared memory holds the transfer
+//! receives it; and the **consumer** of the ring, which does not move. One word in shared memory holds the transfer
 //! state:
 //!
 //! ```text
@@ -14,14 +14,14 @@
 //!    └────▶ 4 cancelled                               source: cancel, if it could not send the end
 //! ```
 //!
-//! Every step is a compare-and-swap, and each process learns the outcome from the value that it finds: of a destination
-//! that claims and a consumer that abandons, exactly one wins, and the other sees this.
+//! Every step is a compare-and-swap, and each process learns the outcome from the value found: if a destination claims
+//! and a consumer abandons, exactly one wins, and the other sees that.
 //!
 //! # Sleeping
-//! The destination may publish before the consumer has a link to it. Until the end is handed over the consumer sleeps
-//! on its link to the source, and records this: its sleep word has the bit [`RELAYED`] (it is *relayed*). The
-//! destination cannot wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two
-//! publishers and two checks:
+//! The destination may publish before the consumer has a link to it. Until the end is handed over, the consumer sleeps
+//! on its link to the source, and records this in its sleep word by the bit [`RELAYED`] (the consumer is *relayed*).
+//! The destination cannot wake a relayed sleeper and leaves it alone. The source hands over, and wakes the sleeper. So
+//! there are two publishers and two checks:
 //!
 //! | | publishes | then looks for |
 //! |---|---|---|
@@ -29,9 +29,9 @@
 //! | the source | that the end is handed over | a sleeper with [`RELAYED`] |
 //! | the consumer | how it sleeps | records and, with [`RELAYED`], whether the end is handed over |
 //!
-//! Each waker leaves a sleeper alone that it cannot wake, and tries only once. If the sleep word changed after the
-//! waker's look, then either the consumer changed it, and looks again after that; or another waker took it, and wakes
-//! the consumer.
+//! A waker leaves a sleeper alone if it cannot wake that sleeper, and tries only once. If the sleep word changed after
+//! the waker's look, there are two cases: the consumer changed the word, and looks again afterwards; or another waker
+//! took the word, and wakes the consumer.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -45,7 +45,7 @@ pub const RELAYED: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum TransferState {
-    /// Pending: the source has not declared yet that it sent the end.
+    /// Pending: the source has not declared yet that the end was sent.
     Pending = 0,
     /// Handed over: the source has declared that it sent the end. From now on the death of the source has no effect on
     /// the end.
@@ -70,7 +70,7 @@ impl TransferState {
     }
 
     /// Loads the transfer state from the transfer word `word`; `None` if the word holds no valid state. A consumer that
-    /// is about to sleep calls this after it has written to its sleep word how it sleeps.
+    /// is about to sleep calls this after recording its sleep in its sleep word.
     #[inline]
     pub fn of(word: &impl Word<u32>) -> Option<Self> {
         Self::from_word(word.load(SeqCst))
@@ -120,18 +120,18 @@ pub fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     }
 }
 
-/// Abandons an end whose source died before it handed the end over; the consumer of the ring calls this. Returns the
-/// state that the transfer word held before. If that was [`TransferState::Pending`], the end is abandoned now. If it
-/// was [`TransferState::HandedOver`] or [`TransferState::Claimed`], nothing changes, and the destination has the end or
-/// can still claim it.
+/// Abandons an end whose source died before the handover; the consumer of the ring calls this. Returns the former state
+/// of the transfer word. If the former state was [`TransferState::Pending`], the end is abandoned now. If it was
+/// [`TransferState::HandedOver`] or [`TransferState::Claimed`], nothing changes, and the destination has the end or can
+/// still claim it.
 pub fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
     step(word, TransferState::Pending, TransferState::Abandoned)
 }
 
 /// Takes the sleeper of a sleep word for the destination of a transfer: clears the word and returns how the consumer
-/// sleeps, and then the caller must wake it. Returns 0, and changes nothing, if the consumer is awake or only the
-/// source can wake it. The destination calls this instead of [`take_sleeper`](super::take_sleeper), after it has
-/// published by an atomic exchange.
+/// sleeps; then the caller must wake the consumer. Returns 0, and changes nothing, if the consumer is awake or only the
+/// source can wake it. The destination calls this instead of [`take_sleeper`](super::take_sleeper), after publishing by
+/// an atomic exchange.
 #[inline]
 pub fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED == 0)

@@ -11,7 +11,7 @@ use crate::output::Output;
 /// names both types.
 ///
 /// The key covers the names of fields and variants, their order and their types. The names of the types, comments and
-/// the paths of modules do not matter. Keys find mistakes; they are no protection against a peer that lies.
+/// the paths of modules do not matter. Keys find mistakes; they are no protection against a dishonest peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked<C = Postcard>(std::marker::PhantomData<C>);
 

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::{Codec, Decode, Encode, Malformed, within_limits};
 use crate::output::Output;
 
-/// JSON text. Everything reads it, but it is several times as long as [`Postcard`](super::Postcard), and has no bytes:
-/// a `Vec<u8>` becomes a list of numbers. A float that is infinite or not a number becomes `null`.
+/// The codec for JSON text. Every language reads JSON, but it is several times as long as
+/// [`Postcard`](super::Postcard), and has no type for bytes: a `Vec<u8>` becomes a list of numbers. A float that is
+/// infinite or not a number becomes `null`.
 #[derive(Clone, Copy, Debug)]
 pub struct Json(());
 

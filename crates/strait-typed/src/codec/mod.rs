@@ -64,7 +64,7 @@ impl<T, C: for<'de> Decode<'de, T>> DecodeOwned<T> for C {}
 pub struct Malformed {
     /// The offset of the byte at which decoding failed, if the codec knows it.
     pub at: Option<usize>,
-    /// What is wrong.
+    /// The description of the problem.
     pub what: String,
 }
 

@@ -33,7 +33,7 @@ impl<'de, T: FromBytes> Decode<'de, T> for Pod {
     }
 }
 
-/// A reference to a received value, where its bytes lie.
+/// A reference to a received value in place, in the memory of the message.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace<'de, T>(pub &'de T);
 

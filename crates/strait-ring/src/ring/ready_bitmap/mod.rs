@@ -1,10 +1,11 @@
-//! The notification area, with which a process notifies another one that members of a wait set have something. Its main
+//! The notification area, by which a process notifies another one that members of a wait set have something. Its main
 //! part is the ready bitmap.
 //!
-//! A notification area is memory that two processes share: the notifier and the reader. It has a bit for each of 2^20
-//! members, a bit above each 64 of those, and a bit above each 64 of these. So the reader finds the notified members
-//! without looking at the others; a notification takes the same few operations however many members there are; and the
-//! area never overflows. If a member is notified twice before the reader collects it, the reader collects it once.
+//! A notification area is memory that two processes share: the notifier and the reader. The area has three levels: a
+//! bit for each of 2^20 members, a bit above each 64 bits of the first level, and a bit above each 64 bits of the
+//! second. So the reader finds the notified members without looking at the others. A notification takes the same few
+//! operations however many members there are, and the area never overflows. If a member is notified twice before the
+//! reader collects it, the reader collects the member once.
 //!
 //! ```text
 //! offset  written by   what
@@ -43,14 +44,14 @@
 //! # Sleeping on the word
 //!
 //! A wake-up by the word costs half of a wake-up by a packet, which has to be received. But a reader that sleeps on the
-//! word does not notice the socket. So a notifier that has sent any packet sets *posted* and wakes that sleeper too.
-//! After a thread of the reader has recorded that it sleeps on the word, it checks whether a member was notified, and
-//! whether *posted* is set.
+//! word does not notice the socket. So after sending any packet, a notifier sets *posted* and wakes that sleeper too.
+//! After recording its sleep on the word, a thread of the reader checks whether a member was notified, and whether
+//! *posted* is set.
 //!
-//! Only one thread of the reader sleeps on the word at a time, and for a short while only. Then the thread **leaves**:
-//! it clears the sleep word if the word still holds 1. After that it does the work of a thread that has received a
-//! packet, because other threads may have begun to sleep in another way meanwhile. A thread that records another way to
-//! sleep wakes the thread whose record it replaced.
+//! Only one thread of the reader sleeps on the word at a time, and only briefly. Then the thread **leaves**: it clears
+//! the sleep word if the word still holds 1. After that the thread acts as if it had received a packet, because other
+//! threads may have begun to sleep in another way meanwhile. A thread that records another way to sleep wakes the
+//! thread whose record it replaced.
 //!
 //! # A notifier without the area
 //!
@@ -59,17 +60,17 @@
 //! once a packet comes after *known* was set; that packet begins the last round.
 //!
 //! No notification is lost in between. A notifier publishes, and then finds that its process does not have the area. So
-//! *known* is set later, because another thread sets it after the process has got the area ([`before_notifying`] and
-//! [`acknowledge`] keep this order). The notifier's packet either begins a round, or comes after the last round has
-//! begun. That round began when *known* was seen to be set, and so looks at each member after the notifier has
+//! *known* is set later, because another thread sets *known* only once the process has the area ([`before_notifying`]
+//! and [`acknowledge`] keep this order). The notifier's packet either begins a round, or comes after the last round has
+//! begun. The last round began when *known* was seen to be set, and so looks at each member after the notifier has
 //! published.
 //!
 //! # Trust
 //!
 //! The notifier's process can write any value to any word of the area. Any bits give numbers of members below 2^20; a
 //! member that was notified without cause has nothing; and a call of [`Collector::collect`] takes at most as many words
-//! of each level as its limit. The peer can lose only its own notifications. The reader's process can make notifiers
-//! wake it for nothing.
+//! of each level as its limit. The peer can lose only its own notifications. The reader's process can only cause
+//! useless wake-ups of itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
@@ -146,7 +147,7 @@ pub trait Words {
     }
 
     /// A fence that keeps two orders. A notifier publishes before it checks whether its process has the notification
-    /// area. The thread that receives the area makes it known to its process before it sets the word *known*.
+    /// area. The thread that receives the area makes the area known to its process before setting the word *known*.
     #[inline]
     fn known_barrier() {
         fence(SeqCst);
@@ -220,8 +221,8 @@ impl MemberId {
 pub fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     let number = member.0 as usize;
     let (leaf, middle, top) = (number / BITS, number / BITS.pow(2), number / BITS.pow(3));
-    // Always an exchange, even if the bit is set: the proof above rests on it, and it passes on to the reader what was
-    // published for the member.
+    // Always an exchange, even if the bit is set: the proof above rests on the exchange, which also passes on to the
+    // reader everything published for the member.
     words.word(FIRST_LEAF + leaf).fetch_or(1 << (number % BITS), SeqCst);
     make_sure_of(words.word(FIRST_MIDDLE + middle), 1 << (leaf % BITS));
     make_sure_of(words.word(FIRST_TOP + top), 1 << (middle % BITS));
@@ -229,9 +230,8 @@ pub fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     take_sleeper(words.sleeping())
 }
 
-/// Keeps the order of two steps of a notifier: it publishes, and then checks whether its process has the notification
-/// area. The notifier must call this after it has published, and before it checks for the last time whether its process
-/// has the area.
+/// Keeps the order of two steps of a notifier: first publishing, and then checking whether its process has the
+/// notification area. The notifier must call this between publishing and the last such check.
 pub fn before_notifying<W: Words>() {
     W::known_barrier();
 }
@@ -347,7 +347,7 @@ fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     }
 }
 
-/// A word that the collector has taken from one level of the ready bitmap, with the bits that were not processed yet.
+/// A word that the collector has taken from one level of the ready bitmap, with the bits not processed yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct TakenWord {
     /// Index of the word within its level of the ready bitmap.
@@ -396,12 +396,12 @@ impl<W: Words> Collector<W> {
         &self.words
     }
 
-    /// Calls `each` for members that were notified, at most `limit` of them, and returns for how many. Later calls
-    /// collect the other members, and those that are notified meanwhile. A result below `limit`, even 0, does not mean
-    /// that no notified member is left; only [`Collector::is_empty`] tells that.
+    /// Calls `each` for notified members, at most `limit` of them, and returns the number of calls. Later calls collect
+    /// the other members, and members notified meanwhile. A result below `limit`, even 0, does not mean that no
+    /// notified member is left; use [`Collector::is_empty`] for that.
     ///
-    /// Clears a member's notification before it calls `each`. So if the member has something more later, it is notified
-    /// again.
+    /// Clears a member's notification before calling `each`. So if the member has something more later, the member is
+    /// notified again.
     pub fn collect(&mut self, limit: usize, mut each: impl FnMut(MemberId)) -> usize {
         let mut collected = 0;
         // A named but empty word counts as well; otherwise a peer could make this process look at all words.
@@ -439,8 +439,8 @@ impl<W: Words> Collector<W> {
     }
 
     /// Returns whether no notification is left to collect; changes nothing. Costs a few loads of one cache line, and so
-    /// suits a loop that spins. A reader also calls this after it has recorded its sleep
-    /// ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and before it sleeps.
+    /// suits a loop that spins. A reader also calls this between recording its sleep
+    /// ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and sleeping.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.leaf.bits | self.middle.bits | self.top.bits == 0

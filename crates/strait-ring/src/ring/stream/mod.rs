@@ -1,14 +1,14 @@
 //! The counters of a data pipe: how many bytes each side has written or read, and what the other side may conclude.
 //!
-//! A counter counts bytes since the pipe was made, always in whole elements. Each side keeps its own counter in private
-//! memory, and the last value that it accepted of the other side's counter. A side only writes its shared counter. The
-//! other side treats that counter as a claim: it loads the word once, checks it against private state, and uses the
-//! copy. Whatever the other side writes there, the result is a number of bytes between 0 and the capacity, or
-//! [`Corrupt`].
+//! A counter counts bytes since the pipe was made, always in whole elements. Each side keeps two values in private
+//! memory: its own counter, and the last accepted value of the other side's counter. A side only writes its shared
+//! counter. The other side treats that counter as a claim: it loads the word once, checks the value against private
+//! state, and uses the copy. Whatever a side writes there, the result is a number of bytes between 0 and the capacity,
+//! or [`Corrupt`].
 //!
-//! A side that finds nothing to do records in its sleep word that it sleeps, and looks once more. A side that publishes
-//! does so by an exchange, looks at the other side's sleep word, and takes the sleeper by an exchange; then it must
-//! wake the other side. This is the protocol of the [ring](crate::ring), and it is model-checked in the same way.
+//! If a side finds nothing to do, it records its sleep in its sleep word, and looks once more. A side publishes by an
+//! exchange, looks at the other side's sleep word, and takes the sleeper by an exchange; then it must wake the other
+//! side. This protocol is the one of the [ring](crate::ring), and model-checked in the same way.
 //!
 //! The word [`Words::finished`] is set after the last bytes were published. A consumer that sees it set, and then finds
 //! no more bytes, has read the whole stream. If the producer dies, the word stays 0; so a crash differs from an end.
@@ -44,7 +44,7 @@ pub trait Words {
     /// Returns the producer's sleep word: 1 while the producer sleeps until there is room to write, else 0.
     fn waiting(&self) -> &Self::Word32;
 
-    /// A barrier that keeps this order: one side records in its sleep word that it sleeps, and then looks at the other
+    /// A barrier that keeps this order: one side records its sleep in its sleep word, and then looks at the other
     /// side's counter once more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
@@ -112,7 +112,7 @@ impl Shape {
     }
 }
 
-/// The producer's own view of a data pipe: what the producer has written, and what it knows of the consumer.
+/// The producer's own view of a data pipe: the bytes written, and the known progress of the consumer.
 #[derive(Debug)]
 pub struct Writing {
     shape: Shape,
@@ -209,7 +209,7 @@ impl Writing {
     }
 }
 
-/// The consumer's own view of a data pipe: what the consumer has read, and what it knows of the producer.
+/// The consumer's own view of a data pipe: the bytes read, and the known progress of the producer.
 #[derive(Debug)]
 pub struct Reading {
     shape: Shape,
@@ -281,9 +281,9 @@ impl Reading {
         self.shape.span(self.taken + skip.min(self.available()), len.min(left))
     }
 
-    /// Marks the next `len` bytes as read, which frees their room. They must be whole elements, and no more than can be
-    /// read. Returns whether the producer slept; if so, this call has cleared the producer's sleep word, and the caller
-    /// must wake the producer.
+    /// Marks the next `len` bytes as read, and so frees their room. The bytes must be whole elements, and no more than
+    /// can be read. Returns whether the producer slept; if so, this call has cleared the producer's sleep word, and the
+    /// caller must wake the producer.
     #[inline]
     #[must_use]
     pub fn advance<W: Words>(&mut self, words: &W, len: u64) -> bool {

@@ -3,7 +3,7 @@
 //! `loom` runs each test again for every interleaving (with at most [`PREEMPTIONS`] involuntary switches between
 //! threads) and every value that a load may return under the C11 memory model. A lost wake-up shows as a deadlock.
 //!
-//! The futex is modelled as the kernel implements it: it compares the word and sleeps in one step.
+//! The futex is modelled as the kernel implements it: the futex compares the word and sleeps in one step.
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
@@ -115,7 +115,7 @@ pub fn outcomes_within<T: Ord + Send + 'static>(
     std::mem::take(&mut *outcomes.lock().unwrap())
 }
 
-/// A model of a futex: threads sleep on it and are woken by it as the kernel would do.
+/// A model of a futex: threads sleep on the futex and are woken as by the kernel.
 #[derive(Default)]
 pub struct Futex {
     lock: Mutex<()>,

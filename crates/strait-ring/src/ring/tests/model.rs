@@ -45,8 +45,8 @@ fn without_the_barrier_a_wake_up_is_lost() {
 }
 
 /// Receives one message as a blocking receiver does, unless another thread of the same process ends the wait: that
-/// thread sets `reason` to a value other than 0, and then wakes this thread through `futex` if the sleep word says that
-/// it sleeps. Returns `true` if a message was received, `false` if `reason` ended the wait.
+/// thread sets `reason` to a value other than 0, and then wakes this thread through `futex` if the sleep word records a
+/// sleep. Returns `true` if a message was received, `false` if `reason` ended the wait.
 fn receive_unless<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, reason: &Tracked32, futex: &Futex) -> bool {
     loop {
         if try_receive(consumer).is_some() {

@@ -119,8 +119,8 @@ fn publishing_and_freezing_agree() {
     assert_eq!(drained, BTreeSet::from([0, 1, 2, 3]));
 }
 
-/// Sends a batch of at least two messages: the first and the last are records of their own, and those between are in
-/// one packed record. Returns whether there was room for it; fails if the ring has ended.
+/// Sends a batch of at least two messages: the first and the last are records of their own, and the others are in one
+/// packed record. Returns whether there was room for the batch; fails if the ring has ended.
 fn send_batch<M: Memory>(producer: &mut Producer<M>, batch: &[u64]) -> Result<bool, Ended> {
     let [first, between @ .., last] = batch else { panic!("a batch of several") };
     let stage = |producer: &mut Producer<M>, value: &u64| {
@@ -226,20 +226,19 @@ fn growing_and_freezing_agree() {
     assert_eq!(outcomes, BTreeSet::from([(false, 0), (false, 1), (true, 1), (true, 2), (true, 3)]));
 }
 
-/// What one side of a lane did when it moved away from the lane, and what this side learned about the other.
+/// The actions of one side of a lane that moved away from the lane, and the knowledge of this side about the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
-    /// Whether this side put its mark into the ring that it writes. If `false`, the other side had frozen that ring
-    /// before.
+    /// Whether this side put its mark into its outgoing ring. If `false`, the other side had frozen that ring before.
     marked: bool,
-    /// Whether this side froze the ring that it reads. If `false`, this side found the other side's mark there.
+    /// Whether this side froze its incoming ring. If `false`, this side found the other side's mark there.
     froze: bool,
     /// Whether this side learned that the other side moves away too, before its own move was finished.
     knew: bool,
 }
 
-/// Moves one side away from its lane: puts a mark into the ring that the side writes, and freezes the ring that it
-/// reads. If `mark_first` is set, the mark comes first; otherwise the freeze comes first (a deliberate error).
+/// Moves one side away from its lane: puts a mark into the side's outgoing ring, and freezes its incoming ring. If
+/// `mark_first` is set, the mark comes first; otherwise the freeze comes first (a deliberate error).
 fn move_away(
     mark_first: bool,
     producer: &mut Producer<SharedTable<Fence>>,
@@ -300,9 +299,9 @@ fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     })
 }
 
-/// Both sides of a lane move away at the same time, and each puts its mark before it freezes the ring that it reads.
-/// Shows that only two outcomes are possible. Either each side finds the mark of the other. Or one side freezes the
-/// ring of the other, which cannot put its mark any more and finds the mark of the first. So at least one side learns
+/// Both sides of a lane move away at the same time, and each puts its mark before freezing its incoming ring. Shows
+/// that only two outcomes are possible. Either each side finds the mark of the other. Or one side freezes the ring of
+/// the other; then the other cannot put its mark any more, and finds the mark of the first. So at least one side learns
 /// that the other moves too.
 #[test]
 fn of_two_that_move_at_once_one_sees_the_other() {
