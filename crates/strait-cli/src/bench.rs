@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use strait_lab::CATALOGUE;
 use strait_lab::bars::{self, ends, fairness, floors, scale, toolbox};
-use strait_lab::results::{self, Figure, Results, State, tables};
+use strait_lab::results::{Figure, Results, State, tables};
 use strait_lab::runner::{self, Plan};
 use strait_lab::shape::names as shapes;
 use strait_lab::stats::{rate, time};
@@ -25,10 +25,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
         Some(What::Table { combinations, how }) => custom(combinations, &how),
         Some(What::Compare { before, after }) => compare(&before, &after),
         Some(What::Report { results, output }) => report(&results, &output),
-        Some(What::Schema) => {
-            println!("{}", results::schema());
-            Ok(ExitCode::SUCCESS)
-        }
+        Some(What::Schema) => schema(),
         Some(What::Mechanisms) => {
             mechanisms();
             Ok(ExitCode::SUCCESS)
@@ -245,9 +242,28 @@ fn report(files: &[PathBuf], output: &Path) -> Result<ExitCode> {
 /// Fails: the libraries that draw the page are not part of this program.
 #[cfg(not(feature = "report"))]
 fn report(_files: &[PathBuf], _output: &Path) -> Result<ExitCode> {
-    Err(Trouble::new(
+    Err(without_report("report FILE"))
+}
+
+/// Prints the form of the result files as JSON Schema.
+#[cfg(feature = "report")]
+fn schema() -> Result<ExitCode> {
+    println!("{}", strait_lab::results::schema());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fails: the library that makes the schema is not part of this program.
+#[cfg(not(feature = "report"))]
+fn schema() -> Result<ExitCode> {
+    Err(without_report("schema"))
+}
+
+/// Returns the error of a subcommand of `strait bench` that needs the feature `report`.
+#[cfg(not(feature = "report"))]
+fn without_report(subcommand: &str) -> Trouble {
+    Trouble::new(format!(
         "this program was built without the feature `report`. In a checkout: cargo run --release --features report -- bench \
-         report FILE",
+         {subcommand}"
     ))
 }
 

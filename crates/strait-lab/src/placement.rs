@@ -1,13 +1,15 @@
 //! The processors on which the processes of a measurement run: an axis of every figure.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::trouble::{Result, Trouble, While};
 
 /// The processors on which the processes of a measurement run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// All processes run on this processor.

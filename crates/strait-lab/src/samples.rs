@@ -1,6 +1,7 @@
 //! Distributions of times, recorded without allocating memory.
 
 use hdrhistogram::Histogram;
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +68,8 @@ impl Samples {
 }
 
 /// The percentiles of a distribution, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Percentiles {
     /// The shortest time.
     pub min: f64,

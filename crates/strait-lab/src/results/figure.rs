@@ -1,5 +1,6 @@
 //! A figure: a work, the report of each repetition, and how reliable the figure is.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,8 @@ pub const STEADY: f64 = 1.5;
 pub const FOREIGN: f64 = 0.15;
 
 /// A work with its results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Figure {
     /// The work that was measured.
     pub work: Work,
@@ -31,7 +33,8 @@ pub struct Figure {
 }
 
 /// How reliable a figure is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "state", content = "why", rename_all = "kebab-case")]
 pub enum State {
     /// No problem is known.
@@ -50,7 +53,8 @@ pub enum State {
 }
 
 /// The medians over the repetitions of a figure. Times are in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Summary {
     /// The median over the repetitions of their median times.
     pub median: f64,
@@ -72,7 +76,8 @@ pub struct Summary {
 }
 
 /// Counts for each message or round trip, of both sides together: medians over the repetitions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct Each {
     /// Involuntary context switches.

@@ -9,6 +9,7 @@ pub mod tables;
 use std::fs;
 use std::path::Path;
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,8 @@ pub use self::figure::{Each, Figure, State, Summary};
 pub const FORMAT: u32 = 1;
 
 /// The results of a suite. Times are in nanoseconds unless a name says otherwise.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Results {
     /// The format version of this file.
     pub format: u32,
@@ -52,7 +54,8 @@ pub struct Results {
 }
 
 /// The cost of the measuring itself in nanoseconds, measured just before the suite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Harness {
     /// The duration of one reading of the clock.
     pub clock: f64,
@@ -103,18 +106,20 @@ impl Results {
 }
 
 /// Returns the format of the file as JSON Schema.
+#[cfg(feature = "schema")]
 pub fn schema() -> String {
     let schema = schemars::schema_for!(Results);
     serde_json::to_string_pretty(&schema).expect("a schema is JSON")
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "schema"))]
 mod tests {
     #[test]
     fn the_form_in_the_documentation_is_that_of_the_program() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.schema.json");
         let kept = std::fs::read_to_string(file).unwrap_or_default();
-        let stale = "docs/results.schema.json is out of date: cargo run -- bench schema > docs/results.schema.json";
+        let again = "cargo run --features report -- bench schema > docs/results.schema.json";
+        let stale = format!("docs/results.schema.json is out of date: {again}");
         assert!(kept.trim() == super::schema().trim(), "{stale}");
     }
 }

@@ -5,6 +5,7 @@ pub mod names;
 mod objects;
 pub(crate) mod payload;
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,8 @@ pub use self::objects::{By, Relay, Task, Unit};
 pub use self::payload::{SMALLEST, stamp, sum};
 
 /// The shape of the work: which process sends what, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Shape {
     /// The first process sends a message and waits until `reply` bytes come back: a closed loop, one message at a
@@ -97,7 +99,7 @@ pub enum Shape {
     /// The second process waits and no message arrives. Its wake-ups are counted.
     Idle,
     /// A task of the suites with targets: the processes use Strait's objects.
-    #[schemars(skip)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Objects {
         /// The task.
         task: Task,

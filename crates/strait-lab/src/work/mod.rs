@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,8 @@ use crate::trouble::Result;
 pub use self::report::{Calls, Counted, Report, Spent};
 
 /// The way in which a side of a measurement waits for the other side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
     /// The side polls continuously, and never sleeps.
@@ -47,7 +49,8 @@ impl Wait {
 }
 
 /// The length of a run: of its warm-up, and of its measured part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
     /// The run is limited by time. Both fields are in milliseconds.
@@ -219,6 +222,7 @@ impl Serialize for Mechanism {
     }
 }
 
+#[cfg(feature = "schema")]
 impl schemars::JsonSchema for Mechanism {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Mechanism".into()
@@ -230,7 +234,8 @@ impl schemars::JsonSchema for Mechanism {
 }
 
 /// One measurement: mechanism, shape and size, way of waiting, placement, and length.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Work {
     /// The mechanism that carries the messages.
     pub mechanism: Mechanism,

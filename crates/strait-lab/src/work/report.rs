@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,8 @@ use crate::samples::Percentiles;
 /// The resources that one side used in the measured part, summed over its processes and threads.
 ///
 /// A counter that the machine does not allow is absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct Spent {
     /// Processor time of this side in nanoseconds.
@@ -65,7 +67,8 @@ impl AddAssign for Spent {
 }
 
 /// The number of system calls for each message or round trip.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Calls {
     /// The system calls of each side, for each message or round trip.
     pub sides: [f64; 2],
@@ -74,7 +77,8 @@ pub struct Calls {
 }
 
 /// A method that counts system calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Counted {
     /// The kernel's tracepoint counts in the measured part itself.
@@ -86,7 +90,8 @@ pub enum Counted {
 }
 
 /// The results of one run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Report {
     /// The number of messages (one way) or round trips in the measured part.
     pub count: u64,
