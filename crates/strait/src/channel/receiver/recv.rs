@@ -182,8 +182,8 @@ impl Channel {
     /// Receives the next message without copying it: the caller reads the bytes where the peer wrote them. Waits for
     /// the message until the deadline.
     ///
-    /// The peer may still be able to change the bytes, so [`InPlace`] gives access by copies instead of `&[u8]`. While
-    /// the caller holds the view of a small message, no other thread receives from this end.
+    /// The peer may still be able to change the bytes, so [`InPlace`] gives copies or a pointer, and a `&[u8]` only of
+    /// a sealed message. While the caller holds the view of a small message, no other thread receives from this end.
     ///
     /// # Errors
     /// All errors of [`Channel::recv_message`].
