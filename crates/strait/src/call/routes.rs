@@ -216,8 +216,9 @@ impl Routes {
         }
     }
 
-    /// Gives an answer to the call `id`, and wakes the caller. If the caller of that call has given up, or there is no
-    /// such call, returns the message of the reply instead, to be dropped without a lock. Otherwise returns `None`.
+    /// Gives an answer to the call `id`, and wakes the caller. If the caller has given up, the call has an answer
+    /// already, or there is no such call, returns the message of the reply instead, to be dropped without a lock.
+    /// Otherwise returns `None`.
     fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {

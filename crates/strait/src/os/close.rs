@@ -86,12 +86,12 @@ fn has_little(fd: BorrowedFd<'_>) -> bool {
     ask(fd, StatxFlags::BLOCKS).is_some_and(|known| known.stx_blocks <= AT_ONCE / BLOCK)
 }
 
-/// The most mounts of memory that this process remembers.
+/// The largest number of mounts of in-memory file systems that this process remembers.
 const REMEMBERED: usize = 8;
 
-/// The unique numbers of mounts of memory that files of peers were on; 0 in unused entries. A mount seen in this
-/// process's mount namespace is assumed to stay there: a peer cannot unmount it. If this process leaves its mount
-/// namespace or unmounts the file system, the last close of a file there may free all memory of that file system.
+/// The unique numbers of mounts of in-memory file systems that held files of peers; 0 in unused entries. A mount seen
+/// in this process's mount namespace is assumed to stay there: a peer cannot unmount it. If this process leaves its
+/// mount namespace or unmounts the file system, the last close of a file there may free all memory of that file system.
 static REMEMBERED_MOUNTS: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
 
 /// Returns whether the file `fd` is on the kernel's internal mount for memfds, or on a mount of this process's mount

@@ -15,7 +15,7 @@ use crate::os::fault;
 use crate::ring::stream::{Span, Writing};
 use crate::wake::lock::Guard;
 
-/// The state of the writing end of a data pipe that one thread at a time uses.
+/// The part of the writing end's state that only one thread at a time uses.
 type State = PipeEndLocked<Writing, Error>;
 
 impl DataProducer {
