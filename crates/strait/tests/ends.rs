@@ -361,6 +361,15 @@ fn a_channel_is_taken_out_of_memory_that_others_have() {
     assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"both ways");
 }
 
+/// Calls its function when it is dropped.
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
 /// Shows that a channel works while another one of its link is full and a third one is busy.
 #[test]
 fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
@@ -381,11 +390,12 @@ fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
                 let _ = busy.send_by(b"busy", Duration::from_millis(1));
             }
         });
+        // Stops the thread also if an assertion fails; otherwise the scope would wait for the thread without end.
+        let _stop = AtEnd(|| stop.store(true, std::sync::atomic::Ordering::Relaxed));
         for n in 0..300u32 {
             lively.send_by(Outgoing::new(&n.to_le_bytes()).handle(file_with(b"x")), DEADLINE).unwrap();
             assert_eq!(hear(&peer, "hear 2"), n.to_le_bytes());
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
