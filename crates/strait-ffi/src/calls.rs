@@ -13,8 +13,8 @@ use crate::receive::strait_message;
 use crate::send::Gathered;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// An end of a channel for calls in both directions. Any number of threads may use it at once. Free it when no thread
-/// uses it any more.
+/// An end of a channel for calls in both directions. Any number of threads may use the end at once. Free the end when
+/// no thread uses it any more.
 #[derive(Debug)]
 pub struct strait_call_end {
     end: CallEnd,
@@ -31,10 +31,10 @@ pub struct strait_replier {
 /// Turns an end of a channel into a call end. The other end must be turned into one, too. From then on nothing
 /// else may be sent or received on the channel.
 ///
-/// If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns that. Function
-/// calls of other threads on the channel fail with `STRAIT_MOVED`; those that wait fail at once. Fails with
-/// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the call end, which the
-/// caller owns, or `NULL` on failure. Does not block.
+/// If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns the reference.
+/// Function calls of other threads on the channel fail with `STRAIT_MOVED`; waiting calls fail at once. Fails with
+/// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the call end, which the caller
+/// owns, or `NULL` on failure. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_end_over(
     channel: *mut strait_channel,

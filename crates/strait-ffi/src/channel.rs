@@ -1,9 +1,8 @@
 //! The end of a channel as a C object.
 //!
-//! C code has a pointer and no borrow checker. Whatever C code does with a pointer that is still valid, two things must
-//! not happen: that an end is dropped while another thread is in a function call on the end, and that the end is sent
-//! away meanwhile. So a [`strait_channel`] counts its references, one for each thread. One word says whether the end is
-//! still there, and how many users the end has at the moment:
+//! C code has a pointer and no borrow checker. Whatever C code does with a valid pointer, an end must not be dropped or
+//! sent away while another thread is in a function call on the end. So a [`strait_channel`] counts its references, one
+//! for each thread. One word says whether the end is still there, and how many users the end has at the moment:
 //!
 //! ```text
 //!  31       30      29      28 ... 0
@@ -14,7 +13,7 @@
 //! are not counted, and cost one load more than in Rust. Views and reservations outlive the function calls that make
 //! them, and are always counted. A thread that closes an end in use interrupts the waits of the other threads, and the
 //! last user drops the end. A thread that sends an end sets `MOVED`, interrupts the waits of the other threads, and
-//! goes on when those threads have left. If a view or a reservation is held, sending fails, since no thread can end
+//! goes on when the other threads have left. If a view or a reservation is held, sending fails, since no thread can end
 //! that use.
 
 use std::cell::{Cell, UnsafeCell};
@@ -49,7 +48,7 @@ const USERS: u32 = SHARED - 1;
 pub struct strait_channel {
     /// State word: `CLOSED`, `MOVED`, `SHARED`, and the number of users in the low bits.
     state: AtomicU32,
-    /// Number of references that were not released yet, those of pins included. The last release frees this object.
+    /// The number of references not released yet, including the references of pins. The last release frees this object.
     references: AtomicU32,
     /// Number of users that stay until C code frees them: views and reservations.
     held: AtomicU32,
@@ -101,7 +100,7 @@ impl strait_channel {
     /// Ends one counted use. The last user of a closed end drops the end.
     fn leave(&self) {
         let before = self.state.fetch_sub(1, Ordering::AcqRel);
-        // An end that has moved is not there to be dropped. If it is put back, the thread that does so drops it.
+        // An end that has moved cannot be dropped here. If a thread puts the end back, that thread drops it.
         if before & (CLOSED | MOVED) == CLOSED && before & USERS == 1 {
             self.drop_channel();
         }
@@ -111,8 +110,8 @@ impl strait_channel {
     /// is closed, or the last reference was released.
     fn drop_channel(&self) {
         if !self.taken.swap(true, Ordering::AcqRel) {
-            // SAFETY: `taken` said that the end is there, and only this thread has set it. The end has no user, and
-            // gets none, since the state says that it is closed.
+            // SAFETY: `taken` said that the end is there, and only this thread has set `taken`. The end has no user,
+            // and gets none, because its state is closed.
             unsafe { ManuallyDrop::drop(&mut *self.channel.get()) };
         }
     }
@@ -132,7 +131,7 @@ impl strait_channel {
     /// Returns `false` if the users cannot all leave: a view or a reservation is held, or another thread is sending the
     /// end `over` which this end is to be sent, so that each thread would wait for the other.
     fn drive_out(&self, over: Option<&Self>) -> bool {
-        // SAFETY: the end is there: only this thread, which has set `MOVED`, takes it out, and no thread drops it.
+        // SAFETY: the end is there: only this thread, which has set `MOVED`, takes the end out, and no thread drops it.
         let interrupter = unsafe { &*self.channel.get() }.interrupter();
         interrupter.interrupt();
         let mut looks = 0;
@@ -164,13 +163,14 @@ impl strait_channel {
         let before = self.state.fetch_and(!MOVED, Ordering::AcqRel);
         if before & CLOSED != 0 {
             // Another thread has closed the end meanwhile, and has left it to this thread to interrupt the waits.
-            // SAFETY: the end is there: it was not taken out, or was put back, and this thread counts as a user.
+            // SAFETY: the end is there: no thread has taken it out, or it was put back, and this thread counts as a
+            // user.
             unsafe { &*self.channel.get() }.interrupter().interrupt();
         }
         self.leave();
     }
 
-    /// Marks the end as closed. Drops it if it has no user; otherwise the last user drops it.
+    /// Marks the end as closed. If the end has no user, drops it; otherwise the last user drops the end.
     fn close(&self) {
         if self.state.load(Ordering::Relaxed) & SHARED != 0 {
             return self.close_shared();
@@ -245,20 +245,20 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// Marks the pin as one that belongs to a view or a reservation: C code ends this use, and not the function call.
+    /// Marks the pin as part of a view or a reservation: C code ends this use, not the function call.
     pub(crate) fn hold(&self) {
         self.is_held.set(true);
         // SAFETY: the pin has a reference.
         unsafe { self.shell.as_ref() }.held.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns the address of the pinned end, to compare it with others.
+    /// Returns the address of the pinned end, for comparison with other ends.
     pub(crate) fn shell(&self) -> *const strait_channel {
         self.shell.as_ptr()
     }
 }
 
-// SAFETY: the end lies in its object, to which the pin has a reference. The pin counts as a user, and the end is taken
+// SAFETY: the end lies in its object, to which the pin has a reference. The pin counts as a user, and an end is taken
 // out or dropped only when it has no user. Nothing borrows the end mutably.
 unsafe impl Keep for Pin {
     type Object = Channel;
@@ -302,8 +302,8 @@ impl Drop for strait_channel {
     }
 }
 
-/// Takes an end out of its object, to send it over the end `over`; `NULL` if it is sent over nothing. Interrupts the
-/// function calls in progress on the end, and returns once they have left.
+/// Takes an end out of its object, to be sent over the end `over` (`NULL` if there is no such end). Interrupts the
+/// function calls in progress on the end, and returns once they have returned.
 ///
 /// # Errors
 /// [`Failure::Closed`] and [`Failure::Moved`] if the end is not there. [`Failure::InUse`] if a view or a reservation is
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn strait_channel_pair(
 ///
 /// If the function succeeds, Strait owns `socket` and sets close-on-exec; otherwise the caller still owns it. `options`
 /// may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure. Does not block: messages
-/// that are sent before the peer has opened its side wait for the peer.
+/// sent before the peer has opened its side wait for the peer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_over(
     socket: c_int,
@@ -465,9 +465,10 @@ pub unsafe extern "C" fn strait_channel_unref(channel: *mut strait_channel) {
 
 /// Closes an end, and releases the caller's reference. Ignores `NULL`. Does not block.
 ///
-/// The peer receives what this end sent, and then `STRAIT_PEER_CLOSED`. Messages that this end has not received are
-/// dropped, with their handles. From now on calls through other references fail with `STRAIT_CLOSED`; those that wait
-/// fail at once. While a view or a reservation of the end is held, the end stays open until that is freed.
+/// The peer receives everything sent before, and then `STRAIT_PEER_CLOSED`. Messages that this end has not received are
+/// dropped, with their handles. From now on calls through other references fail with `STRAIT_CLOSED`; waiting calls
+/// fail at once. If a view or a reservation of the end is held, the end stays open until the view or reservation is
+/// freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
     // SAFETY: the pointer is `NULL`, or a reference of the caller's.
@@ -478,8 +479,8 @@ pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
     }
 }
 
-/// Closes an end as `strait_channel_close` does, and tells the peer why: once the peer has received what this end sent,
-/// its `strait_channel_close_reason` returns `reason`.
+/// Closes an end as `strait_channel_close` does, and tells the peer the reason: once the peer has received everything
+/// sent before, its `strait_channel_close_reason` returns `reason`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_close_with(channel: *mut strait_channel, reason: u32) {
     // SAFETY: the pointer is `NULL`, or a reference of the caller's.
@@ -527,8 +528,8 @@ pub unsafe extern "C" fn strait_channel_is_writable(channel: *const strait_chann
     call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_writable()))
 }
 
-/// Returns whether the other end is known to be gone: closed, or its process died. Messages that it sent before may
-/// still be there to be received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block.
+/// Returns whether the other end is known to be gone: closed, or its process died. Messages sent before may still wait
+/// to be received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_is_peer_closed(channel: *const strait_channel) -> bool {
     // SAFETY: the header requires the pointer to be valid.
@@ -540,7 +541,7 @@ pub unsafe extern "C" fn strait_channel_is_peer_closed(channel: *const strait_ch
 /// Waits until the deadline.
 ///
 /// Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is being sent to another process, or while
-/// the other process has not opened its side. Then the channel is as it was.
+/// the other process has not opened its side. Then the channel is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_rehome(
     channel: *const strait_channel,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use strait::Deadline;
 use strait::bindings::PerProcess;
 
-/// How long a function may block: a time of `CLOCK_MONOTONIC` in nanoseconds, `STRAIT_NOW` or `STRAIT_NEVER`. A
-/// function whose deadline has passed still does what it can do without waiting.
+/// How long a function may block: a time of `CLOCK_MONOTONIC` in nanoseconds, `STRAIT_NOW` or `STRAIT_NEVER`. If the
+/// deadline has passed, a function still succeeds if it need not wait.
 pub type strait_deadline = i64;
 
 /// Do not block: a function that would have to wait fails with `STRAIT_WOULD_BLOCK`.
@@ -25,7 +25,7 @@ struct Epoch {
 /// Returns the time of `CLOCK_MONOTONIC` in nanoseconds.
 fn monotonic() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one timespec, which is there. Every Linux has this clock.
+    // SAFETY: the call writes one timespec, to valid memory. Every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
@@ -56,7 +56,7 @@ fn at_instant(at: i64) -> Deadline {
 }
 
 /// Returns the deadline that is `nanoseconds` from now. A negative number gives a deadline that has passed; a number
-/// that is too large gives one that never passes.
+/// that is too large gives a deadline that never passes.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_after(nanoseconds: i64) -> strait_deadline {
     let at = monotonic().saturating_add(nanoseconds);

@@ -1,4 +1,4 @@
-//! Handles for C code: what messages carry besides bytes.
+//! Handles for C code: the descriptors and objects that messages carry besides bytes.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -33,17 +33,17 @@ pub const STRAIT_HANDLE_OTHER: strait_handle_kind = 255;
 
 /// An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region.
 ///
-/// A handle owns its object. A function that sends the handle takes the object if it succeeds, and sets `kind` to
-/// `STRAIT_HANDLE_NONE`. If the function fails, the handle stays as it was. The caller owns a handle that was received:
-/// take the object out, or close it with `strait_handle_close`.
+/// A handle owns its object. A function that sends the handle takes the object on success, and sets `kind` to
+/// `STRAIT_HANDLE_NONE`. If the function fails, the handle is unchanged. The caller owns a received handle: take the
+/// object out, or close it with `strait_handle_close`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_handle {
     /// The kind: one of `STRAIT_HANDLE_*`.
     pub kind: strait_handle_kind,
-    /// The file descriptor, if the handle is one; otherwise -1.
+    /// The file descriptor, if the handle is a file descriptor; otherwise -1.
     pub fd: c_int,
-    /// The object, if the handle is one; otherwise `NULL`.
+    /// The object, if the handle is an object; otherwise `NULL`.
     pub object: *mut c_void,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Lent<'a> {
         if count > MAX_HANDLES {
             return Err(Failure::TooManyHandles(count));
         }
-        // SAFETY: the caller promises that there are `count` handles, which only this function call uses.
+        // SAFETY: the caller promises `count` handles, used only by this function call.
         let theirs = unsafe { std::slice::from_raw_parts_mut(handles, count) };
         for (place, handle) in theirs.iter().enumerate() {
             let before = &theirs[..place];
@@ -184,7 +184,7 @@ impl<'a> Lent<'a> {
     }
 
     /// Puts objects that were not sent back into the first `taken` handles, in the order in which they were taken. The
-    /// caller sees no change, except that a handle whose object is not among `handles` becomes empty.
+    /// caller sees no change, except that a handle becomes empty if its object is not among `handles`.
     pub(crate) fn give_back(&mut self, handles: Vec<Handle>, taken: usize) {
         let mut handles = handles.into_iter().peekable();
         for place in &mut self.theirs[..taken] {
@@ -229,7 +229,7 @@ impl<'a> Lent<'a> {
         *handle = strait_handle::NONE;
     }
 
-    /// Empties all handles, as the message that has their objects was sent.
+    /// Empties all handles, because the message with their objects was sent.
     pub(crate) fn sent(self) {
         self.theirs.iter_mut().for_each(Self::gone);
     }

@@ -16,7 +16,7 @@ use crate::receive::Taken;
 use crate::status::{Failure, call, call_or, strait_status};
 
 /// Room for a message, to be filled in the memory where the peer will read it. One thread at a time uses a reservation.
-/// While it is held, no other thread sends from this end, and the end stays open.
+/// While the reservation is held, no other thread sends from this end, and the end stays open.
 #[derive(Debug)]
 pub struct strait_reservation {
     room: Room,
@@ -27,7 +27,7 @@ pub struct strait_reservation {
 enum Room {
     /// Room in the ring or in the pool.
     Warm(Reservation<'static, Pin>),
-    /// Fresh memory that is sealed when it is sent, before the deadline.
+    /// Fresh memory that is sealed when sent; the send must succeed before the deadline.
     Sealed { room: SealedReservation<'static, Pin>, deadline: strait_deadline },
 }
 
@@ -66,13 +66,13 @@ pub unsafe extern "C" fn strait_reserve(
     })
 }
 
-/// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent. From then on no process can change
-/// the message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The
-/// bytes are zeroes at first.
+/// Makes fresh memory for a message of `len` bytes that is *sealed* when sent. From then on no process can change the
+/// message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The bytes
+/// are zeroes at first.
 ///
 /// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. The deadline applies to
-/// `strait_reservation_commit`. Costs fresh pages for each message: use it for receivers that have to check the message
-/// and must not copy it.
+/// `strait_reservation_commit`. Costs fresh pages for each message: use this function for receivers that have to check
+/// the message and must not copy it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reserve_sealed(
     channel: *const strait_channel,
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn strait_reserve_sealed(
 }
 
 /// Returns the memory of a reservation, with as many bytes as were reserved. Write to the memory, but do not read from
-/// it: the peer may be able to change it. Valid until the reservation is committed or cancelled. Returns `NULL` for
-/// `NULL`, and in the child of a `fork`.
+/// it: the peer may be able to change the bytes. Valid until the reservation is committed or cancelled. Returns `NULL`
+/// for `NULL`, and in the child of a `fork`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reservation_data(reservation: *mut strait_reservation) -> *mut c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn strait_reservation_data(reservation: *mut strait_reserv
 /// Sends the first `len` bytes of the reserved memory as a message, with handles.
 ///
 /// The reservation is freed in any case. If the function succeeds, it takes the handles; otherwise the caller still
-/// owns them. A sealed message is sent whole: `len` must be the number of bytes reserved.
+/// owns the handles. A sealed message is sent whole: `len` must be the number of bytes reserved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reservation_commit(
     reservation: *mut strait_reservation,
@@ -174,7 +174,8 @@ pub struct strait_view {
     taken: Taken,
 }
 
-/// Receives the next message without copying it, to be read where the peer wrote it; waits for it until the deadline.
+/// Receives the next message without copying it, to be read in the memory where the peer wrote it; waits for the
+/// message until the deadline.
 ///
 /// `view` receives the message, which the caller owns, or `NULL` on failure. Free the view soon, since it occupies the
 /// sender's room.

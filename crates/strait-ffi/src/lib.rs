@@ -11,8 +11,8 @@
 
 // The types have the names that C code uses.
 #![allow(non_camel_case_types)]
-// The header says for each function who owns what, which arguments may be `NULL`, and which threads may call the
-// function.
+// The header says for each function which side owns each object, which arguments may be `NULL`, and which threads may
+// call the function.
 #![allow(clippy::missing_safety_doc)]
 
 mod args;

@@ -20,8 +20,8 @@ use crate::peer::{Context, say, strait_peer};
 use crate::spawn::command;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// A function that decides whether a process is let in. Return true to accept it. `peer` is what the kernel says of the
-/// process.
+/// A function that decides whether a listener accepts a process: return true to accept. `peer` is the process as the
+/// kernel describes it.
 pub type strait_policy = Option<unsafe extern "C" fn(peer: *const strait_peer, context: *mut c_void) -> bool>;
 
 /// A function that is called for each process that was refused. `peer` is what the kernel says of the process, or
@@ -56,8 +56,8 @@ pub struct strait_listener_options {
     pub reserved: [u64; 4],
 }
 
-/// A listener, to which other processes connect under a name. Any number of threads may use it at once. Free it when no
-/// thread uses it any more.
+/// A listener, to which other processes connect under a name. Any number of threads may use the listener at once. Free
+/// the listener when no thread uses it any more.
 ///
 /// The library starts no thread: the threads that accept also handle the pending connections.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn strait_listener_activated(
 /// Returns the name as a string of Rust.
 ///
 /// # Errors
-/// [`Failure::Invalid`] if `name` is `NULL`; [`Error::BadName`] if it is not UTF-8.
+/// [`Failure::Invalid`] if `name` is `NULL`; [`Error::BadName`] if the name is not UTF-8.
 ///
 /// # Safety
 /// `name` is `NULL`, or points to a text that ends with a zero.
@@ -264,8 +264,8 @@ pub unsafe extern "C" fn strait_connect(
     })
 }
 
-/// An invitation: a one-time token that lets one process connect. Any number of threads may use it at once. Free it
-/// when no thread uses it any more.
+/// An invitation: a one-time token that lets one process connect. Any number of threads may use the invitation at once.
+/// Free the invitation when no thread uses it any more.
 #[derive(Debug)]
 pub struct strait_invitation {
     invitation: Invitation,
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn strait_listener_invite(
     })
 }
 
-/// Withdraws an invitation, and frees it. Ignores `NULL`.
+/// Revokes an invitation, and frees the object. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_free(invitation: *mut strait_invitation) {
     if !invitation.is_null() {
@@ -333,9 +333,9 @@ pub unsafe extern "C" fn strait_invitation_spawn(
     })
 }
 
-/// Writes the line that invites a process to `fd`, which leads to the standard input of that process. Use it to invite
+/// Writes the invitation line to `fd`, which leads to the standard input of the invited process. Use this function for
 /// a process that the caller starts by its own means. Any process that reads the line can use the invitation. The
-/// caller still owns `fd`. Blocks as long as writing to `fd` does.
+/// caller still owns `fd`. Blocks as long as the write to `fd` blocks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_tell(invitation: *const strait_invitation, fd: c_int) -> strait_status {
     call(|| {
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn strait_invitation_tell(invitation: *const strait_invita
     })
 }
 
-/// Accepts the invited process; waits for it until the deadline.
+/// Accepts the invited process; waits for the process until the deadline.
 ///
 /// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]
@@ -400,8 +400,8 @@ pub struct strait_listening {
     pub since: i64,
     /// The uid of the user that owns the name.
     pub uid: u32,
-    /// The process that listens. 0 if no process listens any more, or if it is in a PID namespace that this process
-    /// does not see.
+    /// The process that listens. 0 if no process listens any more, or if the process is in a PID namespace that this
+    /// process does not see.
     pub pid: libc::pid_t,
     /// 1 if a process listens; otherwise 0.
     pub is_live: u32,

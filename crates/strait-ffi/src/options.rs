@@ -28,7 +28,8 @@ pub const STRAIT_ZERO: u64 = 0xffff_ffff_ffff_ffff;
 pub struct strait_options {
     /// How functions on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
     pub wait: strait_wait,
-    /// 1 if the process at the other end may not send descriptors: the kernel drops them before this process gets them.
+    /// 1 if the process at the other end may not send descriptors: the kernel drops the descriptors before this process
+    /// gets them.
     pub refuse_descriptors: u32,
     /// How long an adaptive wait spins, in nanoseconds, at most 20 ms. The default is 50 µs, or what the environment
     /// variable STRAIT_SPIN says (microseconds, or off).

@@ -129,8 +129,8 @@ pub type strait_resource = u32;
 pub const STRAIT_MEMORY: strait_resource = 0;
 /// Mappings of the peer's memory.
 pub const STRAIT_MAPPINGS: strait_resource = 1;
-/// Descriptors that came from the peer and that were not received yet, and sockets to processes to which the peer
-/// introduced this process.
+/// Descriptors that arrived from the peer and were not taken yet, and sockets to processes to which the peer introduced
+/// this process.
 pub const STRAIT_DESCRIPTORS: strait_resource = 2;
 /// Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
 pub const STRAIT_LANES: strait_resource = 3;
@@ -152,12 +152,12 @@ fn resource(number: strait_resource) -> Result<Resource, Failure> {
     })
 }
 
-/// Serialises `strait_set_limit`, which sets one limit, while the Rust library sets all limits together.
+/// Serialises calls of `strait_set_limit`: each sets one limit, but the Rust library sets all limits together.
 static SETTING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 /// Sets the limits of a resource in this process: `peer` for one peer process, over all links to it, and `user` for all
-/// peer processes of one user together. The limits apply to what is requested from now on; what is held stays held.
-/// Does not block.
+/// peer processes of one user together. The limits apply to later requests; this process keeps the resources already
+/// held. Does not block.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_set_limit(resource: strait_resource, peer: u64, user: u64) -> strait_status {
     call(|| {
@@ -186,8 +186,8 @@ impl From<Level> for strait_level {
     }
 }
 
-/// The amount of one resource that this process holds for the process at the other end of a channel, and for all peer
-/// processes of that process's user.
+/// The amounts of one resource that this process holds for the process at the other end of a channel, and for all peer
+/// processes of the peer's user.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_usage {
@@ -199,8 +199,8 @@ pub struct strait_usage {
     pub processes: u64,
     /// Number of idle wake-ups: how often the peer woke this process, and there was nothing to do.
     pub idle_wake_ups: u64,
-    /// How often the peer was throttled: it was not listened to for a millisecond, because it caused too many idle
-    /// wake-ups.
+    /// How often the peer was throttled: this process ignored the peer for a millisecond, because the peer caused too
+    /// many idle wake-ups.
     pub pauses: u64,
     /// The uid of the peer's user, if `has_uid` is 1.
     pub uid: u32,
@@ -208,8 +208,9 @@ pub struct strait_usage {
     pub has_uid: u32,
 }
 
-/// Writes to `usage` how much of a resource this process holds for the process at the other end and for its user. Fails
-/// with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does not block.
+/// Writes to `usage` how much of a resource this process holds for the process at the other end and for that process's
+/// user. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does
+/// not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peer_usage(
     channel: *const strait_channel,
@@ -248,17 +249,19 @@ pub struct strait_bad_peer {
     pub reserved: u32,
 }
 
-/// A function that is called for each peer that broke the protocol. `bad` and what it points to are valid during the
-/// call.
+/// A function called for each peer that broke the protocol. `bad`, and the memory to which it points, are valid during
+/// the call.
 pub type strait_tell_bad_peer = Option<unsafe extern "C" fn(bad: *const strait_bad_peer, context: *mut c_void)>;
 
 /// A pointer of C code that the library passes to C functions, and never reads through.
 #[derive(Clone, Copy)]
 pub(crate) struct Context(*mut c_void);
 
-// SAFETY: this code never follows the pointer. The header requires that any thread may use what it points to.
+// SAFETY: this code never follows the pointer. The header requires that any thread may use the object behind the
+// pointer.
 unsafe impl Send for Context {}
-// SAFETY: this code never follows the pointer. The header requires that any thread may use what it points to.
+// SAFETY: this code never follows the pointer. The header requires that any thread may use the object behind the
+// pointer.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -271,11 +274,11 @@ impl Context {
     }
 }
 
-/// Registers a function that is called for each peer process that breaks the protocol. It replaces the function that
-/// was registered before; `NULL` registers none. The library writes no logs.
+/// Registers a function that is called for each peer process that breaks the protocol. The new function replaces the
+/// one registered before; `NULL` registers no function. The library writes no logs.
 ///
-/// The function runs in a thread that is in a call of this library, while the library holds no lock, so it may call any
-/// function. It receives `context`, which must stay valid for the life of the process.
+/// The function runs in a thread that is in a call of this library, while the library holds no lock, so the registered
+/// function may call any function. It receives `context`, which must stay valid for the life of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context: *mut c_void) {
     let context = Context::new(context);

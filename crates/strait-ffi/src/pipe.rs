@@ -13,11 +13,11 @@ use crate::deadline::{strait_deadline, until};
 use crate::status::{call, strait_status};
 use shell::{Held, Shell, begin, count, finish, free, held, shape};
 
-/// The writing end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+/// The writing end of a data pipe. Any number of threads may use the end at once; they take turns. Free the end when no
 /// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 pub struct strait_producer(Shell<Self>);
 
-/// The reading end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+/// The reading end of a data pipe. Any number of threads may use the end at once; they take turns. Free the end when no
 /// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 pub struct strait_consumer(Shell<Self>);
 
@@ -99,8 +99,9 @@ pub unsafe extern "C" fn strait_pipe_new(
     })
 }
 
-/// Ends the stream, and frees its writing end. The consumer reads what was written, and then the end of the stream.
-/// Room from `strait_producer_begin` becomes invalid, and nothing of it is written. Ignores `NULL`. Does not block.
+/// Ends the stream, and frees its writing end. The consumer reads everything written before, and then the end of the
+/// stream. Room from `strait_producer_begin` becomes invalid, and its bytes are not written. Ignores `NULL`. Does not
+/// block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_free(producer: *mut strait_producer) {
     // SAFETY: the object came from `give`, and the caller gives it up.
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn strait_producer_write_whole(
 /// and `len` the number of bytes that are free there. Room beyond the end of the buffer comes with the next call. On
 /// failure `room` is `NULL` and `len` is 0.
 ///
-/// Write to the room, but do not read from it: the peer may change its bytes. The room is valid until
+/// Write to the room, but do not read from the room: the peer may change its bytes. The room is valid until
 /// `strait_producer_commit`. Until then other writing functions fail with `STRAIT_IN_USE`, and so does sending the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_begin(
@@ -213,10 +214,10 @@ pub unsafe extern "C" fn strait_consumer_free(consumer: *mut strait_consumer) {
     unsafe { free(consumer) }
 }
 
-/// Reads the bytes that are there, at least one element; waits for them until the deadline. `count` receives the number
-/// of bytes: 0 at the end of the stream.
+/// Reads the available bytes, at least one element; waits for an element until the deadline. `count` receives the
+/// number of bytes: 0 at the end of the stream.
 ///
-/// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and all that it wrote was read, with
+/// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and everything written was read, with
 /// `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
 /// `strait_consumer_begin` are held.
 #[unsafe(no_mangle)]

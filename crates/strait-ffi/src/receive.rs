@@ -10,7 +10,7 @@ use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// A received message: its handles, and its bytes in private memory of this process. Receiving into the message again
+/// A received message: its handles, and its bytes in private memory of this process. The next receive into the message
 /// reuses its memory, and closes the handles that were not taken. One thread at a time uses a message.
 #[derive(Debug, Default)]
 pub struct strait_message {
@@ -140,9 +140,9 @@ pub unsafe extern "C" fn strait_message_len(message: *const strait_message) -> u
 
 /// Takes the next handles out of a message, in the order in which they were sent, at most `capacity`.
 ///
-/// `handles` receives them, and the caller owns them. `count` receives their number: 0 when all handles were taken.
-/// Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
-/// `STRAIT_HANDLES_LOST` if not all handles have arrived; then those that arrived were closed, and the bytes are
+/// `handles` receives the handles, and the caller owns them. `count` receives the number of handles: 0 when all handles
+/// were taken. Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
+/// `STRAIT_HANDLES_LOST` if not all handles have arrived; then the handles that arrived were closed, and the bytes are
 /// intact.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_take_handles(
@@ -195,9 +195,9 @@ pub unsafe extern "C" fn strait_recv(
 /// Receives the next message into the front of a buffer of the caller's; waits for it until the deadline.
 ///
 /// `len` receives the number of bytes of the message. If `capacity` is less, the function fails with
-/// `STRAIT_BUFFER_TOO_SMALL`, `len` receives the number that is needed, and the message stays the next one. The handles
-/// of the message go into `handles`; take them with `strait_message_take_handles`. If `handles` is `NULL`, they are
-/// closed. The previous contents of `handles` are lost in any case.
+/// `STRAIT_BUFFER_TOO_SMALL`, `len` receives the needed capacity, and the message stays the next message. The handles
+/// of the message go into `handles`; take them with `strait_message_take_handles`. If `handles` is `NULL`, the handles
+/// are closed. The previous contents of `handles` are lost in any case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_recv_into(
     channel: *const strait_channel,
@@ -238,11 +238,11 @@ pub unsafe extern "C" fn strait_recv_into(
     })
 }
 
-/// Receives the messages that are there, at most `count` and at least one; waits for the first one until the deadline.
+/// Receives the queued messages, at most `count` and at least one; waits for the first message until the deadline.
 ///
-/// `messages` are `count` pointers to different messages. `received` receives the number of them, from the first, that
-/// hold a new message. The previous contents of all of them are lost. A failure concerns the first message; the failure
-/// of a later message is returned by the next call.
+/// `messages` are `count` pointers to different messages. `received` receives the number of pointers, from the first,
+/// that hold a new message. The previous contents of all `count` messages are lost. A failure concerns the first
+/// message; the failure of a later message is returned by the next call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_recv_many(
     channel: *const strait_channel,
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn strait_recv_many(
         if messages.iter().any(|message| message.is_null()) {
             return Err(Failure::Invalid("one of the messages is NULL"));
         }
-        // SAFETY: each message is the caller's, and this function holds no other reference to it.
+        // SAFETY: the caller owns each message, and this function holds no other reference to it.
         let shell = |message: &*mut strait_message| unsafe { &mut **message };
         let take = |message| {
             let shell = shell(message);
@@ -279,12 +279,13 @@ pub unsafe extern "C" fn strait_recv_many(
 }
 
 /// Forwards a received message with its handles; waits for room until the deadline. On success `message` is empty, and
-/// can be received into again. If the function fails, the message is as it was.
+/// can be received into again. If the function fails, the message is unchanged.
 ///
-/// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does
-/// not grow with its size. Any other message is copied. A receiver of sealed memory can see that other processes have
-/// it too. Fails with `STRAIT_HANDLES_LOST` if the message did not arrive whole. Fails with `STRAIT_INVALID_ARGUMENT`
-/// if some of its handles were taken and others were not, or if its bytes are in a buffer of `strait_recv_into`.
+/// If the sender of a large message has sealed it (`strait_reserve_sealed`), the memory is passed on, at a cost
+/// independent of the size. Any other message is copied. A receiver of sealed memory can see that other processes have
+/// the same memory. Fails with `STRAIT_HANDLES_LOST` if the message did not arrive whole. Fails with
+/// `STRAIT_INVALID_ARGUMENT` if some of its handles were taken and others were not, or if its bytes are in a buffer of
+/// `strait_recv_into`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_forward(
     channel: *const strait_channel,

@@ -10,12 +10,12 @@ use strait::region::{Access, Region, RegionCopy, RegionMap, RegionView, RegionWr
 use crate::args;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// The access that a region allows to its holder. The kernel enforces it.
+/// The access that a region allows to its holder, enforced by the kernel.
 pub type strait_access = u32;
 
 /// The holder can read and write the region.
 pub const STRAIT_WRITABLE_REGION: strait_access = 0;
-/// The holder can read the region; others may still write to it.
+/// The holder can read the region; other processes may still write to the region.
 pub const STRAIT_READ_ONLY_REGION: strait_access = 1;
 /// The holder can read the region, and no process can change it any more.
 pub const STRAIT_SEALED_REGION: strait_access = 2;
@@ -29,7 +29,7 @@ pub const STRAIT_MAP_READ: strait_map = 0;
 pub const STRAIT_MAP_WRITE: strait_map = 1;
 /// Map for reading memory that no process can change: only for a sealed region.
 pub const STRAIT_MAP_SEALED: strait_map = 2;
-/// Map as private memory whose pages are copied when they are written to: only for a sealed region.
+/// Map as private memory, with a copy of each page at the first write: only for a sealed region.
 pub const STRAIT_MAP_COPY: strait_map = 3;
 
 /// Shared memory of a fixed size, which can be sent in messages. Any number of threads may use a region at once. Free
@@ -63,7 +63,8 @@ unsafe fn get<'a>(region: *const strait_region) -> Result<&'a Region, Failure> {
     Ok(&unsafe { args::reference(region, "region is NULL") }?.region)
 }
 
-/// Makes a writable region of `len` zero bytes. `region` receives it, and the caller owns it; `NULL` on failure.
+/// Makes a writable region of `len` zero bytes. `region` receives the region, which the caller owns, or `NULL` on
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_new(len: usize, region: *mut *mut strait_region) -> strait_status {
     call(|| {
@@ -134,8 +135,8 @@ pub unsafe extern "C" fn strait_region_free(region: *mut strait_region) {
     }
 }
 
-/// Returns another region object for the same memory, with the same access, which can be sent to one more process. It
-/// costs no descriptor in this process. The caller owns it. Returns `NULL` for `NULL`.
+/// Returns another region object for the same memory, with the same access, which can be sent to one more process. The
+/// new object costs no descriptor in this process. The caller owns the new object. Returns `NULL` for `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_duplicate(region: *const strait_region) -> *mut strait_region {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
@@ -168,8 +169,8 @@ pub unsafe extern "C" fn strait_region_access(
     })
 }
 
-/// Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as it is mapped for
-/// writing anywhere.
+/// Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as any process has the
+/// region mapped for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_seal(region: *const strait_region) -> strait_status {
     // SAFETY: the header requires the pointer to be valid.
@@ -184,9 +185,9 @@ pub unsafe extern "C" fn strait_region_admit_no_writer(region: *const strait_reg
     call(|| Ok(unsafe { get(region) }?.admit_no_writer()?))
 }
 
-/// Makes a read-only object of a region that others go on writing. `reader` receives it, and the caller owns it; `NULL`
-/// on failure. A process of the same user that has `/proc` can work around this; against such a process only sealing
-/// helps.
+/// Makes a read-only object of a region that other holders go on writing. `reader` receives the object, which the
+/// caller owns, or `NULL` on failure. A process of the same user that has `/proc` can still gain write access; against
+/// such a process only sealing helps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_reader(
     region: *const strait_region,

@@ -157,8 +157,8 @@ typedef int32_t strait_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// An end of a channel for calls in both directions. Any number of threads may use it at once. Free it when no thread
-// uses it any more.
+// An end of a channel for calls in both directions. Any number of threads may use the end at once. Free the end when
+// no thread uses it any more.
 typedef struct strait_call_end strait_call_end;
 
 // One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one process.
@@ -167,16 +167,16 @@ typedef struct strait_call_end strait_call_end;
 // another thread. When the last reference is released, the end is closed.
 typedef struct strait_channel strait_channel;
 
-// The reading end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+// The reading end of a data pipe. Any number of threads may use the end at once; they take turns. Free the end when no
 // thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 typedef struct strait_consumer strait_consumer;
 
-// An invitation: a one-time token that lets one process connect. Any number of threads may use it at once. Free it
-// when no thread uses it any more.
+// An invitation: a one-time token that lets one process connect. Any number of threads may use the invitation at once.
+// Free the invitation when no thread uses it any more.
 typedef struct strait_invitation strait_invitation;
 
-// A listener, to which other processes connect under a name. Any number of threads may use it at once. Free it when no
-// thread uses it any more.
+// A listener, to which other processes connect under a name. Any number of threads may use the listener at once. Free
+// the listener when no thread uses it any more.
 //
 // The library starts no thread: the threads that accept also handle the pending connections.
 typedef struct strait_listener strait_listener;
@@ -184,11 +184,11 @@ typedef struct strait_listener strait_listener;
 // A mapped part of a region. It stays when the region is freed or sent.
 typedef struct strait_mapping strait_mapping;
 
-// A received message: its handles, and its bytes in private memory of this process. Receiving into the message again
+// A received message: its handles, and its bytes in private memory of this process. The next receive into the message
 // reuses its memory, and closes the handles that were not taken. One thread at a time uses a message.
 typedef struct strait_message strait_message;
 
-// The writing end of a data pipe. Any number of threads may use it at once; they take turns. Free the end when no
+// The writing end of a data pipe. Any number of threads may use the end at once; they take turns. Free the end when no
 // thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 typedef struct strait_producer strait_producer;
 
@@ -200,7 +200,7 @@ typedef struct strait_region strait_region;
 typedef struct strait_replier strait_replier;
 
 // Room for a message, to be filled in the memory where the peer will read it. One thread at a time uses a reservation.
-// While it is held, no other thread sends from this end, and the end stays open.
+// While the reservation is held, no other thread sends from this end, and the end stays open.
 typedef struct strait_reservation strait_reservation;
 
 // A received message in the memory where the peer wrote it. One thread at a time uses a view. While the view is held,
@@ -234,8 +234,8 @@ typedef struct strait_error {
     uint64_t limit;
 } strait_error;
 
-// How long a function may block: a time of `CLOCK_MONOTONIC` in nanoseconds, `STRAIT_NOW` or `STRAIT_NEVER`. A
-// function whose deadline has passed still does what it can do without waiting.
+// How long a function may block: a time of `CLOCK_MONOTONIC` in nanoseconds, `STRAIT_NOW` or `STRAIT_NEVER`. If the
+// deadline has passed, a function still succeeds if it need not wait.
 typedef int64_t strait_deadline;
 
 // How functions on an end wait.
@@ -247,7 +247,8 @@ typedef uint32_t strait_wait;
 typedef struct strait_options {
     // How functions on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
     strait_wait wait;
-    // 1 if the process at the other end may not send descriptors: the kernel drops them before this process gets them.
+    // 1 if the process at the other end may not send descriptors: the kernel drops the descriptors before this process
+    // gets them.
     uint32_t refuse_descriptors;
     // How long an adaptive wait spins, in nanoseconds, at most 20 ms. The default is 50 µs, or what the environment
     // variable STRAIT_SPIN says (microseconds, or off).
@@ -280,19 +281,19 @@ typedef uint32_t strait_handle_kind;
 
 // An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region.
 //
-// A handle owns its object. A function that sends the handle takes the object if it succeeds, and sets `kind` to
-// `STRAIT_HANDLE_NONE`. If the function fails, the handle stays as it was. The caller owns a handle that was received:
-// take the object out, or close it with `strait_handle_close`.
+// A handle owns its object. A function that sends the handle takes the object on success, and sets `kind` to
+// `STRAIT_HANDLE_NONE`. If the function fails, the handle is unchanged. The caller owns a received handle: take the
+// object out, or close it with `strait_handle_close`.
 typedef struct strait_handle {
     // The kind: one of `STRAIT_HANDLE_*`.
     strait_handle_kind kind;
-    // The file descriptor, if the handle is one; otherwise -1.
+    // The file descriptor, if the handle is a file descriptor; otherwise -1.
     int fd;
-    // The object, if the handle is one; otherwise `NULL`.
+    // The object, if the handle is an object; otherwise `NULL`.
     void *object;
 } strait_handle;
 
-// The access that a region allows to its holder. The kernel enforces it.
+// The access that a region allows to its holder, enforced by the kernel.
 typedef uint32_t strait_access;
 
 // The way in which a region is mapped.
@@ -340,8 +341,8 @@ typedef struct strait_peer {
     uint32_t is_alive;
 } strait_peer;
 
-// A function that decides whether a process is let in. Return true to accept it. `peer` is what the kernel says of the
-// process.
+// A function that decides whether a listener accepts a process: return true to accept. `peer` is the process as the
+// kernel describes it.
 typedef bool (*strait_policy)(const struct strait_peer *peer, void *context);
 
 // A function that is called for each process that was refused. `peer` is what the kernel says of the process, or
@@ -395,8 +396,8 @@ typedef struct strait_listening {
     int64_t since;
     // The uid of the user that owns the name.
     uint32_t uid;
-    // The process that listens. 0 if no process listens any more, or if it is in a PID namespace that this process
-    // does not see.
+    // The process that listens. 0 if no process listens any more, or if the process is in a PID namespace that this
+    // process does not see.
     pid_t pid;
     // 1 if a process listens; otherwise 0.
     uint32_t is_live;
@@ -448,8 +449,8 @@ typedef struct strait_level {
     uint64_t reached;
 } strait_level;
 
-// The amount of one resource that this process holds for the process at the other end of a channel, and for all peer
-// processes of that process's user.
+// The amounts of one resource that this process holds for the process at the other end of a channel, and for all peer
+// processes of the peer's user.
 typedef struct strait_usage {
     // The amount for the peer process, over all links to it.
     struct strait_level peer;
@@ -459,8 +460,8 @@ typedef struct strait_usage {
     uint64_t processes;
     // Number of idle wake-ups: how often the peer woke this process, and there was nothing to do.
     uint64_t idle_wake_ups;
-    // How often the peer was throttled: it was not listened to for a millisecond, because it caused too many idle
-    // wake-ups.
+    // How often the peer was throttled: this process ignored the peer for a millisecond, because the peer caused too
+    // many idle wake-ups.
     uint64_t pauses;
     // The uid of the peer's user, if `has_uid` is 1.
     uint32_t uid;
@@ -480,8 +481,8 @@ typedef struct strait_bad_peer {
     uint32_t reserved;
 } strait_bad_peer;
 
-// A function that is called for each peer that broke the protocol. `bad` and what it points to are valid during the
-// call.
+// A function called for each peer that broke the protocol. `bad`, and the memory to which it points, are valid during
+// the call.
 typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *context);
 
 // Do not block: a function that would have to wait fails with `STRAIT_WOULD_BLOCK`.
@@ -524,7 +525,7 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // The holder can read and write the region.
 #define STRAIT_WRITABLE_REGION 0
 
-// The holder can read the region; others may still write to it.
+// The holder can read the region; other processes may still write to the region.
 #define STRAIT_READ_ONLY_REGION 1
 
 // The holder can read the region, and no process can change it any more.
@@ -539,7 +540,7 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // Map for reading memory that no process can change: only for a sealed region.
 #define STRAIT_MAP_SEALED 2
 
-// Map as private memory whose pages are copied when they are written to: only for a sealed region.
+// Map as private memory, with a copy of each page at the first write: only for a sealed region.
 #define STRAIT_MAP_COPY 3
 
 // Receiving returns at once: a message is there, or the channel has ended.
@@ -564,8 +565,8 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // Mappings of the peer's memory.
 #define STRAIT_MAPPINGS 1
 
-// Descriptors that came from the peer and that were not received yet, and sockets to processes to which the peer
-// introduced this process.
+// Descriptors that arrived from the peer and were not taken yet, and sockets to processes to which the peer introduced
+// this process.
 #define STRAIT_DESCRIPTORS 2
 
 // Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
@@ -598,7 +599,7 @@ size_t strait_last_error_text(char *buffer,
                               size_t capacity);
 
 // Returns the deadline that is `nanoseconds` from now. A negative number gives a deadline that has passed; a number
-// that is too large gives one that never passes.
+// that is too large gives a deadline that never passes.
 strait_deadline strait_after(int64_t nanoseconds);
 
 // From now on, a signal that interrupts a sleep of the calling thread ends the wait: the function fails with
@@ -628,7 +629,7 @@ strait_status strait_channel_pair(const struct strait_options *options,
 //
 // If the function succeeds, Strait owns `socket` and sets close-on-exec; otherwise the caller still owns it. `options`
 // may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure. Does not block: messages
-// that are sent before the peer has opened its side wait for the peer.
+// sent before the peer has opened its side wait for the peer.
 strait_status strait_channel_over(int socket,
                                   const struct strait_options *options,
                                   struct strait_channel **channel);
@@ -645,13 +646,14 @@ void strait_channel_unref(struct strait_channel *channel);
 
 // Closes an end, and releases the caller's reference. Ignores `NULL`. Does not block.
 //
-// The peer receives what this end sent, and then `STRAIT_PEER_CLOSED`. Messages that this end has not received are
-// dropped, with their handles. From now on calls through other references fail with `STRAIT_CLOSED`; those that wait
-// fail at once. While a view or a reservation of the end is held, the end stays open until that is freed.
+// The peer receives everything sent before, and then `STRAIT_PEER_CLOSED`. Messages that this end has not received are
+// dropped, with their handles. From now on calls through other references fail with `STRAIT_CLOSED`; waiting calls
+// fail at once. If a view or a reservation of the end is held, the end stays open until the view or reservation is
+// freed.
 void strait_channel_close(struct strait_channel *channel);
 
-// Closes an end as `strait_channel_close` does, and tells the peer why: once the peer has received what this end sent,
-// its `strait_channel_close_reason` returns `reason`.
+// Closes an end as `strait_channel_close` does, and tells the peer the reason: once the peer has received everything
+// sent before, its `strait_channel_close_reason` returns `reason`.
 void strait_channel_close_with(struct strait_channel *channel,
                                uint32_t reason);
 
@@ -669,8 +671,8 @@ bool strait_channel_is_readable(const struct strait_channel *channel);
 // `channel` is `NULL`. Does not block.
 bool strait_channel_is_writable(const struct strait_channel *channel);
 
-// Returns whether the other end is known to be gone: closed, or its process died. Messages that it sent before may
-// still be there to be received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block.
+// Returns whether the other end is known to be gone: closed, or its process died. Messages sent before may still wait
+// to be received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block.
 bool strait_channel_is_peer_closed(const struct strait_channel *channel);
 
 // Moves the channel into memory that only this process and the process of the other end have. Use it for an end that
@@ -678,7 +680,7 @@ bool strait_channel_is_peer_closed(const struct strait_channel *channel);
 // Waits until the deadline.
 //
 // Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is being sent to another process, or while
-// the other process has not opened its side. Then the channel is as it was.
+// the other process has not opened its side. Then the channel is unchanged.
 strait_status strait_channel_rehome(const struct strait_channel *channel,
                                     strait_deadline deadline);
 
@@ -692,8 +694,9 @@ strait_status strait_pipe_new(size_t capacity,
                               struct strait_producer **producer,
                               struct strait_consumer **consumer);
 
-// Ends the stream, and frees its writing end. The consumer reads what was written, and then the end of the stream.
-// Room from `strait_producer_begin` becomes invalid, and nothing of it is written. Ignores `NULL`. Does not block.
+// Ends the stream, and frees its writing end. The consumer reads everything written before, and then the end of the
+// stream. Room from `strait_producer_begin` becomes invalid, and its bytes are not written. Ignores `NULL`. Does not
+// block.
 void strait_producer_free(struct strait_producer *producer);
 
 // Writes as many bytes as there is room for, at least one element; waits for room until the deadline. `written`
@@ -720,7 +723,7 @@ strait_status strait_producer_write_whole(const struct strait_producer *producer
 // and `len` the number of bytes that are free there. Room beyond the end of the buffer comes with the next call. On
 // failure `room` is `NULL` and `len` is 0.
 //
-// Write to the room, but do not read from it: the peer may change its bytes. The room is valid until
+// Write to the room, but do not read from the room: the peer may change its bytes. The room is valid until
 // `strait_producer_commit`. Until then other writing functions fail with `STRAIT_IN_USE`, and so does sending the end.
 strait_status strait_producer_begin(const struct strait_producer *producer,
                                     void **room,
@@ -751,10 +754,10 @@ size_t strait_producer_element(const struct strait_producer *producer);
 // not block.
 void strait_consumer_free(struct strait_consumer *consumer);
 
-// Reads the bytes that are there, at least one element; waits for them until the deadline. `count` receives the number
-// of bytes: 0 at the end of the stream.
+// Reads the available bytes, at least one element; waits for an element until the deadline. `count` receives the
+// number of bytes: 0 at the end of the stream.
 //
-// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and all that it wrote was read, with
+// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and everything written was read, with
 // `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
 // `strait_consumer_begin` are held.
 strait_status strait_consumer_read(const struct strait_consumer *consumer,
@@ -854,7 +857,8 @@ struct strait_consumer *strait_handle_take_consumer(struct strait_handle *handle
 // Closes or frees the object of a handle, and empties the handle. Ignores `NULL` and empty handles.
 void strait_handle_close(struct strait_handle *handle);
 
-// Makes a writable region of `len` zero bytes. `region` receives it, and the caller owns it; `NULL` on failure.
+// Makes a writable region of `len` zero bytes. `region` receives the region, which the caller owns, or `NULL` on
+// failure.
 strait_status strait_region_new(size_t len,
                                 struct strait_region **region);
 
@@ -877,8 +881,8 @@ strait_status strait_region_to_fd(const struct strait_region *region,
 // Frees a region object. The memory stays until every process has freed it. Ignores `NULL`.
 void strait_region_free(struct strait_region *region);
 
-// Returns another region object for the same memory, with the same access, which can be sent to one more process. It
-// costs no descriptor in this process. The caller owns it. Returns `NULL` for `NULL`.
+// Returns another region object for the same memory, with the same access, which can be sent to one more process. The
+// new object costs no descriptor in this process. The caller owns the new object. Returns `NULL` for `NULL`.
 struct strait_region *strait_region_duplicate(const struct strait_region *region);
 
 // Returns the size of a region in bytes, which never changes; 0 for `NULL`.
@@ -889,17 +893,17 @@ size_t strait_region_len(const struct strait_region *region);
 strait_status strait_region_access(const struct strait_region *region,
                                    strait_access *access);
 
-// Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as it is mapped for
-// writing anywhere.
+// Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as any process has the
+// region mapped for writing.
 strait_status strait_region_seal(const struct strait_region *region);
 
 // Admits no new writer to a region. Processes that have it mapped for writing go on writing; no other mapping or
 // process can ever write.
 strait_status strait_region_admit_no_writer(const struct strait_region *region);
 
-// Makes a read-only object of a region that others go on writing. `reader` receives it, and the caller owns it; `NULL`
-// on failure. A process of the same user that has `/proc` can work around this; against such a process only sealing
-// helps.
+// Makes a read-only object of a region that other holders go on writing. `reader` receives the object, which the
+// caller owns, or `NULL` on failure. A process of the same user that has `/proc` can still gain write access; against
+// such a process only sealing helps.
 strait_status strait_region_reader(const struct strait_region *region,
                                    struct strait_region **reader);
 
@@ -1007,9 +1011,9 @@ size_t strait_message_len(const struct strait_message *message);
 
 // Takes the next handles out of a message, in the order in which they were sent, at most `capacity`.
 //
-// `handles` receives them, and the caller owns them. `count` receives their number: 0 when all handles were taken.
-// Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
-// `STRAIT_HANDLES_LOST` if not all handles have arrived; then those that arrived were closed, and the bytes are
+// `handles` receives the handles, and the caller owns them. `count` receives the number of handles: 0 when all handles
+// were taken. Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
+// `STRAIT_HANDLES_LOST` if not all handles have arrived; then the handles that arrived were closed, and the bytes are
 // intact.
 strait_status strait_message_take_handles(struct strait_message *message,
                                           struct strait_handle *handles,
@@ -1028,9 +1032,9 @@ strait_status strait_recv(const struct strait_channel *channel,
 // Receives the next message into the front of a buffer of the caller's; waits for it until the deadline.
 //
 // `len` receives the number of bytes of the message. If `capacity` is less, the function fails with
-// `STRAIT_BUFFER_TOO_SMALL`, `len` receives the number that is needed, and the message stays the next one. The handles
-// of the message go into `handles`; take them with `strait_message_take_handles`. If `handles` is `NULL`, they are
-// closed. The previous contents of `handles` are lost in any case.
+// `STRAIT_BUFFER_TOO_SMALL`, `len` receives the needed capacity, and the message stays the next message. The handles
+// of the message go into `handles`; take them with `strait_message_take_handles`. If `handles` is `NULL`, the handles
+// are closed. The previous contents of `handles` are lost in any case.
 strait_status strait_recv_into(const struct strait_channel *channel,
                                void *buffer,
                                size_t capacity,
@@ -1038,11 +1042,11 @@ strait_status strait_recv_into(const struct strait_channel *channel,
                                struct strait_message *handles,
                                strait_deadline deadline);
 
-// Receives the messages that are there, at most `count` and at least one; waits for the first one until the deadline.
+// Receives the queued messages, at most `count` and at least one; waits for the first message until the deadline.
 //
-// `messages` are `count` pointers to different messages. `received` receives the number of them, from the first, that
-// hold a new message. The previous contents of all of them are lost. A failure concerns the first message; the failure
-// of a later message is returned by the next call.
+// `messages` are `count` pointers to different messages. `received` receives the number of pointers, from the first,
+// that hold a new message. The previous contents of all `count` messages are lost. A failure concerns the first
+// message; the failure of a later message is returned by the next call.
 strait_status strait_recv_many(const struct strait_channel *channel,
                                struct strait_message *const *messages,
                                size_t count,
@@ -1050,12 +1054,13 @@ strait_status strait_recv_many(const struct strait_channel *channel,
                                strait_deadline deadline);
 
 // Forwards a received message with its handles; waits for room until the deadline. On success `message` is empty, and
-// can be received into again. If the function fails, the message is as it was.
+// can be received into again. If the function fails, the message is unchanged.
 //
-// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does
-// not grow with its size. Any other message is copied. A receiver of sealed memory can see that other processes have
-// it too. Fails with `STRAIT_HANDLES_LOST` if the message did not arrive whole. Fails with `STRAIT_INVALID_ARGUMENT`
-// if some of its handles were taken and others were not, or if its bytes are in a buffer of `strait_recv_into`.
+// If the sender of a large message has sealed it (`strait_reserve_sealed`), the memory is passed on, at a cost
+// independent of the size. Any other message is copied. A receiver of sealed memory can see that other processes have
+// the same memory. Fails with `STRAIT_HANDLES_LOST` if the message did not arrive whole. Fails with
+// `STRAIT_INVALID_ARGUMENT` if some of its handles were taken and others were not, or if its bytes are in a buffer of
+// `strait_recv_into`.
 strait_status strait_forward(const struct strait_channel *channel,
                              struct strait_message *message,
                              strait_deadline deadline);
@@ -1070,27 +1075,27 @@ strait_status strait_reserve(const struct strait_channel *channel,
                              struct strait_reservation **reservation,
                              strait_deadline deadline);
 
-// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent. From then on no process can change
-// the message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The
-// bytes are zeroes at first.
+// Makes fresh memory for a message of `len` bytes that is *sealed* when sent. From then on no process can change the
+// message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The bytes
+// are zeroes at first.
 //
 // `reservation` receives the reservation, which the caller owns, or `NULL` on failure. The deadline applies to
-// `strait_reservation_commit`. Costs fresh pages for each message: use it for receivers that have to check the message
-// and must not copy it.
+// `strait_reservation_commit`. Costs fresh pages for each message: use this function for receivers that have to check
+// the message and must not copy it.
 strait_status strait_reserve_sealed(const struct strait_channel *channel,
                                     size_t len,
                                     struct strait_reservation **reservation,
                                     strait_deadline deadline);
 
 // Returns the memory of a reservation, with as many bytes as were reserved. Write to the memory, but do not read from
-// it: the peer may be able to change it. Valid until the reservation is committed or cancelled. Returns `NULL` for
-// `NULL`, and in the child of a `fork`.
+// it: the peer may be able to change the bytes. Valid until the reservation is committed or cancelled. Returns `NULL`
+// for `NULL`, and in the child of a `fork`.
 void *strait_reservation_data(struct strait_reservation *reservation);
 
 // Sends the first `len` bytes of the reserved memory as a message, with handles.
 //
 // The reservation is freed in any case. If the function succeeds, it takes the handles; otherwise the caller still
-// owns them. A sealed message is sent whole: `len` must be the number of bytes reserved.
+// owns the handles. A sealed message is sent whole: `len` must be the number of bytes reserved.
 strait_status strait_reservation_commit(struct strait_reservation *reservation,
                                         size_t len,
                                         struct strait_handle *handles,
@@ -1099,7 +1104,8 @@ strait_status strait_reservation_commit(struct strait_reservation *reservation,
 // Frees a reservation without sending a message. Ignores `NULL`.
 void strait_reservation_cancel(struct strait_reservation *reservation);
 
-// Receives the next message without copying it, to be read where the peer wrote it; waits for it until the deadline.
+// Receives the next message without copying it, to be read in the memory where the peer wrote it; waits for the
+// message until the deadline.
 //
 // `view` receives the message, which the caller owns, or `NULL` on failure. Free the view soon, since it occupies the
 // sender's room.
@@ -1148,10 +1154,10 @@ void strait_view_free(struct strait_view *view);
 // Turns an end of a channel into a call end. The other end must be turned into one, too. From then on nothing
 // else may be sent or received on the channel.
 //
-// If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns that. Function
-// calls of other threads on the channel fail with `STRAIT_MOVED`; those that wait fail at once. Fails with
-// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the call end, which the
-// caller owns, or `NULL` on failure. Does not block.
+// If the function succeeds, it takes `channel`, the caller's reference; otherwise the caller still owns the reference.
+// Function calls of other threads on the channel fail with `STRAIT_MOVED`; waiting calls fail at once. Fails with
+// `STRAIT_IN_USE` if a view or a reservation of the channel is held. `end` receives the call end, which the caller
+// owns, or `NULL` on failure. Does not block.
 strait_status strait_call_end_over(struct strait_channel *channel,
                                    struct strait_call_end **end);
 
@@ -1421,7 +1427,7 @@ strait_status strait_listener_invite(const struct strait_listener *listener,
                                      uint64_t nanoseconds,
                                      struct strait_invitation **invitation);
 
-// Withdraws an invitation, and frees it. Ignores `NULL`.
+// Revokes an invitation, and frees the object. Ignores `NULL`.
 void strait_invitation_free(struct strait_invitation *invitation);
 
 // Starts a program as `strait_spawn` does, and writes the invitation to the program's standard input. The program
@@ -1437,13 +1443,13 @@ strait_status strait_invitation_spawn(const struct strait_invitation *invitation
                                       pid_t *pid,
                                       int *stdin_fd);
 
-// Writes the line that invites a process to `fd`, which leads to the standard input of that process. Use it to invite
+// Writes the invitation line to `fd`, which leads to the standard input of the invited process. Use this function for
 // a process that the caller starts by its own means. Any process that reads the line can use the invitation. The
-// caller still owns `fd`. Blocks as long as writing to `fd` does.
+// caller still owns `fd`. Blocks as long as the write to `fd` blocks.
 strait_status strait_invitation_tell(const struct strait_invitation *invitation,
                                      int fd);
 
-// Accepts the invited process; waits for it until the deadline.
+// Accepts the invited process; waits for the process until the deadline.
 //
 // `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
 strait_status strait_invitation_accept(const struct strait_invitation *invitation,
@@ -1484,23 +1490,24 @@ strait_status strait_channel_counters(const struct strait_channel *channel,
                                       struct strait_counters *counters);
 
 // Sets the limits of a resource in this process: `peer` for one peer process, over all links to it, and `user` for all
-// peer processes of one user together. The limits apply to what is requested from now on; what is held stays held.
-// Does not block.
+// peer processes of one user together. The limits apply to later requests; this process keeps the resources already
+// held. Does not block.
 strait_status strait_set_limit(strait_resource resource,
                                uint64_t peer,
                                uint64_t user);
 
-// Writes to `usage` how much of a resource this process holds for the process at the other end and for its user. Fails
-// with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does not block.
+// Writes to `usage` how much of a resource this process holds for the process at the other end and for that process's
+// user. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does
+// not block.
 strait_status strait_channel_peer_usage(const struct strait_channel *channel,
                                         strait_resource resource,
                                         struct strait_usage *usage);
 
-// Registers a function that is called for each peer process that breaks the protocol. It replaces the function that
-// was registered before; `NULL` registers none. The library writes no logs.
+// Registers a function that is called for each peer process that breaks the protocol. The new function replaces the
+// one registered before; `NULL` registers no function. The library writes no logs.
 //
-// The function runs in a thread that is in a call of this library, while the library holds no lock, so it may call any
-// function. It receives `context`, which must stay valid for the life of the process.
+// The function runs in a thread that is in a call of this library, while the library holds no lock, so the registered
+// function may call any function. It receives `context`, which must stay valid for the life of the process.
 void strait_on_bad_peer(strait_tell_bad_peer tell,
                         void *context);
 
