@@ -185,16 +185,24 @@ fn live(process: &'static Process, threads: usize) {
     });
 }
 
+/// The longest time for which the name of a process that was killed may stay taken. A child of that process that has not
+/// begun its own program yet has a copy of the listening socket.
+const NAME_IS_FREE: Duration = Duration::from_secs(10);
+
 /// Accepts processes that connect, until the world ends.
 fn keep_door(process: &'static Process) {
     let name = format!("w{}", process.life.slot.load(SeqCst));
-    let mut listener = None;
+    let (mut listener, begin) = (None, Instant::now());
     while process.ledger.phase() < Phase::Close {
         let Some(open) = &listener else {
             let over = process.life.shortages_over();
             listener = match Listener::builder().directory(&process.directory).bind(&name) {
                 Ok(listener) => Some(listener),
                 Err(failed) if excused(process, over, failed.error) => None,
+                Err(failed) if failed.error == Error::NameTaken && begin.elapsed() < NAME_IS_FREE => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    None
+                }
                 Err(error) => process.wrong(None, &format!("the name {name}: {error:?}")),
             };
             continue;
