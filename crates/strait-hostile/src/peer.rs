@@ -194,9 +194,6 @@ impl RawPeer {
     fn take_in(&mut self, packet: Packet, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
         match packet.kind {
             packet_kind::WAKE => self.woken += 1,
-            packet_kind::HANDSHAKE if !handshake::is_like_ours(&packet) => {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
             packet_kind::HANDSHAKE => {}
             packet_kind::OPEN => {
                 let open = handshake::read_open(&packet).ok_or(io::ErrorKind::InvalidData)?;

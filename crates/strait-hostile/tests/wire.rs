@@ -1,7 +1,7 @@
 //! The numbers of this crate, a second implementation of the protocol, are those of docs/how-it-works/wire.md.
 
-use strait_hostile::handshake::{MAGIC, OFFSETS, READS_LAYOUT, REFUSE_VERSION, VERSIONS};
-use strait_hostile::layout::{CONTROL, ON_SET, ON_SOCKET, ON_WORD, bitmap, transfer};
+use strait_hostile::handshake::{MAGIC, REFUSE_VERSION, VERSIONS};
+use strait_hostile::layout::{CONTROL, ON_SET, ON_SOCKET, ON_WORD, bitmap, control, transfer};
 use strait_hostile::record::{self, BLOCK_PAYLOAD, CELL, HEADER};
 use strait_hostile::wire::{HAS_TABLE, MOST_DESCRIPTORS, PACKET, PAYLOAD_BLOCK, PAYLOAD_SEALED, kind};
 
@@ -39,7 +39,6 @@ fn the_packets_are_those_of_the_page() {
             ("block record", [record::Block::default().to_bytes().len() as u64]),
         ],
     );
-    assert!(rows_of_page("features").contains(&("reads layout".to_owned(), vec![READS_LAYOUT])));
     assert!(rows_of_page("refusals").contains(&("version".to_owned(), vec![REFUSE_VERSION])));
     assert_eq!((PAYLOAD_BLOCK, PAYLOAD_SEALED, HAS_TABLE, MOST_DESCRIPTORS), (1, 2, 1 << 8, 253));
 }
@@ -70,13 +69,20 @@ fn the_records_are_those_of_the_page() {
 
 #[test]
 fn the_words_are_those_of_the_page() {
-    let control = rows_of_page("control");
-    assert_eq!(control.len(), OFFSETS.len());
-    for (_, numbers) in &control {
-        let [offset, size, index] = numbers[..] else { panic!("{numbers:?}") };
-        assert_eq!(OFFSETS[index as usize] as u64, offset);
-        assert!(offset + size <= CONTROL as u64);
-    }
+    let words = [
+        ("waiting", control::WAITING, 4),
+        ("cpu", control::CPU, 4),
+        ("quota", control::QUOTA, 8),
+        ("transfer", control::TRANSFER, 4),
+        ("done", control::DONE, 4),
+        ("moving", control::MOVING, 4),
+        ("credit", control::CREDIT, 8),
+        ("taken", control::TAKEN, 8),
+        ("sleeping", control::SLEEPING, 4),
+        ("forward", control::FORWARD, 16),
+    ];
+    assert_page_has("control", &words.map(|(name, offset, size)| (name, [offset as u64, size])));
+    assert!(words.iter().all(|(_, offset, size)| offset + *size as usize <= CONTROL));
     let area = rows_of_page("area");
     for (name, offset) in [
         ("sleeping", bitmap::SLEEPING),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::channel::table_is_read;
 use crate::ring::{Consumer, Header, NextRecord, Producer, RecordKind, take_sleeper};
-use crate::shm::{LaneMemory, Layout, Mapping, RingMemory};
+use crate::shm::{LaneMemory, Mapping, RingMemory, lane_size};
 
 /// A producer and a consumer of one ring in private memory, without the waiting, accounts or locks of a channel.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub struct Ring {
 impl Ring {
     /// Makes a ring of `cells` cells of 64 bytes in private memory.
     pub fn new(cells: usize) -> Self {
-        let mapping = Mapping::private(Layout::FIRST.lane_size(cells)).expect("a few pages");
-        let memory = || LaneMemory::new(&mapping, 0, cells, Layout::FIRST).expect("a lane").ring(0);
+        let mapping = Mapping::private(lane_size(cells)).expect("a few pages");
+        let memory = || LaneMemory::new(&mapping, 0, cells).expect("a lane").ring(0);
         Self { producer: Producer::new(memory()), consumer: Consumer::new(memory(), 64) }
     }
 

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::link::packet::Packet;
 pub use crate::os::fuzz_hooks::{at_step, no_more_steps, number_tokens};
 use crate::ring::{Consumer, Header, NextRecord, Producer, RecordKind};
-use crate::shm::{LaneMemory, Layout, Mapping};
+use crate::shm::{LaneMemory, Mapping, lane_size};
 
 /// Returns a description of every open link to another process, each with the reason why the link stays open.
 pub fn links() -> Vec<String> {
@@ -39,8 +39,8 @@ pub fn table(bytes: &[u8]) {
 pub fn ring(program: &[u8]) {
     let Some((size, program)) = program.split_first() else { return };
     let cells = 4usize << (size % 4);
-    let mapping = Mapping::private(Layout::FIRST.lane_size(cells)).expect("a few pages");
-    let memory = || LaneMemory::new(&mapping, 0, cells, Layout::FIRST).expect("a lane").ring(0);
+    let mapping = Mapping::private(lane_size(cells)).expect("a few pages");
+    let memory = || LaneMemory::new(&mapping, 0, cells).expect("a lane").ring(0);
     let mut producer = Producer::new(memory());
     let mut consumer = Consumer::new(memory(), 8);
     let mut sent = VecDeque::new();
@@ -52,7 +52,7 @@ pub fn ring(program: &[u8]) {
             // A write by the third party: neither side of the ring knows of it.
             0 => {
                 scribbled = true;
-                let words = Layout::FIRST.lane_size(cells) / 8;
+                let words = lane_size(cells) / 8;
                 let kind = u64::from(c % 12) << 32;
                 let at = usize::from(a) * 8;
                 mapping.word(at % (words * 8)).store(u64::from(b) | kind | u64::from(c >> 4) << 44, RELAXED);

@@ -284,8 +284,7 @@ impl<'a> Attacker<'a> {
             9 => {
                 let peer = RawPeer::silent(socket, token, cells)?;
                 let versions = [self.choices.nasty(), self.choices.nasty()];
-                let layout = self.choices.nasty();
-                let _ = peer.packet(&handshake::announce_with(token, versions, layout), &[]);
+                let _ = peer.packet(&self.handshake_with(token, versions), &[]);
                 peer
             }
             _ => RawPeer::meet_as(socket, token, cells)?,
@@ -671,11 +670,21 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
+    /// Returns a handshake packet with these versions (lowest, highest), and any bits beside the highest version.
+    fn handshake_with(&mut self, name: u128, versions: [u64; 2]) -> Packet {
+        let mut packet = handshake::announce_with(name, versions);
+        packet.fields[2] |= self.choices.nasty();
+        packet
+    }
+
     fn handshake_packet(&mut self, link: usize) -> io::Result<()> {
         let token = u128::from(self.choices.nasty());
         let packet = match self.choices.below(5) {
             0 => handshake::announce(token),
-            1 => handshake::announce_with(token, [self.choices.nasty(), 1], self.choices.nasty()),
+            1 => {
+                let lowest = self.choices.nasty();
+                self.handshake_with(token, [lowest, 1])
+            }
             2 => Packet {
                 kind: packet_kind::REFUSE,
                 fields: [handshake::MAGIC | self.choices.below(6) as u64, 1, 1],

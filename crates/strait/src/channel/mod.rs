@@ -63,13 +63,13 @@ use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::lane::directory::LaneDirectory;
 use crate::link::packet::{Packet, VERSIONS};
-use crate::link::{ANONYMOUS, Attachments, InUse, Link, PeerParameters};
+use crate::link::{ANONYMOUS, Attachments, InUse, Link};
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
 use crate::peer::Peer;
 use crate::quota::{Reported, Usage};
 use crate::ring::Memory;
-use crate::shm::{LaneMemory, Layout};
+use crate::shm::{LaneMemory, lane_size};
 use crate::wake::interrupt::Interrupts;
 use crate::wake::lock::Lock;
 use crate::{deferred, os};
@@ -279,13 +279,8 @@ impl Channel {
 
     /// Creates the channel to a process that has connected over `socket` and sent a connect request. Sends the accept
     /// packet to that process.
-    pub(crate) fn accept(
-        socket: OwnedFd,
-        peer: Peer,
-        parameters: PeerParameters,
-        options: &Options,
-    ) -> Result<Self, Error> {
-        let link = Link::known(socket, peer, parameters, options.peer_memory, Box::<LaneDirectory>::default())?;
+    pub(crate) fn accept(socket: OwnedFd, peer: Peer, features: u64, options: &Options) -> Result<Self, Error> {
+        let link = Link::known(socket, peer, features, options.peer_memory, Box::<LaneDirectory>::default())?;
         link.send_handshake(ANONYMOUS)?;
         link.send_first(&Packet::Accept, Attachments::NOTHING)?;
         Self::first(link, options)
@@ -302,9 +297,8 @@ impl Channel {
             link.refuse_descriptors();
         }
         let cells = options.ring_cells.unwrap_or(FIRST_CELLS);
-        let layout = Layout::FIRST;
-        let memory = link.io().memory("strait-ring", layout.lane_size(cells))?;
-        let out = LaneMemory::new(&memory.mapping, 0, cells, layout).expect("a lane that options allow").ring(0);
+        let memory = link.io().memory("strait-ring", lane_size(cells))?;
+        let out = LaneMemory::new(&memory.mapping, 0, cells).expect("a lane that options allow").ring(0);
         let token = os::random_token()?;
         let lane = Lane::first(link.clone(), out, token);
         let lane = Arc::new(lane);

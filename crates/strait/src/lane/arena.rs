@@ -22,7 +22,7 @@ use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;
 use crate::ring::MIN_CELLS;
-use crate::shm::{LaneMemory, Layout, Mapping, Shareable};
+use crate::shm::{LaneMemory, Mapping, Shareable, lane_size, sizes_of_lanes};
 use crate::sync::unpoisoned;
 
 /// The size in bytes of the first arena that this process creates for two given processes. Each further arena for these
@@ -53,7 +53,6 @@ pub(crate) struct Arena {
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
-    layout: Layout,
     private: bool,
     /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena that this process
     /// created.
@@ -201,19 +200,18 @@ impl fmt::Debug for Arena {
 }
 
 impl Arena {
-    /// Creates an arena that a peer announced. `number`, `token`, `lanes`, `cells` (of each ring) and `layout` are as
-    /// announced, `mapping` is the received memory, and `charge` charges the peer. Returns `None` if the memory is too
-    /// small for the lanes, or if `lanes` or `cells` is impossible.
+    /// Creates an arena that a peer announced. `number`, `token`, `lanes` and `cells` (of each ring) are as announced,
+    /// `mapping` is the received memory, and `charge` charges the peer. Returns `None` if the memory is too small for
+    /// the lanes, or if `lanes` or `cells` is impossible.
     pub(crate) fn received(
         number: u64,
         token: u128,
         mapping: Arc<Mapping>,
         lanes: u32,
         cells: usize,
-        layout: Layout,
         charge: Option<Charge>,
     ) -> Option<Self> {
-        let fits = *layout.sizes_of_lanes(lanes, cells as u64)?.start() <= mapping.len();
+        let fits = *sizes_of_lanes(lanes, cells as u64)?.start() <= mapping.len();
         fits.then(|| Self {
             born: Born::here(),
             number,
@@ -222,7 +220,6 @@ impl Arena {
             mapping,
             lanes,
             cells,
-            layout,
             private: false,
             _charge: charge,
             held: bits(lanes),
@@ -238,7 +235,7 @@ impl Arena {
         if slot >= self.lanes {
             return None;
         }
-        LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
+        LaneMemory::new(&self.mapping, slot as usize * lane_size(self.cells), self.cells)
     }
 
     /// Marks the end on `side` of a lane as held by this process; the lane is that in the lane slot `slot` with the use
@@ -518,8 +515,7 @@ impl Made {
     /// memory. Fails if the memory or the random token cannot be had.
     pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
         let number = next_number();
-        let layout = Layout::FIRST;
-        let len = layout.lane_size(cells) * lanes as usize;
+        let len = lane_size(cells) * lanes as usize;
         let (Shareable { mapping, fd }, token) = if private {
             // The packets of a private arena never leave the process.
             (Shareable { mapping: Mapping::private(len)?, fd: None }, 0)
@@ -535,7 +531,6 @@ impl Made {
             mapping,
             lanes,
             cells,
-            layout,
             private,
             _charge: None,
             held: Box::default(),
@@ -556,7 +551,7 @@ impl Made {
         }
         // Populates all pieces of memory that this lane is the first to need at once, which is faster than a page fault
         // for each page.
-        let size = self.arena.layout.lane_size(self.arena.cells);
+        let size = lane_size(self.arena.cells);
         let begin = (slot as usize * size).next_multiple_of(PIECE);
         let end = (slot as usize + 1) * size;
         if begin < end {
@@ -608,7 +603,7 @@ impl Maker {
             Some(found) => found,
             None => {
                 let size = (FIRST << (2 * self.arenas.len().min(8))).min(LARGEST);
-                let lanes = (size / Layout::FIRST.lane_size(SMALL)) as u32;
+                let lanes = (size / lane_size(SMALL)) as u32;
                 self.arenas.push(Made::new(lanes, SMALL, private)?);
                 let index = self.arenas.len() - 1;
                 (index, self.arenas[index].take().expect("a new arena has lanes"))

@@ -23,7 +23,7 @@ use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, MISSING, peers};
 use crate::os::fork::PerProcess;
 use crate::quota::{Amounts, Charge, Resource};
-use crate::shm::{Layout, Shareable};
+use crate::shm::{Shareable, sizes_of_lanes};
 use crate::sync::unpoisoned;
 
 /// The most arenas that the peer of one link can make this process remember, and also the most introduced processes. A
@@ -82,7 +82,6 @@ struct Claim {
     token: u128,
     lanes: u32,
     cells: usize,
-    layout: Layout,
 }
 
 /// Everything that the peer of one link has announced: arenas and introduced processes. Announcements about a process
@@ -222,7 +221,7 @@ impl Directory for LaneDirectory {
         let replaced = match packet {
             Packet::Introduce { number } => self.learn_introduction(link, number, attachment)?,
             Packet::Arena { token, number, lanes, cells, with } => {
-                let claim = Claim { number, token, lanes, cells: cells as usize, layout: link.layout() };
+                let claim = Claim { number, token, lanes, cells: cells as usize };
                 self.learn_arena(link, claim, with, attachment)?
             }
             _ => Announcements::default(),
@@ -355,10 +354,10 @@ impl Link {
 
     fn map_arena(&self, attachment: &ReceivedAttachment, claim: Claim) -> Result<Arc<Arena>, Error> {
         let impossible = Error::BadPeer("an arena of impossible size");
-        let sizes = claim.layout.sizes_of_lanes(claim.lanes, claim.cells as u64).ok_or(impossible)?;
+        let sizes = sizes_of_lanes(claim.lanes, claim.cells as u64).ok_or(impossible)?;
         let mapping = attachment.map(sizes, self.ledger())?;
         let lanes = self.ledger().charge(Amounts::of(Resource::Lanes, claim.lanes as usize))?;
-        let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, claim.layout, lanes);
+        let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, lanes);
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
 

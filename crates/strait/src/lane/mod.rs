@@ -215,7 +215,7 @@ impl Lane {
     pub(crate) fn open_with(&self, open: OpenPacket) -> Result<(), Error> {
         let LaneLocation::Halves(halves) = &self.location else { return Ok(()) };
         let cells = usize::try_from(open.cells).ok().filter(|cells| *cells <= MAX_CELLS);
-        let memory = cells.and_then(|cells| LaneMemory::new(&open.ring, 0, cells, self.link.layout()));
+        let memory = cells.and_then(|cells| LaneMemory::new(&open.ring, 0, cells));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
         // One end must be side 0, and both ends must agree on it: the tokens decide.
         self.side.store(u8::from(halves.token > open.token), Ordering::Relaxed);

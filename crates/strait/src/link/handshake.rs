@@ -1,4 +1,4 @@
-//! The handshake of a link: the peer's identity, its version and layout, and whether a listener has accepted this
+//! The handshake of a link: the peer's identity, its version and features, and whether a listener has accepted this
 //! process.
 
 use std::sync::OnceLock;
@@ -14,35 +14,17 @@ use crate::os::socket::Interest;
 use crate::os::socket::credentials::{self, Next, Sender};
 use crate::peer::Peer;
 use crate::quota::closing;
-use crate::shm::Layout;
 use crate::signals;
 use crate::wake::interrupt::Interruption;
 
 /// Returns the handshake packet, the first packet of each side of a link. `name` is the random name of this process.
 /// With [`ANONYMOUS`] as the name the peer cannot recognise this process on other links.
 fn handshake(name: u128) -> Packet {
-    Packet::Handshake { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
+    Packet::Handshake { name, versions: VERSIONS, features: FEATURES }
 }
 
 /// The name that a process sends in its handshake so that the peer cannot recognise the process on other links.
 pub(crate) const ANONYMOUS: u128 = 0;
-
-/// The features and the memory layout of a peer, as the peer's handshake gives them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerParameters {
-    /// The layout of the words in the shared memory that this peer creates.
-    layout: Layout,
-    features: u64,
-}
-
-impl PeerParameters {
-    /// Decodes the layout and the feature bits from a peer's handshake. Fails with [`Error::BadPeer`] if the layout is
-    /// impossible.
-    pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
-        let layout = Layout::heard(layout).ok_or(Error::BadPeer("an impossible memory layout"))?;
-        Ok(Self { layout, features })
-    }
-}
 
 /// The knowledge of a link about its peer.
 #[derive(Default)]
@@ -52,8 +34,8 @@ pub(super) struct PeerState {
     pub(super) sender: OnceLock<Peer>,
     /// Whether the kernel was asked for the sender of the first packet.
     pub(super) is_identified: AtomicBool,
-    /// The features and the memory layout from the peer's handshake; empty until the handshake was received.
-    pub(super) parameters: OnceLock<PeerParameters>,
+    /// The feature bits from the peer's handshake; empty until the handshake was received.
+    pub(super) features: OnceLock<u64>,
     /// Whether the listener's accept packet was received. Used on a link over which this process sent a connect
     /// request.
     pub(super) accepted: AtomicBool,
@@ -144,31 +126,24 @@ impl Link {
         Ok(true)
     }
 
-    /// Handles the peer's handshake: stores the peer's memory layout and features. If this process and the peer have no
-    /// version in common, refuses the peer and fails with [`Error::Refused`].
-    pub(super) fn learn_how_it_speaks(&self, versions: Versions, layout: u64, features: u64) -> Result<(), Error> {
+    /// Handles the peer's handshake: stores the peer's features. If this process and the peer have no version in
+    /// common, refuses the peer and fails with [`Error::Refused`].
+    pub(super) fn learn_how_it_speaks(&self, versions: Versions, features: u64) -> Result<(), Error> {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
             // Tells the peer, so that the peer can report the reason too.
             let _ = self.io.send(&refusal.packet(), Attachments::NOTHING);
             return Err(Error::Refused(refusal));
         }
-        let parameters = PeerParameters::heard(layout, features)?;
-        self.peer.parameters.set(parameters).map_err(|_| Error::BadPeer("a second handshake"))
-    }
-
-    /// Returns the layout of the words in the shared memory that the peer creates. Until the peer's handshake was
-    /// received, returns [`Layout::FIRST`].
-    pub(crate) fn layout(&self) -> Layout {
-        self.peer.parameters.get().map_or(Layout::FIRST, |parameters| parameters.layout)
+        self.peer.features.set(features).map_err(|_| Error::BadPeer("a second handshake"))
     }
 
     /// Returns whether the peer's handshake has the bit `feature` among its feature bits. If the handshake was not
     /// received yet, first receives the packets in the socket; `false` if the handshake is not among them.
     pub(crate) fn knows(&self, feature: u64) -> bool {
-        if self.peer.parameters.get().is_none() && !self.is_local() {
+        if self.peer.features.get().is_none() && !self.is_local() {
             self.drain_once();
         }
-        self.peer.parameters.get().is_some_and(|parameters| parameters.features & feature != 0)
+        self.peer.features.get().is_some_and(|features| features & feature != 0)
     }
 }

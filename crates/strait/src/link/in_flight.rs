@@ -354,12 +354,12 @@ mod tests {
     use super::*;
     use crate::lane::directory::LaneDirectory;
     use crate::ring::MIN_CELLS;
-    use crate::shm::{LaneMemory, Layout, Mapping};
+    use crate::shm::{LaneMemory, Mapping, lane_size};
 
     fn ends(count: usize) -> Vec<Arc<InFlight>> {
-        let size = Layout::FIRST.lane_size(MIN_CELLS);
+        let size = lane_size(MIN_CELLS);
         let mapping = Mapping::private(count * size).unwrap();
-        let lane = |at| LaneMemory::new(&mapping, at * size, MIN_CELLS, Layout::FIRST).unwrap();
+        let lane = |at| LaneMemory::new(&mapping, at * size, MIN_CELLS).unwrap();
         (0..count).map(|at| InFlight::new(lane(at).ring(0))).collect()
     }
 
@@ -400,10 +400,9 @@ mod tests {
     #[test]
     fn what_was_not_taken_outlives_its_end() {
         let link = Link::local(Box::<LaneDirectory>::default());
-        let size = Layout::FIRST.lane_size(MIN_CELLS);
+        let size = lane_size(MIN_CELLS);
         let mapping = Mapping::private(4 * size).unwrap();
-        let lanes: Vec<_> =
-            (0..4).map(|at| LaneMemory::new(&mapping, at * size, MIN_CELLS, Layout::FIRST).unwrap()).collect();
+        let lanes: Vec<_> = (0..4).map(|at| LaneMemory::new(&mapping, at * size, MIN_CELLS).unwrap()).collect();
         let half = LINK_HANDLES_IN_FLIGHT / 2;
         let is_done = |at: usize| lanes[at].done(0).load(Ordering::Acquire) == 1;
         let go = |at: usize| {

@@ -32,8 +32,8 @@ use crate::os::fault;
 use crate::os::socket::credentials;
 use crate::peer::Peer;
 use crate::quota::{Ledger, Usage};
+pub(crate) use handshake::ANONYMOUS;
 use handshake::PeerState;
-pub(crate) use handshake::{ANONYMOUS, PeerParameters};
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
 pub(crate) use inbox::{MemoryKey, OpenPacket};
@@ -117,20 +117,19 @@ impl Link {
     }
 
     /// Creates the link over `socket` to a process whose handshake was received already. `peer` is that process as the
-    /// kernel reported it, and `parameters` are the features and layout from its handshake. `memory_limit` is the most
-    /// memory, in bytes, that this process maps for the link. `directory` is the state of the lanes that belongs to the
-    /// link.
+    /// kernel reported it, and `features` are the feature bits from its handshake. `memory_limit` is the most memory,
+    /// in bytes, that this process maps for the link. `directory` is the state of the lanes that belongs to the link.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
-        parameters: PeerParameters,
+        features: u64,
         memory_limit: usize,
         directory: Box<dyn Directory>,
     ) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit, directory)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
         link.life.process.began(peer);
-        let _ = (link.peer.sender.set(peer), link.peer.parameters.set(parameters));
+        let _ = (link.peer.sender.set(peer), link.peer.features.set(features));
         link.peer.is_identified.store(true, Ordering::Release);
         Ok(link)
     }

@@ -16,7 +16,7 @@
 //! | message | all attachments of one message: memory with its payload, memory with its handle table, then its descriptors | number of the message · number of the block · bits 0..8: the memory with the payload (0 none, 1 a block, 2 sealed); bit 8: the memory with the handle table |
 //! | ahead | the first descriptors of a message with too many for one packet; without descriptors, the ones sent ahead are void | |
 //! | wake | none | |
-//! | handshake | none; its token is the name of the process | lowest version · feature bits · highest version << 56, and the [layout](crate::shm::Layout) of the sender's memory |
+//! | handshake | none; its token is the name of the process | lowest version · feature bits · highest version << 56 |
 //! | refuse | none; the last packet | reason · lowest version · highest version |
 //! | connect request | none; its token is that of an invitation, or 0 | |
 //! | accept | none: the listener accepts the process that sent a connect request | |
@@ -34,16 +34,12 @@ pub(crate) const PACKET: usize = 48;
 /// common. Packets are in the lowest version; feature bits in the handshake announce the additions of later builds.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 2, highest: 2 };
 
-/// Feature bit of a process that can read shared memory in the layout that the peer's handshake gives. A process lays
-/// out memory as in [`Layout::FIRST`](crate::shm::Layout::FIRST) for a peer without this feature.
-pub(crate) const READS_LAYOUT: u64 = 1;
-
 /// Feature bit of a process that accepts blocks (shared memory for large messages) that several messages share. A
 /// message to a peer without this feature has a block of its own.
 pub(crate) const SHARES_BLOCKS: u64 = 2;
 
 /// The feature bits that this process sends in its handshake.
-pub(crate) const FEATURES: u64 = READS_LAYOUT | SHARES_BLOCKS;
+pub(crate) const FEATURES: u64 = SHARES_BLOCKS;
 
 /// A constant in the upper 32 bits of the first field of open packets, handshakes, refusals and connect requests.
 /// [`Packet::decode`] returns `None` for such a packet without this constant.
@@ -52,8 +48,8 @@ const MAGIC: u64 = 0x5354_5254 << 32;
 /// The position of the bit, in the last word of a message's packet, that says that the packet brings a handle table.
 const TABLE: u32 = 8;
 
-/// The position of the lowest bit of the highest version in the last word of a handshake packet. The bits below hold
-/// the memory layout.
+/// The position of the lowest bit of the highest version in the last word of a handshake packet. The bits below
+/// are 0 in a packet of this version, and are not read.
 const HIGHEST: u32 = 56;
 
 /// A range of protocol versions from `lowest` to `highest`, both included.
@@ -110,9 +106,9 @@ pub(crate) enum Packet {
     /// The wake packet, without attachments: wakes a thread of the receiver that sleeps on the socket, so that the
     /// thread looks for messages and room.
     Wake,
-    /// The handshake, the first packet of each side: the random name of the sending process, its versions, features and
-    /// memory layout.
-    Handshake { name: u128, versions: Versions, features: u64, layout: u64 },
+    /// The handshake, the first packet of each side: the random name of the sending process, its versions and its
+    /// features.
+    Handshake { name: u128, versions: Versions, features: u64 },
     /// The packet that refuses the connection, with a reason and the versions that the sender speaks. No packet of the
     /// sender follows.
     Refuse { reason: u64, versions: Versions },
@@ -214,8 +210,8 @@ impl Packet {
                 (token, [message, id, payload | u64::from(has_table) << TABLE])
             }
             Self::Wake | Self::ReadyBitmap | Self::Accept => (0, [0; 3]),
-            Self::Handshake { name, versions, features, layout } => {
-                let last = layout | u64::from(versions.highest) << HIGHEST;
+            Self::Handshake { name, versions, features } => {
+                let last = u64::from(versions.highest) << HIGHEST;
                 (name, [u64::from(versions.lowest) | MAGIC, features, last])
             }
             Self::Refuse { reason, versions: Versions { lowest, highest } } => {
@@ -268,7 +264,6 @@ impl Packet {
                 name: token,
                 versions: Versions::heard(word64(24) & u64::from(u32::MAX), word64(40) >> HIGHEST)?,
                 features: word64(32),
-                layout: word64(40) & ((1 << HIGHEST) - 1),
             },
             8 => Self::Introduce { number: word64(24) },
             9 => Self::Arena {
@@ -339,7 +334,7 @@ mod tests {
             ("message", Packet::Message { token, message: 0, payload, has_table: false, handles: 1 }),
             ("ahead", Packet::Ahead { token, count: 1 }),
             ("wake", Packet::Wake),
-            ("handshake", Packet::Handshake { name: 0, versions, features: 0, layout: 0 }),
+            ("handshake", Packet::Handshake { name: 0, versions, features: 0 }),
             ("introduce", Packet::Introduce { number: 0 }),
             ("arena", Packet::Arena { token, number: 0, lanes: 1, cells: 4, with: 0 }),
             ("retract", Packet::Retract { token }),
@@ -349,8 +344,8 @@ mod tests {
             ("accept", Packet::Accept),
         ];
         assert_page_has("packets", &packets.map(|(name, packet)| (name, [packet.kind().into()])));
-        assert_page_has("features", &[("reads layout", [READS_LAYOUT]), ("shares blocks", [SHARES_BLOCKS])]);
-        assert_eq!(FEATURES, READS_LAYOUT | SHARES_BLOCKS);
+        assert_page_has("features", &[("shares blocks", [SHARES_BLOCKS])]);
+        assert_eq!(FEATURES, SHARES_BLOCKS);
         let refusals = [
             ("unknown", Refusal::Unknown),
             ("version", Refusal::version(VERSIONS)),
@@ -415,8 +410,11 @@ mod tests {
             (any::<u128>(), any::<u32>()).prop_map(|(token, count)| Packet::Ahead { token, count }),
             (any::<u128>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>())
                 .prop_map(|(token, number, lanes, cells, with)| Packet::Arena { token, number, lanes, cells, with }),
-            (any::<u128>(), versions(), any::<u64>(), 0..1u64 << HIGHEST)
-                .prop_map(|(name, versions, features, layout)| Packet::Handshake { name, versions, features, layout }),
+            (any::<u128>(), versions(), any::<u64>()).prop_map(|(name, versions, features)| Packet::Handshake {
+                name,
+                versions,
+                features
+            }),
             (any::<u32>(), versions())
                 .prop_map(|(reason, versions)| Packet::Refuse { reason: reason.into(), versions }),
             any::<u128>().prop_map(|token| Packet::Connect { token }),

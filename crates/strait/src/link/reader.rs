@@ -16,6 +16,7 @@ use crate::error::{Error, Refusal};
 use crate::os::socket::Interest;
 use crate::quota::{Ledger, closing};
 use crate::ring::ready_bitmap;
+use crate::shm::sizes_of_lanes;
 use crate::sync::unpoisoned;
 use crate::wake::condvar::Condvar;
 use crate::wake::interrupt::{Interruption, Sleepers};
@@ -264,8 +265,8 @@ impl Link {
                 self.woken_for_nothing();
                 self.inbox().put(packet, attachments)
             }
-            Packet::Handshake { name, versions, layout, features } => {
-                self.learn_how_it_speaks(versions, layout, features)?;
+            Packet::Handshake { name, versions, features } => {
+                self.learn_how_it_speaks(versions, features)?;
                 if name != ANONYMOUS {
                     self.learn_name(name);
                 }
@@ -285,8 +286,7 @@ impl Link {
             }
             Packet::Open { token, version, cells, .. } => {
                 let attachment = attachments.first().ok_or(MISSING)?;
-                let sizes =
-                    self.layout().sizes_of_lanes(1, cells).ok_or(Error::BadPeer("a ring of impossible size"))?;
+                let sizes = sizes_of_lanes(1, cells).ok_or(Error::BadPeer("a ring of impossible size"))?;
                 let ring = attachment.map(sizes, &self.ledger)?;
                 self.inbox().put_open(version, OpenPacket { token, cells, ring })?;
                 // An end that is not open yet has no sleep word in which to arm.

@@ -15,7 +15,7 @@ use crate::os::{memory, socket};
 use crate::quota::closing::ReceivedFd;
 use crate::quota::{Amounts, Resource};
 use crate::ring::ready_bitmap;
-use crate::shm::{Mapping, Sizes};
+use crate::shm::{Mapping, Sizes, sizes_of_lanes};
 use std::os::fd::AsFd;
 
 impl Link {
@@ -84,8 +84,8 @@ impl Link {
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),
-            Packet::Open { cells, .. } => self.layout().sizes_of_lanes(1, cells),
-            Packet::Arena { lanes, cells, .. } => self.layout().sizes_of_lanes(lanes, cells.into()),
+            Packet::Open { cells, .. } => sizes_of_lanes(1, cells),
+            Packet::Arena { lanes, cells, .. } => sizes_of_lanes(lanes, cells.into()),
             _ => None,
         }
     }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
-use crate::link::PeerParameters;
 use crate::link::packet::{PACKET, Packet, VERSIONS};
 use crate::os::socket::credentials::{self, Sender};
 use crate::os::socket::{self, Bare, Interest};
@@ -45,13 +44,13 @@ struct PendingConnection {
     handshake: Option<HandshakeDone>,
 }
 
-/// The result of a pending connection's handshake packet: the process that sent the packet, and the peer parameters
-/// (features and memory layout) in the packet.
+/// The result of a pending connection's handshake packet: the process that sent the packet, and the feature bits in
+/// the packet.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
     /// The process that sent the handshake, as the kernel identified it.
     peer: Peer,
-    parameters: PeerParameters,
+    features: u64,
 }
 
 /// A connection whose handshake and connect request have both arrived, so that the listener can accept or refuse the
@@ -59,8 +58,8 @@ struct HandshakeDone {
 pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// The peer parameters (features and memory layout) that the connecting process sent in its handshake.
-    pub(super) parameters: PeerParameters,
+    /// The feature bits that the connecting process sent in its handshake.
+    pub(super) features: u64,
     /// The invitation's token from the connect request; 0 if the connecting process has no invitation.
     pub(super) token: u128,
 }
@@ -179,8 +178,8 @@ impl Acceptor {
         let Some(PendingConnection { socket, .. }) = self.take_out(number) else { return ConnectionStep::Gone };
         match said {
             ConnectionInput::Nothing | ConnectionInput::Goodbye => ConnectionStep::Gone,
-            ConnectionInput::Everything { peer, parameters, token } => {
-                ConnectionStep::Requested(ConnectRequest { socket: socket.into_fd(), peer, parameters, token })
+            ConnectionInput::Everything { peer, features, token } => {
+                ConnectionStep::Requested(ConnectRequest { socket: socket.into_fd(), peer, features, token })
             }
             ConnectionInput::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {
@@ -197,7 +196,7 @@ impl Acceptor {
 enum ConnectionInput {
     Nothing,
     Goodbye,
-    Everything { peer: Peer, parameters: PeerParameters, token: u128 },
+    Everything { peer: Peer, features: u64, token: u128 },
     Nonsense(Option<Peer>, Error),
 }
 
@@ -239,18 +238,14 @@ impl PendingConnection {
             };
             let nonsense = |error| ConnectionInput::Nonsense(Some(sender), error);
             match (packet, self.handshake) {
-                (Some(Packet::Handshake { versions, layout, features, .. }), None) => {
+                (Some(Packet::Handshake { versions, features, .. }), None) => {
                     if VERSIONS.common(versions).is_none() {
                         return nonsense(Error::Refused(Refusal::version(versions)));
                     }
-                    let parameters = match PeerParameters::heard(layout, features) {
-                        Ok(parameters) => parameters,
-                        Err(error) => return nonsense(error),
-                    };
-                    self.handshake = Some(HandshakeDone { peer: sender, parameters });
+                    self.handshake = Some(HandshakeDone { peer: sender, features });
                 }
-                (Some(Packet::Connect { token }), Some(HandshakeDone { peer, parameters })) if peer == sender => {
-                    return ConnectionInput::Everything { peer, parameters, token };
+                (Some(Packet::Connect { token }), Some(HandshakeDone { peer, features })) if peer == sender => {
+                    return ConnectionInput::Everything { peer, features, token };
                 }
                 (Some(Packet::Connect { .. }), Some(_)) => {
                     return nonsense(Error::BadPeer("packets of two processes on one connection"));

@@ -482,8 +482,8 @@ impl ListenerState {
     }
 
     fn accept_request(&self, request: ConnectRequest) -> Result<Channel, Error> {
-        let ConnectRequest { socket, peer, parameters, .. } = request;
-        Channel::accept(socket, peer, parameters, &self.options)
+        let ConnectRequest { socket, peer, features, .. } = request;
+        Channel::accept(socket, peer, features, &self.options)
     }
 
     /// Revokes the token of the invitation with the number `invitation`. If a process has connected with the invitation

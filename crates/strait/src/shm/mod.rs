@@ -9,18 +9,16 @@
 //!
 //! All other modules treat the values that they get from here as claims of the peer.
 
-mod layout;
 mod pipe;
 mod ready_bitmap;
 mod region;
 mod ring;
 mod shareable;
 
-pub(crate) use layout::Layout;
 pub(crate) use pipe::PipeMemory;
 pub(crate) use ready_bitmap::ReadyBitmapMemory;
 pub(crate) use region::RegionMapping;
-pub(crate) use ring::{LaneMemory, RingMemory};
+pub(crate) use ring::{LaneMemory, RingMemory, lane_size, sizes_of_lanes};
 pub(crate) use shareable::{PAYLOAD, Shareable};
 
 use std::mem::MaybeUninit;

@@ -23,7 +23,7 @@
 //!    256   both         cells of ring 0, 64 bytes each, their number a power of two; then the cells of ring 1
 //! ```
 //!
-//! Each side's words have their own cache line.
+//! Each side's words have their own cache line. The protocol version fixes these offsets.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -31,8 +31,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::layout::{CPU, CREDIT, DONE, FORWARD, MOVING, QUOTA, SLEEPING, TAKEN, TRANSFER, WAITING, Word};
-use super::{Layout, Mapping, Sizes, accessed, copy, written};
+use super::{Mapping, Sizes, accessed, copy, written};
 use crate::os::fault;
 use crate::ring::{CELL, HEADER, MAX_CELLS, Memory};
 
@@ -40,21 +39,51 @@ use crate::ring::{CELL, HEADER, MAX_CELLS, Memory};
 /// use its memory again.
 const TAKEN_BACK: u32 = 2;
 
-impl Layout {
-    /// Returns the size in bytes of the memory of a lane whose two rings have `cells` cells each, their control blocks
-    /// included.
-    pub(crate) fn lane_size(self, cells: usize) -> usize {
-        2 * self.control() + 2 * cells * CELL
-    }
+/// The size of a ring's control block in bytes.
+const CONTROL: usize = 128;
 
-    /// Returns the smallest and the largest size in bytes, both included, that memory with `lanes` lanes may have, with
-    /// `cells` cells for each ring. Returns `None` if no ring in an arena can have `cells` cells, if `lanes` is 0, or
-    /// if the size overflows.
-    pub(crate) fn sizes_of_lanes(self, lanes: u32, cells: u64) -> Option<Sizes> {
-        let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells) && *cells <= MAX_CELLS)?;
-        let len = self.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
-        Some(len..=len.checked_next_multiple_of(PAGE)?)
-    }
+/// The offset in bytes of a 4-byte word in a control block: aligned, and the whole word inside the block.
+#[derive(Clone, Copy)]
+struct Word32(usize);
+
+/// The offset in bytes of an 8-byte word in a control block: aligned, and the whole word inside the block.
+#[derive(Clone, Copy)]
+struct Word64(usize);
+
+const fn word32(offset: usize) -> Word32 {
+    assert!(offset.is_multiple_of(4) && offset + 4 <= CONTROL);
+    Word32(offset)
+}
+
+const fn word64(offset: usize) -> Word64 {
+    assert!(offset.is_multiple_of(8) && offset + 8 <= CONTROL);
+    Word64(offset)
+}
+
+const WAITING: Word32 = word32(0);
+const CPU: Word32 = word32(4);
+const QUOTA: Word64 = word64(8);
+const TRANSFER: Word32 = word32(16);
+const DONE: Word32 = word32(20);
+const MOVING: Word32 = word32(24);
+const CREDIT: Word64 = word64(64);
+const TAKEN: Word64 = word64(72);
+const SLEEPING: Word32 = word32(80);
+const FORWARD: [Word64; 2] = [word64(88), word64(96)];
+
+/// Returns the size in bytes of the memory of a lane whose two rings have `cells` cells each, their control blocks
+/// included.
+pub(crate) fn lane_size(cells: usize) -> usize {
+    2 * CONTROL + 2 * cells * CELL
+}
+
+/// Returns the smallest and the largest size in bytes, both included, that memory with `lanes` lanes may have, with
+/// `cells` cells for each ring. Returns `None` if no ring in an arena can have `cells` cells, if `lanes` is 0, or if
+/// the size overflows.
+pub(crate) fn sizes_of_lanes(lanes: u32, cells: u64) -> Option<Sizes> {
+    let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells) && *cells <= MAX_CELLS)?;
+    let len = lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
+    Some(len..=len.checked_next_multiple_of(PAGE)?)
 }
 
 /// The page size in bytes that this crate assumes. A peer may round the size of memory for lanes up to the next
@@ -70,21 +99,16 @@ pub(crate) struct LaneMemory<'a> {
     /// Number of cells that each of the two rings has when the lane is made; a ring that has grown has more, in memory
     /// of its own.
     cells: usize,
-    layout: Layout,
 }
 
 impl<'a> LaneMemory<'a> {
     /// Returns the lane that begins at byte `at` of the mapping and whose rings have `cells` cells each. Returns `None`
     /// if the lane would not be aligned or not be inside the mapping, if the mapping is read-only, or if no ring can
     /// have `cells` cells.
-    pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize, layout: Layout) -> Option<Self> {
-        let end = at.checked_add(layout.lane_size(cells))?;
-        (is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable).then_some(Self {
-            mapping,
-            at,
-            cells,
-            layout,
-        })
+    pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize) -> Option<Self> {
+        let end = at.checked_add(lane_size(cells))?;
+        let fits = is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable;
+        fits.then_some(Self { mapping, at, cells })
     }
 
     /// Returns the memory of the ring that the end of side `side` (0 or 1) writes, with the cells that the ring had
@@ -95,24 +119,23 @@ impl<'a> LaneMemory<'a> {
         // SAFETY: `new` checked that the whole lane is inside the mapping.
         let (control, cells) = unsafe {
             let lane = base.add(self.at);
-            (lane.add(side * self.layout.control()), lane.add(2 * self.layout.control() + side * self.cells * CELL))
+            (lane.add(side * CONTROL), lane.add(2 * CONTROL + side * self.cells * CELL))
         };
         RingMemory {
             control: NonNull::new(control).expect("inside a mapping"),
             cells: NonNull::new(cells).expect("inside a mapping"),
             count: self.cells,
-            layout: self.layout,
             _mappings: (self.mapping.clone(), None),
         }
     }
 
     /// Returns the 4-byte word `word` in the control block of the ring that the end of side `side` writes.
-    fn word32(self, side: usize, word: Word) -> &'a AtomicU32 {
+    fn word32(self, side: usize, word: Word32) -> &'a AtomicU32 {
         accessed();
         assert!(side < 2);
-        let offset = self.at + side * self.layout.control() + self.layout.offset32(word);
-        // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`. A layout's offsets
-        // are aligned and inside the control block. Every process accesses these words atomically.
+        let offset = self.at + side * CONTROL + word.0;
+        // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`. A word's offset is
+        // aligned and inside the control block. Every process accesses these words atomically.
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
@@ -177,7 +200,7 @@ impl<'a> LaneMemory<'a> {
     /// Zeroes the lane's memory for its next use. Only the process that made the lane may do this, once no end uses the
     /// lane.
     pub(crate) fn clear(self) {
-        self.mapping.zero(self.at, self.layout.lane_size(self.cells));
+        self.mapping.zero(self.at, lane_size(self.cells));
     }
 }
 
@@ -187,7 +210,6 @@ pub(crate) struct RingMemory {
     control: NonNull<u8>,
     cells: NonNull<u8>,
     count: usize,
-    layout: Layout,
     /// The mappings that `control` and `cells` point into. The first is that of the lane; the second, once the ring has
     /// grown, is that of the larger cells.
     _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
@@ -209,31 +231,23 @@ impl RingMemory {
             control: self.control,
             cells: NonNull::new(cells.base()).expect("a mapping"),
             count,
-            layout: self.layout,
             _mappings: (self._mappings.0.clone(), Some(cells)),
         })
     }
 
     #[inline]
-    fn word32(&self, word: Word) -> &AtomicU32 {
+    fn word32(&self, word: Word32) -> &AtomicU32 {
         accessed();
-        // SAFETY: a layout's offsets are aligned and inside the control block, which is inside a mapping that `self`
-        // holds. Every process accesses these words atomically.
-        unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(self.layout.offset32(word)).cast()) }
+        // SAFETY: a word's offset is aligned and inside the control block, which is inside a mapping that `self` holds.
+        // Every process accesses these words atomically.
+        unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(word.0).cast()) }
     }
 
     #[inline]
-    fn word64(&self, word: Word) -> &AtomicU64 {
-        self.word64_behind(word, 0)
-    }
-
-    /// Returns the 8-byte word that begins `bytes` bytes behind the start of `word`. Serves words of the control block
-    /// that consist of two 8-byte words, as *forward* does.
-    #[inline]
-    fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
+    fn word64(&self, word: Word64) -> &AtomicU64 {
         accessed();
-        // SAFETY: the conditions in `word32` hold for 8 bytes as well; the callers stay within the word's own bytes.
-        unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(self.layout.offset64(word) + bytes).cast()) }
+        // SAFETY: the conditions in `word32` hold for words of 8 bytes as well.
+        unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(word.0).cast()) }
     }
 
     /// Returns the word *quota*, written by the producer: the number of messages after which the consumer must give
@@ -255,14 +269,14 @@ impl RingMemory {
     /// Writes `name`, the two numbers that name the lane in which the producer must continue, into the word *forward*
     /// of this ring. The consumer calls this before freezing the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
-        self.word64(FORWARD).store(name[0], Ordering::Relaxed);
-        self.word64_behind(FORWARD, 8).store(name[1], Ordering::Release);
+        self.word64(FORWARD[0]).store(name[0], Ordering::Relaxed);
+        self.word64(FORWARD[1]).store(name[1], Ordering::Release);
     }
 
     /// Returns the two numbers that name the lane in which the producer must continue, from the word *forward* of this
     /// ring. The producer calls this after finding the ring frozen.
     pub(crate) fn forward(&self) -> [u64; 2] {
-        [self.word64(FORWARD).load(Ordering::Acquire), self.word64_behind(FORWARD, 8).load(Ordering::Acquire)]
+        FORWARD.map(|word| self.word64(word).load(Ordering::Acquire))
     }
 
     /// Returns the address in this process of byte `offset` of the payload of the record that begins in `cell`.
@@ -404,10 +418,33 @@ fn is_count(cells: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::ring::transfer_word::TransferState;
-    use crate::ring::{CELL, HEADER, MAX_CELLS, MAX_MESSAGE, MIN_CELLS, RecordKind};
+    use crate::ring::{MAX_MESSAGE, MIN_CELLS, RecordKind};
 
     include!("../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_page_has_the_words_of_a_control_block() {
+        let word32 = |name, word: Word32| (name, [word.0 as u64, 4]);
+        let word64 = |name, word: Word64| (name, [word.0 as u64, 8]);
+        assert_page_has(
+            "control",
+            &[
+                word32("waiting", WAITING),
+                word32("cpu", CPU),
+                word64("quota", QUOTA),
+                word32("transfer", TRANSFER),
+                word32("done", DONE),
+                word32("moving", MOVING),
+                word64("credit", CREDIT),
+                word64("taken", TAKEN),
+                word32("sleeping", SLEEPING),
+                ("forward", [FORWARD[0].0 as u64, 16]),
+            ],
+        );
+        assert_eq!(FORWARD[1].0, FORWARD[0].0 + 8);
+    }
 
     #[test]
     fn the_page_has_the_numbers_of_rings() {
