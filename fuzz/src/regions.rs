@@ -4,7 +4,7 @@
 //! tampered with, a received region can be read wherever it says that it has bytes, and a region that can be viewed
 //! never changes.
 
-use strait::region::{Access, Region, RegionMap};
+use strait::region::{Access, Region, RegionError, RegionMap};
 use strait::{Error, Handle};
 
 use crate::program::Instruction;
@@ -45,10 +45,10 @@ pub(crate) struct Regions {
 }
 
 /// Panics if a region failed with an unexpected error. Errors that a caller expects in one place are checked there.
-fn check(error: Error, call: &str) {
-    match error {
+fn check(failed: RegionError, call: &str) {
+    match failed.error {
         Error::NotSealed | Error::ReadOnly | Error::StillMapped | Error::OutOfRange { .. } => {}
-        error => panic!("{call} of a region: {error}"),
+        _ => panic!("{call} of a region: {failed}"),
     }
 }
 
@@ -162,9 +162,9 @@ impl World {
                         before
                     })
                 };
-                if let Err(error) = viewed {
+                if let Err(failed) = &viewed {
                     let said = if access == Access::Sealed { Error::OutOfRange { len } } else { Error::NotSealed };
-                    assert_eq!(error, said, "looking at a region that lets one do {access:?}");
+                    assert_eq!(failed.error, said, "looking at a region that lets one do {access:?}");
                 }
                 viewed.map(|bytes| out = bytes)
             }
@@ -231,11 +231,11 @@ impl World {
                 Ok(())
             }
         };
-        if let Err(error) = changed {
-            match error {
+        if let Err(failed) = changed {
+            match failed.error {
                 // Memory that the proxy made may be of a file system that does not open it anew.
                 Error::System { .. } | Error::NoDescriptors if !honest && a % 8 == 2 => {}
-                error => check(error, "changing"),
+                _ => check(failed, "changing"),
             }
         }
     }

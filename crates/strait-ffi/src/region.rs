@@ -267,7 +267,8 @@ pub unsafe extern "C" fn strait_region_map(
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (out, region) = unsafe { (args::out(mapping, ptr::null_mut(), "mapping is NULL")?, get(region)?) };
-        let end = offset.checked_add(len).ok_or(Error::OutOfRange { len: region.len() })?;
+        // No region reaches to the last address, so a sum that is too large is out of range too.
+        let end = offset.saturating_add(len);
         let mapped = match how {
             STRAIT_MAP_READ => Mapped::Shared(region.map(offset..end)?),
             STRAIT_MAP_WRITE => Mapped::Shared(region.map_writable(offset..end)?),

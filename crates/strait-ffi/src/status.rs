@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use strait::call::CallError;
 use strait::meet::MeetError;
+use strait::region::RegionError;
 use strait::{Error, SendError};
 
 /// The result of a function: `STRAIT_OK`, or why the function failed. `strait_last_error_text` says what to do about
@@ -145,8 +146,8 @@ pub struct strait_error {
 pub(crate) enum Failure {
     /// The Rust library returned this error.
     Strait(Error),
-    /// A call that meets another process failed with this error. Its text, which names the object, is in [`MET`].
-    Meet(Error),
+    /// A call failed with this error. Its text, which names the object of the call, is in [`TEXT`].
+    Named(Error),
     /// An argument is invalid; the text says which and why.
     Invalid(&'static str),
     /// A handle to be sent is no open descriptor, is given twice, or is of no known kind.
@@ -188,9 +189,18 @@ impl From<MeetError> for Failure {
             }
             _ => failed.to_string(),
         };
-        // While this thread ends there may be no place for the text any more; the status is right even then.
-        let _ = MET.try_with(|met| met.replace(text));
-        Self::Meet(failed.error)
+        Self::named(failed.error, text)
+    }
+}
+
+impl From<RegionError> for Failure {
+    /// Keeps the text, in the terms of C, for the caller to record this failure at once.
+    fn from(failed: RegionError) -> Self {
+        let text = match failed.error {
+            error @ Error::NotSealed => format!("{}: {}", failed.doing(), Self::Strait(error)),
+            _ => failed.to_string(),
+        };
+        Self::named(failed.error, text)
     }
 }
 
@@ -201,6 +211,13 @@ impl From<SendError> for Failure {
 }
 
 impl Failure {
+    /// Keeps `text`, which says what happened and to which object, for the caller to record this failure at once.
+    fn named(error: Error, text: String) -> Self {
+        // While this thread ends there may be no place for the text any more; the status is right even then.
+        let _ = TEXT.try_with(|kept| kept.replace(text));
+        Self::Named(error)
+    }
+
     /// Returns the status that C code gets for this failure.
     fn status(self) -> strait_status {
         match self {
@@ -242,7 +259,7 @@ impl Failure {
                 Error::NotElements { .. } => STRAIT_NOT_ELEMENTS,
                 _ => STRAIT_OTHER,
             },
-            Self::Meet(error) => Self::Strait(error).status(),
+            Self::Named(error) => Self::Strait(error).status(),
             Self::Invalid(_) => STRAIT_INVALID_ARGUMENT,
             Self::BadHandle => STRAIT_BAD_HANDLE,
             Self::OwnChannel => STRAIT_OWN_CHANNEL,
@@ -259,7 +276,7 @@ impl Failure {
     /// Returns the fields `os_error`, `asked` and `limit` of [`strait_error`] for this failure.
     fn figures(self) -> (c_int, u64, u64) {
         match self {
-            Self::Meet(error) => Self::Strait(error).figures(),
+            Self::Named(error) => Self::Strait(error).figures(),
             Self::Strait(Error::System { code, .. }) => (code, 0, 0),
             Self::Strait(Error::MessageTooLarge { len, limit }) => (0, len as u64, limit as u64),
             Self::Strait(Error::TooManyHandles { count, limit }) => (0, count as u64, limit as u64),
@@ -316,8 +333,8 @@ impl fmt::Display for Failure {
                 Error::NoParent => write!(f, "no channel to a parent: start this process by strait_spawn"),
                 other => other.fmt(f),
             },
-            Self::Meet(error) => {
-                MET.try_with(|text| f.write_str(&text.borrow())).unwrap_or_else(|_| Self::Strait(error).fmt(f))
+            Self::Named(error) => {
+                TEXT.try_with(|text| f.write_str(&text.borrow())).unwrap_or_else(|_| Self::Strait(error).fmt(f))
             }
             Self::Invalid(what) => write!(f, "invalid argument: {what}"),
             Self::BadHandle => {
@@ -354,8 +371,8 @@ impl fmt::Display for Failure {
 
 thread_local! {
     static LAST: Cell<Option<Failure>> = const { Cell::new(None) };
-    /// The text of the last [`Failure::Meet`] of this thread.
-    static MET: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The text of the last [`Failure::Named`] of this thread.
+    static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Records `failure` as the last failure of this thread, and returns its status.

@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use strait::call::CallError;
 use strait::meet::{MeetError, Refusal};
 use strait::quota::Resource;
+use strait::region::Region;
 use strait::{CommandExt, Deadline, Error, Listener, MAX_MESSAGE, SendError, connect};
 
 fn document(name: &str) -> String {
@@ -73,7 +74,8 @@ fn every_error_is_explained_by_its_text() {
         Error::System { call: "open", code: 2 },
     ];
     let texts = errors.into_iter().chain(refusals.map(Error::Refused)).map(|error| error.to_string());
-    let texts: Vec<_> = texts.chain(call_errors().map(|error| error.to_string())).chain(meet_errors()).collect();
+    let texts = texts.chain(call_errors().map(|error| error.to_string()));
+    let texts: Vec<_> = texts.chain(meet_errors()).chain(region_errors()).collect();
     for text in &texts {
         let row = format!("| `{}` |", numbers_aside(text));
         assert!(explained.contains(&row), "docs/reference/errors.md lacks {row}");
@@ -105,6 +107,17 @@ fn meet_errors() -> [String; 4] {
     let missing = std::process::Command::new("/nowhere/program").spawn_with_channel().unwrap_err();
     let missing = missing.to_string().replace("/nowhere/program", "PROGRAM");
     [now, late, closed, missing]
+}
+
+/// Returns the texts that only errors of regions have.
+fn region_errors() -> [String; 5] {
+    let region = Region::new(4096).unwrap();
+    let outside = region.map(..5000).unwrap_err();
+    let reader = region.reader().unwrap();
+    let [write, seal] = [reader.write_at(b"x", 0).unwrap_err(), reader.seal().unwrap_err()];
+    let mapping = region.map(..).unwrap().write(0, b"x").unwrap_err();
+    region.seal().unwrap();
+    [outside, region.map_writable(..).unwrap_err(), write, seal, mapping].map(|error| error.to_string())
 }
 
 /// Returns the errors of a call that has no reply.

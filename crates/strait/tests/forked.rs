@@ -537,7 +537,7 @@ fn seals_what_its_child_does_not_have(_: &str) {
         unsafe { libc::close(left_in_child) };
         assert!(panics_quietly(|| inherited.fill(8)));
         let (error, inherited) = inherited.seal().unwrap_err();
-        assert_eq!(error, Error::Forked);
+        assert_eq!(error.error, Error::Forked);
         drop(inherited);
         // The child lives until its parent has sealed the memory.
         std::io::copy(&mut { stay }, &mut std::io::sink()).unwrap();

@@ -180,6 +180,7 @@ fn pipes_and_regions(printed: &mut Printed) {
     printed.object("Region", &region);
     printed.object("RegionOptions", &RegionOptions::new());
     printed.object("RegionWriter", &RegionOptions::new().writer(4096).unwrap());
+    printed.object("RegionError", &region.map(6..9).unwrap_err());
     printed.object("RegionMap", &region.map(..).unwrap());
     printed.object("RegionView", &region.view(..).unwrap());
     printed.object("RegionCopy", &region.copy_on_write(..).unwrap());

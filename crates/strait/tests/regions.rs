@@ -2,14 +2,14 @@
 
 mod common;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use common::{DEADLINE, Role, finish, parent, pattern, spawn, wait_until};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use strait::quota::{Limits, Resource, set_limits};
-use strait::region::{Access, Region, RegionCopy, RegionOptions, RegionWriter};
+use strait::region::{Access, Region, RegionCopy, RegionError, RegionOptions, RegionWriter};
 use strait::{Channel, Error, Handle, Outgoing};
 
 const ROLES: &[(&str, Role)] = &[
@@ -37,7 +37,7 @@ fn receive(channel: &Channel) -> Region {
 fn seal(region: &Region) {
     wait_until("no process has the region mapped for writing", || match region.seal() {
         Ok(()) => true,
-        Err(error) => error != Error::StillMapped && panic!("{error}"),
+        Err(failed) => failed.error != Error::StillMapped && panic!("{failed}"),
     });
 }
 
@@ -123,7 +123,7 @@ fn short_of_file_size() {
     for (at, len) in [(4096, 1), (4000, 200), (0, 8192)] {
         let error = region.write_at(&vec![1; len], at).unwrap_err();
         assert!(
-            matches!(error, Error::System { code, .. } if code == rustix::io::Errno::FBIG.raw_os_error()),
+            matches!(error.error, Error::System { code, .. } if code == rustix::io::Errno::FBIG.raw_os_error()),
             "{error}"
         );
     }
@@ -163,7 +163,7 @@ fn what_is_sealed_is_read_in_place_by_another_process() {
     let (actor, channel) = spawn("reader");
     let bytes = pattern(1, 3_000_000);
     let region = RegionOptions::new().create_from(&bytes).unwrap();
-    assert_eq!(region.view(..).unwrap_err(), Error::NotSealed);
+    assert_eq!(region.view(..).unwrap_err().error, Error::NotSealed);
     seal(&region);
     send(&channel, &region);
     let sum = channel.recv_by(DEADLINE).unwrap();
@@ -196,8 +196,8 @@ fn rights_are_the_kernels_to_give() {
     let mut seen = [0; 5];
     reader.read_at(&mut seen, 100).unwrap();
     assert_eq!(&seen, b"still");
-    assert_eq!(writable.seal().unwrap_err(), Error::StillMapped);
-    assert_eq!(reader.seal().unwrap_err(), Error::ReadOnly);
+    assert_eq!(writable.seal().unwrap_err().error, Error::StillMapped);
+    assert_eq!(reader.seal().unwrap_err().error, Error::ReadOnly);
     drop(map);
     seal(&writable);
     assert_eq!(ask(&writable), "Sealed false ");
@@ -214,7 +214,7 @@ fn a_writer_that_stops_keeps_a_region_from_being_sealed_until_it_is_killed() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"mapped");
     let pid = rustix::process::Pid::from_raw(actor.pid() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    assert_eq!(region.seal().unwrap_err(), Error::StillMapped);
+    assert_eq!(region.seal().unwrap_err().error, Error::StillMapped);
     actor.kill();
     seal(&region);
     assert_eq!(region.view(0..8).unwrap()[..], 1u64.to_ne_bytes());
@@ -242,19 +242,19 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
         let mut out = vec![0; range.len()];
         map.read(0, &mut out).unwrap();
         assert_eq!(out, bytes[range]);
-        assert_eq!(map.read(map.len(), &mut [0]).unwrap_err(), Error::OutOfRange { len: map.len() });
-        assert_eq!(map.read(usize::MAX, &mut [0]).unwrap_err(), Error::OutOfRange { len: map.len() });
-        assert_eq!(map.write(0, b"").unwrap_err(), Error::ReadOnly);
+        assert_eq!(map.read(map.len(), &mut [0]).unwrap_err().error, Error::OutOfRange { len: map.len() });
+        assert_eq!(map.read(usize::MAX, &mut [0]).unwrap_err().error, Error::OutOfRange { len: map.len() });
+        assert_eq!(map.write(0, b"").unwrap_err().error, Error::ReadOnly);
         assert!(map.word64(0).is_none());
     }
     let outside = Error::OutOfRange { len: 10_000 };
-    assert_eq!(region.view(..10_001).unwrap_err(), outside);
-    assert_eq!(region.view(..=usize::MAX).unwrap_err(), outside);
+    assert_eq!(region.view(..10_001).unwrap_err().error, outside);
+    assert_eq!(region.view(..=usize::MAX).unwrap_err().error, outside);
     #[allow(clippy::reversed_empty_ranges, reason = "that it is refused is what this is about")]
     let reversed = region.view(7..3);
-    assert_eq!(reversed.unwrap_err(), outside);
-    assert_eq!(region.read_at(&mut [0; 2], 9_999).unwrap_err(), outside);
-    assert_eq!(region.map_writable(..).unwrap_err(), Error::ReadOnly);
+    assert_eq!(reversed.unwrap_err().error, outside);
+    assert_eq!(region.read_at(&mut [0; 2], 9_999).unwrap_err().error, outside);
+    assert_eq!(region.map_writable(..).unwrap_err().error, Error::ReadOnly);
 
     let region = Region::new(10_000).unwrap();
     let part = region.map_writable(4_100..4_200).unwrap();
@@ -272,7 +272,7 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
     let mut seen = [0; 11];
     region.read_at(&mut seen, 4_190).unwrap();
     assert_eq!(&seen, b"end of it.\0");
-    assert_eq!(region.write_at(b"12", 9_999).unwrap_err(), outside);
+    assert_eq!(region.write_at(b"12", 9_999).unwrap_err().error, outside);
     let empty = Region::new(0).unwrap();
     assert!(empty.is_empty() && empty.map(..).unwrap().is_empty());
     seal(&empty);
@@ -296,7 +296,7 @@ fn a_copy_costs_what_is_written_to_and_changes_nothing() {
         region.write_at(&bytes, offset).unwrap();
     }
     drop(bytes);
-    assert_eq!(region.copy_on_write(..).unwrap_err(), Error::NotSealed);
+    assert_eq!(region.copy_on_write(..).unwrap_err().error, Error::NotSealed);
     seal(&region);
     let before = private_kilobytes();
     let mut copies: Vec<_> = (0..8).map(|_| region.copy_on_write(..).unwrap()).collect();
@@ -332,7 +332,7 @@ fn memfds_become_regions_only_if_they_cannot_shrink() {
 
     let refused = |fd: OwnedFd| {
         let (error, _back) = Region::from_fd(fd).unwrap_err();
-        assert!(matches!(error, Error::NotARegion(_)), "{error}");
+        assert!(matches!(error.error, Error::NotARegion(_)), "{error}");
     };
     refused(memfd(MemfdFlags::empty()));
     let fd = memfd(MemfdFlags::ALLOW_SEALING);
@@ -519,4 +519,31 @@ fn sealing_in_place_needs_no_memory_and_leaves_no_mapping() {
     assert_eq!(maps("strait-no-copy"), [""; 0]);
     let (empty, copy) = seal_writer(RegionWriter::new(0).unwrap());
     assert!(copy.is_empty() && empty.is_sealed().unwrap());
+}
+
+/// Shows that an error of a region names the size of the region and the bytes that were asked for.
+#[test]
+fn an_error_names_the_size_and_the_bytes() {
+    let text = |failed: RegionError| {
+        let text = failed.to_string();
+        assert!(text.starts_with(&format!("{}: ", failed.doing())), "{text}");
+        text
+    };
+    let too_large = Region::new(usize::MAX).unwrap_err();
+    assert_eq!((too_large.size, too_large.range.clone()), (Some(usize::MAX), None));
+    assert!(text(too_large).starts_with("making a region of 18446744073709551615 bytes: ftruncate"));
+    let vast = Region::new(1 << 62).unwrap().map(..).unwrap_err();
+    assert_eq!(vast.error, Error::NoMemory { call: "mmap" });
+    assert!(text(vast).starts_with("mapping bytes 0..4611686018427387904 of a region of 4611686018427387904 bytes: "));
+    let region = Region::new(100).unwrap();
+    let outside = region.map(90..120).unwrap_err();
+    assert_eq!((outside.size, outside.range.clone()), (Some(100), Some(90..120)));
+    assert!(text(outside).ends_with("out of range: give an offset and a length within its 100 bytes"));
+    assert_eq!(region.write_at(b"1234", 98).unwrap_err().range, Some(98..102));
+    assert_eq!(region.map(40..).unwrap().read(50, &mut [0; 20]).unwrap_err().range, Some(50..70));
+    assert!(
+        text(region.view(..).unwrap_err()).starts_with("mapping bytes 0..100 of a region of 100 bytes: the region is")
+    );
+    let (failed, fd) = Region::from_fd(std::fs::File::open("/dev/null").unwrap().into()).unwrap_err();
+    assert!(text(failed).starts_with(&format!("making a region from descriptor {}: ", fd.as_raw_fd())));
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use strait::call::{CallEnd, CallError, PendingCall, Request};
 use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
-use strait::region::Region;
+use strait::region::{Region, RegionError};
 use strait::{Deadline, Error, Handle, Outgoing, Wait};
 
 use crate::program::actor::{Actor, Played, Stop, content};
@@ -27,25 +27,26 @@ pub(crate) mod regions {
 
     /// Turns *read-only*, the error of a `mmap` that was made to fail, into the error of a system call, which may be
     /// tried again.
-    fn refused(error: Error) -> Error {
+    fn refused(failed: RegionError) -> Error {
+        let error = failed.error;
         if error == Error::ReadOnly { Error::System { call: "mmap", code: 1 } } else { error }
     }
 
     pub(crate) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open(only(sockets))?;
-        let sealed = actor.call(|| Region::sealed(&content(9, 0, SEALED)))?;
-        let shared = actor.call(|| Region::new(SHARED))?;
+        let sealed = actor.call(|| Ok(Region::sealed(&content(9, 0, SEALED))?))?;
+        let shared = actor.call(|| Ok(Region::new(SHARED)?))?;
         let shared_map = actor.call(|| shared.map_writable(..).map_err(refused))?;
-        let watched = actor.call(|| Region::new(SHARED))?;
+        let watched = actor.call(|| Ok(Region::new(SHARED)?))?;
         let watched_map = actor.call(|| watched.map_writable(..).map_err(refused))?;
-        actor.call(|| watched.admit_no_writer())?;
+        actor.call(|| Ok(watched.admit_no_writer()?))?;
         let handles = [&sealed, &shared, &watched].map(|region| Handle::from(region.clone()));
         actor.send_with(0, &channel, 3, handles.into())?;
-        actor.call(|| watched_map.write(100, b"news"))?;
+        actor.call(|| Ok(watched_map.write(100, b"news")?))?;
         actor.send(0, &channel, 4)?;
         actor.recv(1, &channel, 5)?;
         let mut answer = [0; 6];
-        actor.call(|| shared_map.read(SHARED - 6, &mut answer))?;
+        actor.call(|| Ok(shared_map.read(SHARED - 6, &mut answer)?))?;
         assert_eq!(&answer, b"answer");
         Ok(())
     }
@@ -57,15 +58,15 @@ pub(crate) mod regions {
         let view = actor.call(|| sealed.view(..).map_err(refused))?;
         assert!(*view == content(9, 0, SEALED), "other bytes than were sealed");
         actor.call(|| match watched.map_writable(..).map(drop) {
-            Err(Error::ReadOnly) => Ok(()),
-            done => done.map(|()| panic!("a writer was admitted")),
+            Err(failed) if failed.error == Error::ReadOnly => Ok(()),
+            done => Ok(done.map(|()| panic!("a writer was admitted"))?),
         })?;
         actor.recv(0, &channel, 4)?;
         let map = actor.call(|| watched.map(..).map_err(refused))?;
         let mut news = [0; 4];
-        actor.call(|| map.read(100, &mut news))?;
+        actor.call(|| Ok(map.read(100, &mut news)?))?;
         assert_eq!(&news, b"news");
-        actor.call(|| shared.write_at(b"answer", SHARED - 6))?;
+        actor.call(|| Ok(shared.write_at(b"answer", SHARED - 6)?))?;
         actor.send(1, &channel, 5)
     }
 }

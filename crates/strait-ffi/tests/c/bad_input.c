@@ -525,6 +525,17 @@ static void regions(void) {
     OK(strait_region_new(8, &region));
     IS(STRAIT_INVALID_ARGUMENT, strait_region_map(region, 4, 0, 8, &mapping));
     IS(STRAIT_OUT_OF_RANGE, strait_region_map(region, STRAIT_MAP_READ, SIZE_MAX, 2, &mapping));
+    IS(STRAIT_OUT_OF_RANGE, strait_region_map(region, STRAIT_MAP_READ, 4, 5, &mapping));
+    {
+        // The text of a failure of a region names the bytes and the size.
+        char why[400];
+        strait_last_error_text(why, sizeof why);
+        CHECK(strstr(why, "mapping bytes 4..9 of a region of 8 bytes: out of range") == why);
+        IS(STRAIT_NOT_SEALED, strait_region_map(region, STRAIT_MAP_SEALED, 1, 2, &mapping));
+        strait_last_error_text(why, sizeof why);
+        CHECK(strstr(why, "mapping bytes 1..3 of a region of 8 bytes: the region is not sealed") == why);
+        CHECK(strstr(why, "STRAIT_MAP_READ") != NULL);
+    }
     IS(STRAIT_OUT_OF_RANGE, strait_region_map(region, STRAIT_MAP_WRITE, 8, 1, &mapping));
     IS(STRAIT_NOT_SEALED, strait_region_map(region, STRAIT_MAP_SEALED, 0, 8, &mapping));
     IS(STRAIT_OUT_OF_RANGE, strait_region_read(region, 5, buffer, 4));

@@ -118,8 +118,8 @@ attack! {
                 let memory = Memory::create_with(8192, SealFlags::SHRINK | SealFlags::GROW).unwrap();
                 rustix::fs::fcntl_add_seals(memory.fd(), more).unwrap();
                 let region = offer(&mut peer, &channel, memory.fd(), 8192).unwrap();
-                assert_eq!(region.view(..).unwrap_err(), Error::NotSealed);
-                assert_eq!(region.copy_on_write(..).unwrap_err(), Error::NotSealed);
+                assert_eq!(region.view(..).unwrap_err().error, Error::NotSealed);
+                assert_eq!(region.copy_on_write(..).unwrap_err().error, Error::NotSealed);
                 // The victim sees what the peer writes, and a read returns a copy.
                 let map = region.map(..).unwrap();
                 memory.word64(0).store(7, SeqCst);
@@ -164,7 +164,7 @@ attack! {
             // Writers stay forbidden.
             set_flags(&received, OFlags::APPEND);
             rustix::fs::fcntl_add_seals(&received, SealFlags::FUTURE_WRITE).unwrap();
-            assert_eq!(region.write_at(b"x", 0), Err(Error::ReadOnly));
+            assert_eq!(region.write_at(b"x", 0).unwrap_err().error, Error::ReadOnly);
         });
         // A region that the peer made.
         on_a_victim(|mut peer, channel| {
@@ -172,7 +172,7 @@ attack! {
             set_flags(&fd, OFlags::APPEND);
             let region = offer(&mut peer, &channel, &fd, 8192).unwrap();
             assert_can_be_written(&region);
-            assert_eq!(region.reader().unwrap().write_at(b"x", 0), Err(Error::ReadOnly));
+            assert_eq!(region.reader().unwrap().write_at(b"x", 0).unwrap_err().error, Error::ReadOnly);
         });
     }
 }
@@ -195,7 +195,7 @@ attack! {
             assert_eq!(leased, 0, "{}", std::io::Error::last_os_error());
             let begin = Instant::now();
             let refused = Error::System { call: "open(/proc/self/fd)", code: libc::EAGAIN };
-            assert_eq!(region.reader().unwrap_err(), refused);
+            assert_eq!(region.reader().unwrap_err().error, refused);
             // The kernel would wait for 45 seconds, or as long as `fs.lease-break-time` says.
             assert!(begin.elapsed() < SOON);
             assert_can_be_written(&region);

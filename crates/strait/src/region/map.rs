@@ -5,6 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::RegionError;
+use super::region_error::Attempt;
 use crate::error::Error;
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
@@ -52,8 +54,12 @@ impl RegionMap {
     /// # Errors
     /// [`Error::OutOfRange`] if the mapping has fewer bytes there.
     #[inline]
-    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
-        if self.0.mapping.copy_out(offset, out) { Ok(()) } else { Err(self.outside()) }
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), RegionError> {
+        if self.0.mapping.copy_out(offset, out) {
+            Ok(())
+        } else {
+            Err(self.not_permitted(offset, out.len(), Attempt::ReadMapping))
+        }
     }
 
     /// Copies `bytes` into the mapping, from byte `offset` on, in one pass.
@@ -61,11 +67,11 @@ impl RegionMap {
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`] if the region was mapped for reading.
     #[inline]
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RegionError> {
         if self.0.mapping.copy_in(offset, bytes) {
             Ok(())
         } else {
-            Err(if self.is_writable() { self.outside() } else { Error::ReadOnly })
+            Err(self.not_permitted(offset, bytes.len(), Attempt::WriteMapping))
         }
     }
 
@@ -92,8 +98,12 @@ impl RegionMap {
         self.0.mapping.base()
     }
 
-    fn outside(&self) -> Error {
-        Error::OutOfRange { len: self.len() }
+    /// Returns the error of a copy that the mapping does not permit.
+    #[cold]
+    fn not_permitted(&self, offset: usize, len: usize, attempt: Attempt) -> RegionError {
+        let forbidden = attempt == Attempt::WriteMapping && !self.is_writable();
+        let error = if forbidden { Error::ReadOnly } else { Error::OutOfRange { len: self.len() } };
+        RegionError::within(self.len(), offset..offset.saturating_add(len), attempt, error)
     }
 }
 

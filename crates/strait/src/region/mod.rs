@@ -18,7 +18,8 @@
 //! ```
 //!
 //! [`Region::access`] says what the kernel lets a holder do with the memory. A [`RegionMap`] is a mapping of memory
-//! that other processes may change at any time; a [`RegionView`] and a [`RegionCopy`] never change.
+//! that other processes may change at any time; a [`RegionView`] and a [`RegionCopy`] never change. A [`RegionError`]
+//! names the size of the region, and the bytes that the failed call was about.
 
 // Regions: shared memory as an object.
 //
@@ -28,9 +29,11 @@
 // the memory that becomes a sealed region.
 
 mod map;
+mod region_error;
 mod writer;
 
 pub use map::{RegionCopy, RegionMap, RegionView};
+pub use region_error::RegionError;
 pub use writer::RegionWriter;
 
 use std::fmt;
@@ -43,6 +46,7 @@ use crate::os::memory;
 use crate::os::region::{self, Facts, How};
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
+use region_error::Attempt;
 
 /// Shared memory as an object: any number of processes can map the region, whole or in part, and a message carries it
 /// as a [`Handle`](crate::Handle).
@@ -152,7 +156,11 @@ impl RegionOptions {
     /// # Errors
     /// [`Error::NoDescriptors`], [`Error::NoMemory`]; [`Error::System`] if the name is not valid, if a file cannot have
     /// `len` bytes, or if the kernel refuses for another reason.
-    pub fn create(&self, len: usize) -> Result<Region, Error> {
+    pub fn create(&self, len: usize) -> Result<Region, RegionError> {
+        self.make(len).map_err(|error| RegionError::making(len, error))
+    }
+
+    fn make(&self, len: usize) -> Result<Region, Error> {
         let fd = memory::memfd(self.name.as_deref().unwrap_or("strait-region"), len)?;
         region::own_alone(&fd)?;
         region::fix_size(&fd)?;
@@ -163,15 +171,15 @@ impl RegionOptions {
     ///
     /// # Errors
     /// The errors of [`create`](Self::create).
-    pub fn writer(&self, len: usize) -> Result<RegionWriter, Error> {
-        RegionWriter::over(self.create(len)?)
+    pub fn writer(&self, len: usize) -> Result<RegionWriter, RegionError> {
+        RegionWriter::over(self.create(len)?).map_err(|error| RegionError::making(len, error))
     }
 
     /// Creates a [writable](Access::Writable) region of as many bytes as `bytes`, filled with them.
     ///
     /// # Errors
     /// The errors of [`create`](Self::create).
-    pub fn create_from(&self, bytes: &[u8]) -> Result<Region, Error> {
+    pub fn create_from(&self, bytes: &[u8]) -> Result<Region, RegionError> {
         let region = self.create(bytes.len())?;
         region.write_at(bytes, 0)?;
         Ok(region)
@@ -183,7 +191,7 @@ impl Region {
     ///
     /// # Errors
     /// The errors of [`RegionOptions::create`].
-    pub fn new(len: usize) -> Result<Self, Error> {
+    pub fn new(len: usize) -> Result<Self, RegionError> {
         RegionOptions::new().create(len)
     }
 
@@ -191,7 +199,7 @@ impl Region {
     ///
     /// # Errors
     /// The errors of [`RegionOptions::create`].
-    pub fn sealed(bytes: &[u8]) -> Result<Self, Error> {
+    pub fn sealed(bytes: &[u8]) -> Result<Self, RegionError> {
         let region = RegionOptions::new().create_from(bytes)?;
         region.seal()?;
         Ok(region)
@@ -203,7 +211,7 @@ impl Region {
     /// # Errors
     /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), or its size
     /// could change; [`Error::System`]. The descriptor is returned with the error.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, (Error, OwnedFd)> {
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, (RegionError, OwnedFd)> {
         let check = |fd: &OwnedFd| {
             let mut facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
             if !facts.fixed {
@@ -217,7 +225,7 @@ impl Region {
         };
         match check(&fd) {
             Ok(len) => Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: None }) }),
-            Err(error) => Err((error, fd)),
+            Err(error) => Err((RegionError::new(Attempt::FromFd(fd.as_raw_fd()), error), fd)),
         }
     }
 
@@ -249,8 +257,8 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::NoDescriptors`].
-    pub fn to_fd(&self) -> Result<OwnedFd, Error> {
-        region::duplicate(self.as_fd())
+    pub fn to_fd(&self) -> Result<OwnedFd, RegionError> {
+        region::duplicate(self.as_fd()).map_err(|error| RegionError::of(self, Attempt::Duplicate, error))
     }
 
     /// Returns the size of the region in bytes, which never changes.
@@ -273,8 +281,8 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::System`].
-    pub fn access(&self) -> Result<Access, Error> {
-        let facts = self.facts()?;
+    pub fn access(&self) -> Result<Access, RegionError> {
+        let facts = self.facts().map_err(|error| RegionError::of(self, Attempt::Inspect, error))?;
         Ok(match facts {
             Facts { immutable: true, .. } => Access::Sealed,
             Facts { writable: true, .. } => Access::Writable,
@@ -286,8 +294,9 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::System`].
-    pub fn is_sealed(&self) -> Result<bool, Error> {
-        Ok(self.facts()?.immutable)
+    pub fn is_sealed(&self) -> Result<bool, RegionError> {
+        let facts = self.facts().map_err(|error| RegionError::of(self, Attempt::Inspect, error))?;
+        Ok(facts.immutable)
     }
 
     fn facts(&self) -> Result<Facts, Error> {
@@ -304,7 +313,11 @@ impl Region {
     /// [`Error::StillMapped`] if the region is still mapped for writing after that time, here or in another process (a
     /// mapping for reading through a writable handle counts too). [`Error::ReadOnly`] if this handle does not permit
     /// sealing.
-    pub fn seal(&self) -> Result<(), Error> {
+    pub fn seal(&self) -> Result<(), RegionError> {
+        self.seal_memory().map_err(|error| RegionError::of(self, Attempt::Seal, error))
+    }
+
+    fn seal_memory(&self) -> Result<(), Error> {
         self.seal_unless(|facts| facts.immutable, || region::seal(self))
     }
 
@@ -342,7 +355,7 @@ impl Region {
     /// let writer = region.map_writable(..)?;
     /// region.admit_no_writer()?;
     /// assert_eq!(region.access()?, Access::ReadOnly);
-    /// assert_eq!(region.map_writable(..).unwrap_err(), Error::ReadOnly);
+    /// assert_eq!(region.map_writable(..).unwrap_err().error, Error::ReadOnly);
     /// writer.write(0, b"news")?;
     /// let mut seen = [0; 4];
     /// region.map(..)?.read(0, &mut seen)?;
@@ -352,9 +365,10 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if this handle does not permit sealing; [`Error::System`].
-    pub fn admit_no_writer(&self) -> Result<(), Error> {
+    pub fn admit_no_writer(&self) -> Result<(), RegionError> {
         let is_done = |facts: &Facts| !facts.writable && facts.sealable || facts.immutable;
-        self.seal_unless(is_done, || region::admit_no_writer(self))
+        let sealed = self.seal_unless(is_done, || region::admit_no_writer(self));
+        sealed.map_err(|error| RegionError::of(self, Attempt::AdmitNoWriter, error))
     }
 
     /// Returns a read-only handle for a region that other handles can still write. Needs `/proc`. Does not block.
@@ -367,8 +381,9 @@ impl Region {
     /// [`Error::NoDescriptors`]; [`Error::System`] without `/proc`, for a region of another user, or with `EAGAIN` if
     /// another process has a lease on the memory (`F_SETLEASE`), which the kernel ends within `fs.lease-break-time`
     /// seconds.
-    pub fn reader(&self) -> Result<Self, Error> {
-        let fd = region::reopen_for_reading(self.as_fd())?;
+    pub fn reader(&self) -> Result<Self, RegionError> {
+        let opened = region::reopen_for_reading(self.as_fd());
+        let fd = opened.map_err(|error| RegionError::of(self, Attempt::Reader, error))?;
         let Memory { len, huge_pages, ref charge, .. } = *self.memory;
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages, charge: charge.clone() }) })
     }
@@ -378,9 +393,10 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the region has fewer bytes there; [`Error::System`].
-    pub fn read_at(&self, out: &mut [u8], offset: usize) -> Result<(), Error> {
-        self.range(offset, out.len())?;
-        region::read_at(&self.memory.fd, out, offset as u64)
+    pub fn read_at(&self, out: &mut [u8], offset: usize) -> Result<(), RegionError> {
+        let len = out.len();
+        let read = self.range(offset, len).and_then(|()| region::read_at(&self.memory.fd, out, offset as u64));
+        read.map_err(|error| self.failed(offset, len, Attempt::Read, error))
     }
 
     /// Writes `bytes` to the region, from byte `offset` on, without a mapping: this is the fastest way to fill
@@ -390,12 +406,21 @@ impl Region {
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`]; [`Error::System`], also if `RLIMIT_FSIZE`
     /// forbids the write (a mapping is not subject to that limit).
-    pub fn write_at(&self, bytes: &[u8], offset: usize) -> Result<(), Error> {
+    pub fn write_at(&self, bytes: &[u8], offset: usize) -> Result<(), RegionError> {
+        self.write(bytes, offset).map_err(|error| {
+            let attempt = Attempt::Write { sealed: self.is_sealed_after(error) };
+            self.failed(offset, bytes.len(), attempt, error)
+        })
+    }
+
+    fn write(&self, bytes: &[u8], offset: usize) -> Result<(), Error> {
         self.range(offset, bytes.len())?;
         // The region may be larger than any file that this process may make.
         memory::check_file_size_limit("pwrite (RLIMIT_FSIZE)", offset + bytes.len())?;
         match memory::write_at(&self.memory.fd, bytes, offset as u64) {
-            Err(error) if region::is_refusal(error) => self.map_writable(offset..offset + bytes.len())?.write(0, bytes),
+            Err(error) if region::is_refusal(error) => {
+                Ok(self.map_writable(offset..offset + bytes.len())?.write(0, bytes)?)
+            }
             written => written,
         }
     }
@@ -405,17 +430,15 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the range is not inside the region; [`Error::NoMemory`], [`Error::System`].
-    pub fn map(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, Error> {
-        // Kernels before 6.7 refuse shared mappings of sealed memory, which needs no sharing either.
-        let how = if self.is_sealed()? { How::Immutable } else { How::Read };
-        self.map_as(range, how).map(RegionMap)
+    pub fn map(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, RegionError> {
+        self.map_as(range, How::Read).map(RegionMap)
     }
 
     /// Maps a range of the region, in bytes (`..` for all of it), for reading and writing.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if this handle does not permit writing; otherwise the errors of [`Region::map`].
-    pub fn map_writable(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, Error> {
+    pub fn map_writable(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, RegionError> {
         self.map_as(range, How::Write).map(RegionMap)
     }
 
@@ -425,8 +448,7 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::NotSealed`]; otherwise the errors of [`Region::map`].
-    pub fn view(&self, range: impl RangeBounds<usize>) -> Result<RegionView, Error> {
-        self.sealed_only()?;
+    pub fn view(&self, range: impl RangeBounds<usize>) -> Result<RegionView, RegionError> {
         self.map_as(range, How::Immutable).map(RegionView)
     }
 
@@ -445,32 +467,39 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::NotSealed`]; otherwise the errors of [`Region::map`].
-    pub fn copy_on_write(&self, range: impl RangeBounds<usize>) -> Result<RegionCopy, Error> {
-        self.sealed_only()?;
+    pub fn copy_on_write(&self, range: impl RangeBounds<usize>) -> Result<RegionCopy, RegionError> {
         self.map_as(range, How::Copy).map(RegionCopy)
     }
 
-    fn sealed_only(&self) -> Result<(), Error> {
-        let facts = self.facts()?;
-        if facts.immutable && facts.fixed { Ok(()) } else { Err(Error::NotSealed) }
-    }
-
-    fn map_as(&self, range: impl RangeBounds<usize>, how: How) -> Result<map::Mapped, Error> {
-        let outside = Error::OutOfRange { len: self.len() };
+    /// Maps a range of the region. For [`How::Immutable`] and [`How::Copy`] the region must be sealed.
+    fn map_as(&self, range: impl RangeBounds<usize>, how: How) -> Result<map::Mapped, RegionError> {
         let from = match range.start_bound() {
-            Bound::Included(&from) => from,
-            Bound::Excluded(&before) => before.checked_add(1).ok_or(outside)?,
-            Bound::Unbounded => 0,
+            Bound::Included(&from) => Some(from),
+            Bound::Excluded(&before) => before.checked_add(1),
+            Bound::Unbounded => Some(0),
         };
         let to = match range.end_bound() {
-            Bound::Included(&last) => last.checked_add(1).ok_or(outside)?,
-            Bound::Excluded(&to) => to,
-            Bound::Unbounded => self.len(),
+            Bound::Included(&last) => last.checked_add(1),
+            Bound::Excluded(&to) => Some(to),
+            Bound::Unbounded => Some(self.len()),
         };
+        self.map_between(from, to, how).map_err(|error| {
+            let range = from.unwrap_or(usize::MAX)..to.unwrap_or(usize::MAX);
+            let sealed = self.is_sealed_after(error);
+            let attempt = if how == How::Write { Attempt::MapWritable { sealed } } else { Attempt::Map };
+            RegionError::within(self.len(), range, attempt, error)
+        })
+    }
+
+    /// Maps the bytes of the region between two offsets; `None` is an offset above `usize::MAX`.
+    fn map_between(&self, from: Option<usize>, to: Option<usize>, how: How) -> Result<map::Mapped, Error> {
+        let how = self.permitted(how)?;
+        let outside = Error::OutOfRange { len: self.len() };
+        let (from, to) = from.zip(to).ok_or(outside)?;
         let len = to.checked_sub(from).ok_or(outside)?;
         self.range(from, len)?;
         // SAFETY: the size was found to be sealed, and to be `len`, when the region was made or received, and the range
-        // is inside. A caller that asks for an immutable mapping has just seen the seal against writes. No seal can be
+        // is inside. For an immutable mapping `permitted` has just seen the seal against writes. No seal can be
         // removed.
         let mapping = unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
         let mapping = mapping.map_err(|error| self.why_not(error, how))?;
@@ -478,6 +507,30 @@ impl Region {
             mapping.prefer_huge_pages();
         }
         Ok(map::Mapped::new(mapping, self.memory.charge.clone()))
+    }
+
+    /// Returns how to map the region for an access `how`; fails with [`Error::NotSealed`] if the region must be sealed
+    /// for it and is not.
+    fn permitted(&self, how: How) -> Result<How, Error> {
+        if how == How::Write {
+            return Ok(how);
+        }
+        let facts = self.facts()?;
+        match how {
+            // Kernels before 6.7 refuse shared mappings of sealed memory, which needs no sharing either.
+            How::Read if facts.immutable => Ok(How::Immutable),
+            How::Immutable | How::Copy if !(facts.immutable && facts.fixed) => Err(Error::NotSealed),
+            how => Ok(how),
+        }
+    }
+
+    /// Returns whether `error` is [`Error::ReadOnly`] and the region is sealed.
+    fn is_sealed_after(&self, error: Error) -> bool {
+        error == Error::ReadOnly && self.facts().is_ok_and(|facts| facts.immutable)
+    }
+
+    fn failed(&self, offset: usize, len: usize, attempt: Attempt, error: Error) -> RegionError {
+        RegionError::within(self.len(), offset..offset.saturating_add(len), attempt, error)
     }
 
     /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping.

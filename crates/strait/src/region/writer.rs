@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 
-use super::{Region, RegionCopy, RegionOptions};
+use super::region_error::Attempt;
+use super::{Region, RegionCopy, RegionError, RegionOptions};
 use crate::error::Error;
 use crate::os::region::How;
 use crate::shm::RegionMapping;
@@ -40,7 +41,7 @@ impl RegionWriter {
     ///
     /// # Errors
     /// The errors of [`RegionOptions::create`].
-    pub fn new(len: usize) -> Result<Self, Error> {
+    pub fn new(len: usize) -> Result<Self, RegionError> {
         RegionOptions::new().writer(len)
     }
 
@@ -67,12 +68,12 @@ impl RegionWriter {
     /// memory was made still has the memory after 100 ms; [`Error::Forked`] in a child of `fork`; [`Error::NoMemory`];
     /// [`Error::System`]. If the kernel runs out of memory for its own tables halfway, the returned writer has no bytes
     /// any more.
-    pub fn seal(mut self) -> Result<(Region, RegionCopy), (Error, Self)> {
+    pub fn seal(mut self) -> Result<(Region, RegionCopy), (RegionError, Self)> {
         let region = self.region.clone();
-        let sealed = self.mapping.seal_in_place(region.as_fd(), || region.seal());
+        let sealed = self.mapping.seal_in_place(region.as_fd(), || region.seal_memory());
         match sealed {
             Ok(()) => Ok((region, RegionCopy::over(self.mapping))),
-            Err(error) => Err((error, self)),
+            Err(error) => Err((RegionError::of(&region, Attempt::Seal, error), self)),
         }
     }
 }
@@ -125,7 +126,7 @@ mod tests {
         let address = writer.as_ptr();
         let other = writer.region.map_writable(..).unwrap();
         let (error, mut writer) = writer.seal().unwrap_err();
-        assert_eq!(error, Error::StillMapped);
+        assert_eq!(error.error, Error::StillMapped);
         assert_eq!((writer.as_ptr(), writer.len()), (address, 10_000));
         // The memory is shared again, not a private copy.
         writer[5] = 8;

@@ -64,8 +64,8 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn note<T>(&self, name: &str, result: Result<T, Error>) -> Option<T> {
-        result.map_err(|error| self.failed(name, error)).ok()
+    pub(super) fn note<T>(&self, name: &str, result: Result<T, impl Into<Error>>) -> Option<T> {
+        result.map_err(|error| self.failed(name, error.into())).ok()
     }
 
     /// Records the error of a send, if there is one, and adds the handles that were not sent to the pool.
