@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use strait::call::{CallEnd, Replier};
-use strait::{Channel, Deadline, Outgoing};
+use strait::{Channel, Deadline, Message, Outgoing};
 
+use crate::Postcard;
 use crate::codec::{Codec, DecodeOwned, Encode, Malformed};
 use crate::core::{decode, encode};
 use crate::error::{RecvError, SchemaMismatch, SendError};
 use crate::hello::Hello;
 use crate::output::Output;
-use crate::{Postcard, scratch};
+use crate::scratch::{self, Outbound};
 
 /// The reason why a typed call has no reply.
 #[derive(Debug)]
@@ -169,30 +170,28 @@ impl<Q, A: Send + 'static, C: Encode<Q> + DecodeOwned<A>> TypedCalls<Q, A, C> {
     pub fn call(&self, request: &Q, deadline: impl Into<Deadline>) -> Result<A, CallError> {
         let deadline = deadline.into();
         self.greet(deadline)?;
-        let mut reply = scratch::with(|scratch| {
-            let mut out = Output::new(scratch.take_buffer(), None);
-            let encoded = encode::<Q, C>(scratch, request, &mut out);
-            let bytes = out.into_buffer();
-            let reply = match encoded {
-                Ok(outbound) => {
-                    let mut outbound = outbound.unwrap_or_default();
-                    let message = Outgoing::new(&bytes).handles(outbound.take_handles());
-                    self.end.call(message, deadline).map_err(|failed| match failed {
-                        strait::call::CallError::NotSent(mut failed) => {
-                            outbound.give_back(std::mem::take(&mut failed.handles));
-                            CallError::Call(strait::call::CallError::NotSent(failed))
-                        }
-                        failed => CallError::Call(failed),
-                    })
-                }
-                Err(error) => Err(CallError::Encode(encode_text(error))),
-            };
-            scratch.keep_buffer(bytes);
-            reply
-        })?;
+        let mut out = Output::new(scratch::take_buffer(), None);
+        let reply = match encode::<Q, C>(request, &mut out) {
+            Ok(outbound) => self.call_bytes(out.bytes(), &mut outbound.unwrap_or_default(), deadline),
+            Err(error) => Err(CallError::Encode(encode_text(error))),
+        };
+        scratch::keep_buffer(out.into_buffer());
+        let mut reply = reply?;
         let handles = reply.take_handles();
         let handles = handles.map_err(|error| CallError::Call(strait::call::CallError::OutcomeUnknown(error)))?;
-        scratch::with(|scratch| decode::<A, C>(scratch, reply.bytes(), handles)).map_err(CallError::Malformed)
+        decode::<A, C>(reply.bytes(), handles).map_err(CallError::Malformed)
+    }
+
+    /// Sends an encoded request and waits for the reply. If the request is not sent, its handles are in it again.
+    fn call_bytes(&self, bytes: &[u8], outbound: &mut Outbound, deadline: Deadline) -> Result<Message, CallError> {
+        let request = Outgoing::new(bytes).handles(outbound.take_handles());
+        self.end.call(request, deadline).map_err(|failed| match failed {
+            strait::call::CallError::NotSent(mut failed) => {
+                outbound.give_back(std::mem::take(&mut failed.handles));
+                CallError::Call(strait::call::CallError::NotSent(failed))
+            }
+            failed => CallError::Call(failed),
+        })
     }
 }
 
@@ -222,7 +221,7 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> TypedCalls<Q, A, C> {
                 return Err(RecvError::Untyped);
             }
             let handles = message.take_handles()?;
-            let value = scratch::with(|scratch| decode::<Q, C>(scratch, message.bytes(), handles));
+            let value = decode::<Q, C>(message.bytes(), handles);
             let value = Some(value.map_err(RecvError::Malformed)?);
             return Ok(TypedRequest { value, replier, types: PhantomData });
         }
@@ -271,17 +270,14 @@ impl<Q, A, C: Encode<A>> TypedRequest<Q, A, C> {
     /// [`SendError`]; the handles are in the reply again.
     pub fn reply(mut self, reply: &A, deadline: impl Into<Deadline>) -> Result<(), SendError> {
         let deadline = deadline.into();
-        scratch::with(|scratch| {
-            let mut out = Output::new(scratch.take_buffer(), None);
-            let mut outbound = encode::<A, C>(scratch, reply, &mut out)?.unwrap_or_default();
-            let bytes = out.into_buffer();
-            let message = Outgoing::new(&bytes).handles(outbound.take_handles());
-            let sent = self.replier.reply(message, deadline).map_err(|failed| {
-                outbound.give_back(failed.handles);
-                SendError::Channel(failed.error)
-            });
-            scratch.keep_buffer(bytes);
-            sent
-        })
+        let mut out = Output::new(scratch::take_buffer(), None);
+        let mut outbound = encode::<A, C>(reply, &mut out)?.unwrap_or_default();
+        let message = Outgoing::new(out.bytes()).handles(outbound.take_handles());
+        let sent = self.replier.reply(message, deadline).map_err(|failed| {
+            outbound.give_back(failed.handles);
+            SendError::Channel(failed.error)
+        });
+        scratch::keep_buffer(out.into_buffer());
+        sent
     }
 }

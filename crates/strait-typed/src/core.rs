@@ -13,7 +13,7 @@ use crate::error::{GivenError, RecvError, SchemaMismatch, SendError};
 use crate::given::Given;
 use crate::hello::Hello;
 use crate::output::Output;
-use crate::scratch::{self, Decoding, Encoding, Outbound, Scratch};
+use crate::scratch::{self, Decoding, Encoding, Outbound};
 
 /// The state of a typed channel beside its channel: which of the first messages have been exchanged.
 pub(crate) struct Core<S, R, C> {
@@ -153,16 +153,14 @@ impl<S, R, C: Encode<S> + Codec<R>> Core<S, R, C> {
     #[inline]
     pub(crate) fn send(&self, channel: &Channel, value: &S, deadline: Deadline) -> Result<(), SendError> {
         self.greet(channel, deadline)?;
-        scratch::with(|scratch| {
-            let mut out = Output::new(scratch.take_buffer(), Some(channel));
-            let sent = match encode::<S, C>(scratch, value, &mut out) {
-                Ok(None) => out.send(channel, Vec::new(), deadline).map_err(|failed| failed.error.into()),
-                Ok(Some(mut outbound)) => send_handles(channel, &mut out, &mut outbound, deadline),
-                Err(error) => Err(out.failed().map_or(error, SendError::Channel)),
-            };
-            scratch.keep_buffer(out.into_buffer());
-            sent
-        })
+        let mut out = Output::new(scratch::take_buffer(), Some(channel));
+        let sent = match encode::<S, C>(value, &mut out) {
+            Ok(None) => out.send(channel, Vec::new(), deadline).map_err(|failed| failed.error.into()),
+            Ok(Some(mut outbound)) => send_handles(channel, &mut out, &mut outbound, deadline),
+            Err(error) => Err(out.failed().map_or(error, SendError::Channel)),
+        };
+        scratch::keep_buffer(out.into_buffer());
+        sent
     }
 
     /// Sends `value` as an object; waits for room until the deadline.
@@ -195,21 +193,13 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         R: Send + 'static,
         C: for<'de> Decode<'de, R>,
     {
-        scratch::with(|scratch| {
-            let mut message = scratch.take_message();
-            let received =
-                self.next(channel, &mut message, deadline, Message::is_value::<Given<R>>).and_then(|()| match message
-                    .take_value::<Given<R>>(
-                ) {
-                    Some(given) => Ok(given.into_value()),
-                    None => {
-                        let handles = message.take_handles()?;
-                        decode::<R, C>(scratch, message.bytes(), handles).map_err(RecvError::Malformed)
-                    }
-                });
-            scratch.keep_message(message);
-            received
-        })
+        let mut message = scratch::take_message();
+        let received = match self.next(channel, &mut message, deadline, Message::is_value::<Given<R>>) {
+            Ok(()) => take::<R, C>(&mut message),
+            Err(error) => Err(error),
+        };
+        scratch::keep_message(message);
+        received
     }
 
     /// Receives a message without decoding it; waits for the message until the deadline.
@@ -222,6 +212,20 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         self.next(channel, message, deadline, |_| false)?;
         Ok(message.take_handles()?)
     }
+}
+
+/// Takes the value out of a message: the value that was given, or the one that its bytes are.
+#[inline]
+fn take<R, C>(message: &mut Message) -> Result<R, RecvError>
+where
+    R: Send + 'static,
+    C: for<'de> Decode<'de, R>,
+{
+    if let Some(given) = message.take_value::<Given<R>>() {
+        return Ok(given.into_value());
+    }
+    let handles = message.take_handles()?;
+    decode::<R, C>(message.bytes(), handles).map_err(RecvError::Malformed)
 }
 
 /// Sends a message with handles; waits for room until the deadline. If it is not sent, the handles are in the value
@@ -242,11 +246,10 @@ fn send_handles(
 /// reason; then the handles are in the value again.
 #[inline]
 pub(crate) fn encode<S: ?Sized, C: Encode<S>>(
-    scratch: &Scratch,
     value: &S,
     out: &mut Output<'_>,
 ) -> Result<Option<Box<Outbound>>, SendError> {
-    let encoding = Encoding::begin(scratch);
+    let encoding = Encoding::begin();
     let encoded = C::encode(value, out);
     let outbound = encoding.end();
     match encoded {
@@ -260,12 +263,8 @@ pub(crate) fn encode<S: ?Sized, C: Encode<S>>(
 
 /// Decodes a value from the bytes and handles of a message. On an error, closes all handles.
 #[inline]
-pub(crate) fn decode<'de, T, C: Decode<'de, T>>(
-    scratch: &Scratch,
-    bytes: &'de [u8],
-    handles: Vec<Handle>,
-) -> Result<T, Malformed> {
-    let decoding = Decoding::begin(scratch, handles);
+pub(crate) fn decode<'de, T, C: Decode<'de, T>>(bytes: &'de [u8], handles: Vec<Handle>) -> Result<T, Malformed> {
+    let decoding = Decoding::begin(handles);
     let decoded = C::decode(bytes);
     let inbound = decoding.end();
     match decoded {

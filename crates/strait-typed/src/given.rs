@@ -8,7 +8,6 @@ use strait::view::Value;
 use crate::codec::Encode;
 use crate::core::encode;
 use crate::output::Output;
-use crate::scratch;
 
 /// The reason why a given value could not be turned into bytes, shared with the call that gives it.
 type Problem = Arc<Mutex<Option<String>>>;
@@ -51,10 +50,8 @@ impl<S: Send + 'static> Value for Given<S> {
 }
 
 fn turn<S, C: Encode<S>>(value: &S) -> Result<(Vec<u8>, Vec<Handle>), String> {
-    scratch::with(|scratch| {
-        let mut out = Output::new(Vec::new(), None);
-        let outbound = encode::<S, C>(scratch, value, &mut out).map_err(|error| error.to_string())?;
-        let handles = outbound.map(|mut outbound| outbound.take_handles()).unwrap_or_default();
-        Ok((out.into_buffer(), handles))
-    })
+    let mut out = Output::new(Vec::new(), None);
+    let outbound = encode::<S, C>(value, &mut out).map_err(|error| error.to_string())?;
+    let handles = outbound.map(|mut outbound| outbound.take_handles()).unwrap_or_default();
+    Ok((out.into_bytes(), handles))
 }

@@ -13,23 +13,29 @@ pub(crate) const SMALL: usize = 64 << 10;
 /// Smaller pieces are collected first.
 const PIECE: usize = 4 << 10;
 
+/// The first size in bytes of the memory in which short messages are collected.
+const FIRST: usize = 4 << 10;
+
 /// The bytes of a message under construction. A codec writes them with [`Output::put`], or as to an [`io::Write`].
 ///
 /// A short message is collected in memory that the thread reuses. A message of more than 64 KiB moves to shared memory
 /// while it is built ([`Channel::draft`]), so that the send copies nothing.
 pub struct Output<'c> {
+    /// Memory into which the bytes are collected. All of it is initialised, so it is longer than what was collected.
     buffer: Vec<u8>,
+    /// The number of bytes that were collected.
+    collected: usize,
     channel: Option<&'c Channel>,
     draft: Option<Draft<'c>>,
     failed: Option<strait::Error>,
 }
 
 impl<'c> Output<'c> {
-    /// Creates an empty message for `channel`, which begins in `buffer`. Without a channel all of the message stays in
-    /// the buffer.
-    pub(crate) fn new(mut buffer: Vec<u8>, channel: Option<&'c Channel>) -> Self {
-        buffer.clear();
-        Self { buffer, channel, draft: None, failed: None }
+    /// Creates an empty message for `channel`, whose bytes replace those in `buffer`. Without a channel all of the
+    /// message stays in the buffer.
+    #[inline]
+    pub(crate) fn new(buffer: Vec<u8>, channel: Option<&'c Channel>) -> Self {
+        Self { buffer, collected: 0, channel, draft: None, failed: None }
     }
 
     /// Appends bytes to the message.
@@ -37,12 +43,13 @@ impl<'c> Output<'c> {
     /// # Errors
     /// [`Full`] if the message is longer than the options of the channel allow, or there is no memory for it. The
     /// channel then reports the reason when the encoding ends.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), Full> {
-        if self.buffer.len() + bytes.len() > SMALL {
-            return self.put_shared(bytes);
+        match self.buffer.get_mut(self.collected..).and_then(|free| free.get_mut(..bytes.len())) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => return self.put_beyond(bytes),
         }
-        self.buffer.extend_from_slice(bytes);
+        self.collected += bytes.len();
         Ok(())
     }
 
@@ -50,36 +57,41 @@ impl<'c> Output<'c> {
     ///
     /// # Errors
     /// As [`Output::put`].
-    #[inline]
+    #[inline(always)]
     pub fn put_byte(&mut self, byte: u8) -> Result<(), Full> {
-        if self.buffer.len() >= SMALL {
-            return self.put_shared(&[byte]);
+        match self.buffer.get_mut(self.collected) {
+            Some(place) => *place = byte,
+            None => return self.put_beyond(&[byte]),
         }
-        self.buffer.push(byte);
+        self.collected += 1;
         Ok(())
     }
 
+    /// Appends bytes for which the buffer has no room: makes it larger, or goes on in shared memory.
     #[cold]
-    fn put_shared(&mut self, bytes: &[u8]) -> Result<(), Full> {
-        let Some(channel) = self.channel else {
-            self.buffer.extend_from_slice(bytes);
-            return Ok(());
-        };
+    fn put_beyond(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        let len = self.collected + bytes.len();
+        match self.channel {
+            Some(channel) if len > SMALL => self.put_shared(channel, bytes),
+            _ => {
+                self.buffer.resize(len.next_power_of_two().max(FIRST), 0);
+                self.put(bytes)
+            }
+        }
+    }
+
+    fn put_shared(&mut self, channel: &'c Channel, bytes: &[u8]) -> Result<(), Full> {
         self.draft.get_or_insert_with(|| channel.draft());
         self.flush_buffer()?;
-        if bytes.len() < PIECE {
-            self.buffer.extend_from_slice(bytes);
-            return Ok(());
-        }
-        self.append(bytes)
+        if bytes.len() < PIECE { self.put(bytes) } else { self.append(bytes) }
     }
 
     /// Moves the collected bytes to the draft.
     fn flush_buffer(&mut self) -> Result<(), Full> {
         let buffer = std::mem::take(&mut self.buffer);
-        let appended = self.append(&buffer);
+        let appended = self.append(&buffer[..self.collected]);
         self.buffer = buffer;
-        self.buffer.clear();
+        self.collected = 0;
         appended
     }
 
@@ -96,9 +108,22 @@ impl<'c> Output<'c> {
         self.failed
     }
 
-    /// Returns the bytes; for a message without a channel, all bytes.
+    /// Returns the memory of the message, for the next one.
+    #[inline]
     pub(crate) fn into_buffer(self) -> Vec<u8> {
         self.buffer
+    }
+
+    /// Returns the bytes of a message without a channel.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.collected]
+    }
+
+    /// Returns the bytes of a message without a channel, in memory of their own.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = self.buffer;
+        bytes.truncate(self.collected);
+        bytes
     }
 
     /// Sends the message over its channel with these handles; waits for room until the deadline.
@@ -112,10 +137,11 @@ impl<'c> Output<'c> {
         if self.draft.is_some() {
             return self.send_draft(handles, deadline);
         }
+        let bytes = &self.buffer[..self.collected];
         if handles.is_empty() {
-            return channel.send_by(&self.buffer, deadline);
+            return channel.send_by(bytes, deadline);
         }
-        channel.send_by(Outgoing::new(&self.buffer).handles(handles), deadline)
+        channel.send_by(Outgoing::new(bytes).handles(handles), deadline)
     }
 
     #[cold]

@@ -18,6 +18,9 @@ const KEPT: usize = 2 << 20;
 /// The smallest page size.
 const PAGE: usize = 4096;
 
+const NO_SEND: &str = "a handle can be serialized only into a message of a typed channel";
+const NO_RECEIVE: &str = "a handle can be deserialized only from a message of a typed channel";
+
 /// The place of a handle in a value: empty once the handle was sent.
 pub(crate) type Slot = Arc<Mutex<Option<Handle>>>;
 
@@ -31,7 +34,7 @@ pub(crate) fn exchange(slot: &Slot, handle: Option<Handle>) -> Option<Handle> {
 #[derive(Default)]
 pub(crate) struct Scratch {
     buffer: Cell<Vec<u8>>,
-    message: Cell<Message>,
+    message: Cell<Option<Box<Message>>>,
     /// Whether this thread encodes a message.
     encodes: Cell<bool>,
     outbound: Cell<Option<Box<Outbound>>>,
@@ -44,44 +47,37 @@ thread_local! {
     static SCRATCH: Scratch = Scratch::default();
 }
 
-/// Calls `work` with the scratch of this thread; while the thread ends, with a temporary scratch.
+/// Calls `work` with the scratch of this thread. Returns `None` while the thread ends, when there is none.
+#[inline(always)]
+fn with<T>(work: impl FnOnce(&Scratch) -> T) -> Option<T> {
+    SCRATCH.try_with(work).ok()
+}
+
+/// Takes the buffer of this thread; a nested call gets a new buffer.
 #[inline]
-pub(crate) fn with<T>(work: impl FnOnce(&Scratch) -> T) -> T {
-    let mut work = Some(work);
-    let mut call = |scratch: &Scratch| work.take().map(|work| work(scratch));
-    match SCRATCH.try_with(&mut call) {
-        Ok(Some(result)) => result,
-        _ => call(&Scratch::default()).expect("it is called once"),
+pub(crate) fn take_buffer() -> Vec<u8> {
+    with(|scratch| scratch.buffer.take()).unwrap_or_default()
+}
+
+/// Gives the buffer back for the next message, unless it has become large.
+#[inline]
+pub(crate) fn keep_buffer(buffer: Vec<u8>) {
+    if buffer.capacity() <= 2 * SMALL {
+        with(|scratch| scratch.buffer.set(buffer));
     }
 }
 
-impl Scratch {
-    /// Takes the buffer of this thread; a nested call gets a new buffer.
-    #[inline]
-    pub(crate) fn take_buffer(&self) -> Vec<u8> {
-        self.buffer.take()
-    }
+/// Takes the message of this thread; a nested call gets a new message.
+#[inline]
+pub(crate) fn take_message() -> Box<Message> {
+    with(|scratch| scratch.message.take()).flatten().unwrap_or_default()
+}
 
-    /// Gives the buffer back for the next message, unless it has become large.
-    #[inline]
-    pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
-        if buffer.capacity() <= 2 * SMALL {
-            self.buffer.set(buffer);
-        }
-    }
-
-    /// Takes the message of this thread; a nested call gets a new message.
-    #[inline]
-    pub(crate) fn take_message(&self) -> Message {
-        self.message.take()
-    }
-
-    /// Gives the message back for the next receive, unless it is large. Its handles must have been taken.
-    #[inline]
-    pub(crate) fn keep_message(&self, message: Message) {
-        if message.bytes().len() <= SMALL || is_reusable(message.bytes()) {
-            self.message.set(message);
-        }
+/// Gives the message back for the next receive, unless it is large. Its handles must have been taken.
+#[inline]
+pub(crate) fn keep_message(message: Box<Message>) {
+    if message.bytes().len() <= SMALL || is_reusable(message.bytes()) {
+        with(|scratch| scratch.message.set(Some(message)));
     }
 }
 
@@ -124,32 +120,36 @@ impl Drop for Outbound {
 }
 
 /// A message of this thread that is being encoded. Dropping this value, also by a panic, gives the handles back.
-pub(crate) struct Encoding<'s> {
-    scratch: &'s Scratch,
+pub(crate) struct Encoding {
     encodes: bool,
     outer: Option<Box<Outbound>>,
 }
 
-impl<'s> Encoding<'s> {
+impl Encoding {
     /// Begins a message: handles serialized from now on belong to this message.
-    #[inline]
-    pub(crate) fn begin(scratch: &'s Scratch) -> Self {
-        Self { scratch, encodes: scratch.encodes.replace(true), outer: scratch.outbound.take() }
+    #[inline(always)]
+    pub(crate) fn begin() -> Self {
+        let outer = with(|scratch| (scratch.encodes.replace(true), scratch.outbound.take()));
+        let (encodes, outer) = outer.unwrap_or_default();
+        Self { encodes, outer }
     }
 
     /// Ends the message and returns its handles; `None` if there are none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(self) -> Option<Box<Outbound>> {
-        self.scratch.outbound.take()
+        with(|scratch| scratch.outbound.take()).flatten()
     }
 }
 
-impl Drop for Encoding<'_> {
-    #[inline]
+impl Drop for Encoding {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.scratch.encodes.set(self.encodes);
-        // Gives back the handles of a message that has not ended.
-        self.scratch.outbound.set(self.outer.take());
+        let outer = self.outer.take();
+        with(|scratch| {
+            scratch.encodes.set(self.encodes);
+            // Gives back the handles of a message that has not ended.
+            scratch.outbound.set(outer);
+        });
     }
 }
 
@@ -157,7 +157,7 @@ impl Drop for Encoding<'_> {
 pub(crate) fn send_handle(slot: &Slot) -> Result<u32, &'static str> {
     with(|scratch| {
         if !scratch.encodes.get() {
-            return Err("a handle can be serialized only into a message of a typed channel");
+            return Err(NO_SEND);
         }
         let mut outbound = scratch.outbound.take().unwrap_or_default();
         let index = outbound.handles.len() as u32;
@@ -173,6 +173,7 @@ pub(crate) fn send_handle(slot: &Slot) -> Result<u32, &'static str> {
         scratch.outbound.set(Some(outbound));
         problem.map_or(Ok(index), Err)
     })
+    .unwrap_or(Err(NO_SEND))
 }
 
 /// The handles of a message that is being decoded.
@@ -184,6 +185,11 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
+    #[cold]
+    fn of(handles: Vec<Handle>) -> Box<Self> {
+        Box::new(Self { handles: handles.into_iter().map(Some).collect(), problem: None })
+    }
+
     /// Returns whether handles are left that no field of the value has taken.
     pub(crate) fn has_surplus(&self) -> bool {
         self.handles.iter().any(Option::is_some)
@@ -203,36 +209,37 @@ impl Inbound {
 
 /// A message of this thread that is being decoded. Dropping this value, also by a panic, closes the handles that were
 /// not taken.
-pub(crate) struct Decoding<'s> {
-    scratch: &'s Scratch,
+pub(crate) struct Decoding {
     decodes: bool,
     outer: Option<Box<Inbound>>,
 }
 
-impl<'s> Decoding<'s> {
+impl Decoding {
     /// Begins a message with these handles: values deserialized from now on take their handles from these.
-    #[inline]
-    pub(crate) fn begin(scratch: &'s Scratch, handles: Vec<Handle>) -> Self {
-        let inbound = (!handles.is_empty()).then(|| {
-            let handles = handles.into_iter().map(Some).collect();
-            Box::new(Inbound { handles, problem: None })
-        });
-        Self { scratch, decodes: scratch.decodes.replace(true), outer: scratch.inbound.replace(inbound) }
+    #[inline(always)]
+    pub(crate) fn begin(handles: Vec<Handle>) -> Self {
+        let inbound = if handles.is_empty() { None } else { Some(Inbound::of(handles)) };
+        let outer = with(|scratch| (scratch.decodes.replace(true), scratch.inbound.replace(inbound)));
+        let (decodes, outer) = outer.unwrap_or_default();
+        Self { decodes, outer }
     }
 
     /// Ends the message and returns the handles that are left; `None` if it had none, and needed none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(self) -> Option<Box<Inbound>> {
-        self.scratch.inbound.take()
+        with(|scratch| scratch.inbound.take()).flatten()
     }
 }
 
-impl Drop for Decoding<'_> {
-    #[inline]
+impl Drop for Decoding {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.scratch.decodes.set(self.decodes);
-        // Closes the handles of a message that has not ended.
-        self.scratch.inbound.set(self.outer.take());
+        let outer = self.outer.take();
+        with(|scratch| {
+            scratch.decodes.set(self.decodes);
+            // Closes the handles of a message that has not ended.
+            scratch.inbound.set(outer);
+        });
     }
 }
 
@@ -240,7 +247,7 @@ impl Drop for Decoding<'_> {
 pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
     with(|scratch| {
         if !scratch.decodes.get() {
-            return Err("a handle can be deserialized only from a message of a typed channel");
+            return Err(NO_RECEIVE);
         }
         let mut inbound = scratch.inbound.take().unwrap_or_default();
         let handle = inbound.take(index, is_kind);
@@ -248,4 +255,5 @@ pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) 
         scratch.inbound.set(Some(inbound));
         handle
     })
+    .unwrap_or(Err(NO_RECEIVE))
 }

@@ -7,10 +7,10 @@ use std::process::{Child, Command};
 use strait::meet::MeetError;
 use strait::{Channel, CommandExt, Deadline, Handle, Listener, Message};
 
+use crate::Postcard;
 use crate::codec::{Codec, Decode, DecodeOwned, Encode};
 use crate::core::{Core, decode};
 use crate::error::{GivenError, RecvError, SendError};
-use crate::{Postcard, scratch};
 
 /// An end of a channel that sends values of type `S` and receives values of type `R`. The other end, of type
 /// `Typed<R, S>`, may be in another process.
@@ -293,7 +293,7 @@ impl<C> Encoded<C> {
     {
         let handles = std::mem::take(&mut self.handles);
         let bytes = self.message.bytes();
-        scratch::with(|scratch| decode::<T, C>(scratch, bytes, handles)).map_err(RecvError::Malformed)
+        decode::<T, C>(bytes, handles).map_err(RecvError::Malformed)
     }
 }
 

@@ -193,7 +193,7 @@ fn an_error_says_where_and_what() {
     let (received, _) = ends.receive(&[5, 7]);
     assert_eq!(
         received.unwrap_err().to_string(),
-        "the message is not of the expected type: Found a bool that wasn't 0 or 1 (at byte 2)"
+        "the message is not of the expected type: a bool is neither 0 nor 1 (at byte 2)"
     );
     let (received, _) = ends.receive(&[5, 1, 1, b'x', 0]);
     assert_eq!(

@@ -1,0 +1,161 @@
+//! The codec Postcard writes the bytes that the crate `postcard` writes, and reads as the same value what that crate
+//! reads.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use common::{Everything, LIMIT, Shape, Tree};
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
+use strait_typed::codec::Decode;
+use strait_typed::{Postcard, Typed};
+
+/// Encodes a value as it travels.
+fn encoded<T: Serialize>(value: &T) -> Vec<u8> {
+    let (near, far) = Typed::<T, ()>::pair().unwrap();
+    near.send(value).unwrap();
+    let far = far.into_channel();
+    // The description of the types.
+    far.recv_by(LIMIT).unwrap();
+    far.recv_by(LIMIT).unwrap().into_bytes()
+}
+
+/// Decodes all bytes with the crate `postcard`; `None` if they are no value.
+fn reference<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
+}
+
+/// Decodes the bytes with both decoders and compares the results, by their bytes since some numbers equal nothing.
+fn decode_alike<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
+    let ours = <Postcard as Decode<'_, T>>::decode(bytes);
+    let theirs = reference::<T>(bytes);
+    match (&ours, &theirs) {
+        (Ok(ours), Some(theirs)) => {
+            assert_eq!(postcard::to_allocvec(ours).unwrap(), postcard::to_allocvec(theirs).unwrap(), "{bytes:x?}");
+        }
+        (Err(_), None) => {}
+        _ => panic!("{bytes:x?} is {ours:?} here, and {theirs:?} there"),
+    }
+}
+
+fn encode_alike<T: Serialize + DeserializeOwned + Debug + PartialEq>(value: &T) {
+    let bytes = encoded(value);
+    assert_eq!(bytes, postcard::to_allocvec(value).unwrap(), "{value:?}");
+    assert_eq!(<Postcard as Decode<'_, T>>::decode(&bytes).as_ref(), Ok(value));
+}
+
+type Numbers = (u8, i8, u16, i16, u32, i32, u64, i64, u128, i128);
+type Texts =
+    (bool, String, f32, f64, Option<String>, Vec<i16>, BTreeMap<u32, String>, Result<u8, String>, usize, isize);
+
+/// All lengths of numbers, not only the long ones that random numbers nearly always have.
+fn shifted() -> impl Strategy<Value = Numbers> {
+    (any::<Numbers>(), 0u32..128).prop_map(|(mut numbers, by)| {
+        let shift = |bits: u32| by % bits;
+        numbers.2 >>= shift(16);
+        numbers.3 >>= shift(16);
+        numbers.4 >>= shift(32);
+        numbers.5 >>= shift(32);
+        numbers.6 >>= shift(64);
+        numbers.7 >>= shift(64);
+        numbers.8 >>= shift(128);
+        numbers.9 >>= shift(128);
+        numbers
+    })
+}
+
+/// A text of several pieces, which has no length before it is formatted.
+#[derive(Debug)]
+struct Formatted(u64, f64);
+
+impl Serialize for Formatted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}:{:e} äöü", self.0, self.1))
+    }
+}
+
+#[test]
+fn every_kind_of_field_has_the_same_bytes() {
+    // The order of a hash map of several entries is not the same in each run, but in each value.
+    encode_alike(&Everything::new());
+    decode_alike::<u16>(&[0x80, 0x80, 0x04]);
+    decode_alike::<u16>(&[0x80, 0x80, 0x03]);
+    decode_alike::<u16>(&[0x80, 0x80, 0x80]);
+    decode_alike::<u64>(&[0x80, 0x00]);
+    decode_alike::<u64>(&[&[0xFF; 9][..], &[2]].concat());
+    decode_alike::<u128>(&[&[0xFF; 18][..], &[4]].concat());
+}
+
+#[test]
+fn a_char_is_exactly_one_character() {
+    assert_eq!(<Postcard as Decode<'_, char>>::decode(&[2, 0xC3, 0x9F]), Ok('ß'));
+    // The crate `postcard` ignores the second character.
+    assert!(<Postcard as Decode<'_, char>>::decode(&[2, b'a', b'b']).is_err());
+    assert!(<Postcard as Decode<'_, char>>::decode(&[0]).is_err());
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Choice {
+    None,
+    Number(u32),
+    Pair(u8, String),
+    Fields { numbers: Vec<u64>, next: Option<Box<Choice>> },
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    let leaf = prop_oneof![
+        Just(Choice::None),
+        any::<u32>().prop_map(Choice::Number),
+        any::<(u8, String)>().prop_map(|(number, text)| Choice::Pair(number, text)),
+    ];
+    leaf.prop_recursive(4, 8, 1, |inner| {
+        (any::<Vec<u64>>(), prop::option::of(inner))
+            .prop_map(|(numbers, next)| Choice::Fields { numbers, next: next.map(Box::new) })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn values_have_the_same_bytes(numbers in shifted(), texts in any::<Texts>(), char: char, choice in choice()) {
+        encode_alike(&numbers);
+        encode_alike(&texts);
+        encode_alike(&(char, choice));
+    }
+
+    #[test]
+    fn formatted_texts_have_the_same_bytes(number: u64, float: f64) {
+        let value = Formatted(number, float);
+        prop_assert_eq!(encoded(&value), postcard::to_allocvec(&value).unwrap());
+    }
+
+    #[test]
+    fn changed_bytes_are_read_alike(
+        numbers in shifted(), texts in any::<Texts>(), choice in choice(), at: prop::sample::Index, byte: u8, cut: bool,
+    ) {
+        fn check<T: Serialize + DeserializeOwned + Debug>(value: &T, at: prop::sample::Index, byte: u8, cut: bool) {
+            let mut bytes = postcard::to_allocvec(value).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes.truncate(if cut { at + 1 } else { bytes.len() });
+            decode_alike::<T>(&bytes);
+        }
+        check(&numbers, at, byte, cut);
+        check(&texts, at, byte, cut);
+        check(&choice, at, byte, cut);
+    }
+
+    #[test]
+    fn any_bytes_are_read_alike(bytes in prop::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..60)) {
+        decode_alike::<Numbers>(&bytes);
+        decode_alike::<Texts>(&bytes);
+        decode_alike::<Choice>(&bytes);
+        decode_alike::<Vec<Shape>>(&bytes);
+        decode_alike::<Tree>(&bytes);
+        decode_alike::<Vec<Option<(u16, i64)>>>(&bytes);
+    }
+}
