@@ -6,9 +6,12 @@ use clap::{Args, Parser, Subcommand};
 use strait_lab::suite::{Place, Suite};
 use strait_lab::{Mechanism, Shape, Wait, shape as shapes};
 
+/// The exit codes of all subcommands, as the help lists them.
+const EXIT_CODES: &str = "Exit codes: 0 success; 1 failure, described on standard error; 2 wrong arguments.";
+
 /// Message channels between processes: demo, benchmarks and diagnosis
 #[derive(Debug, Parser)]
-#[command(name = "strait", version, about)]
+#[command(name = "strait", version, about, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     /// The subcommand; without one, the program runs the demo.
     #[command(subcommand)]
@@ -22,12 +25,15 @@ pub(crate) enum Command {
     /// Measure Strait and other ways to send messages
     Bench(Box<Bench>),
     /// List active listeners: name, user, process and age
-    Ls {
-        /// Directory to list, instead of this user's
-        directory: Option<std::path::PathBuf>,
-    },
+    Ls(Ls),
     /// Check what Strait needs on this machine, and say how to fix what is missing
-    Doctor,
+    ///
+    /// The exit code is 0 if Strait works here, with restrictions or without, and 1 if it does not.
+    Doctor {
+        /// Print the findings as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a completion script: source it, or put it where the shell looks for completions
     Completions {
         /// The shell
@@ -50,6 +56,18 @@ pub(crate) enum Command {
     /// The second process of the demo
     #[command(hide = true)]
     Companion,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Directory to list, instead of this user's
+    pub(crate) directory: Option<PathBuf>,
+    /// First remove the names of dead listeners
+    #[arg(long)]
+    pub(crate) prune: bool,
+    /// Print JSON: an array with an object for each listener
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Args)]

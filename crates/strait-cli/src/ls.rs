@@ -1,18 +1,45 @@
 //! `strait ls`: lists listeners.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use serde_json::{Value, json};
+use strait::meet::{self, Listening};
 use strait_lab::table;
 use strait_lab::trouble::{Result, While};
 
+use crate::cli::Ls;
+
 /// Prints the listeners of this user, or those in a directory.
-pub(crate) fn run(directory: Option<&Path>) -> Result<()> {
-    let there = strait::meet::names(directory).doing("listing listeners")?;
-    if there.is_empty() {
-        println!("No listeners.");
-        return Ok(());
+pub(crate) fn run(asked: &Ls) -> Result<()> {
+    let directory = asked.directory.as_deref();
+    if asked.prune {
+        let removed = meet::prune(directory).doing("removing the names of dead listeners")?;
+        removed.iter().for_each(|name| eprintln!("removed {name}"));
     }
+    let there = meet::names(directory).doing("listing listeners")?;
+    if asked.json {
+        println!("{:#}", there.iter().map(in_json).collect::<Value>());
+    } else if there.is_empty() {
+        println!("No listeners.");
+    } else {
+        print(there);
+    }
+    Ok(())
+}
+
+/// Returns what is known about a listener, as JSON: its time in seconds since 1970.
+fn in_json(listening: &Listening) -> Value {
+    let since = listening.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "name": listening.name,
+        "uid": listening.uid,
+        "pid": listening.pid,
+        "since": since.as_secs(),
+        "live": listening.is_live,
+    })
+}
+
+fn print(there: Vec<Listening>) {
     let mut table = table::new(["name", "user", "process", "since", ""], 2..3);
     for listening in there {
         let process = listening.pid.filter(|_| listening.is_live);
@@ -25,7 +52,6 @@ pub(crate) fn run(directory: Option<&Path>) -> Result<()> {
         ]);
     }
     println!("{table}");
-    Ok(())
 }
 
 /// Returns the name of a user, or its uid if it has no name.

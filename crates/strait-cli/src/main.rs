@@ -52,8 +52,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command.unwrap_or(Command::Demo(cli::Demo::default())) {
         Command::Demo(demo) => demo::run(demo.story),
         Command::Bench(bench) => bench::run(*bench),
-        Command::Ls { directory } => ls::run(directory.as_deref()).map(|()| ExitCode::SUCCESS),
-        Command::Doctor => Ok(doctor::run()),
+        Command::Ls(asked) => ls::run(&asked).map(|()| ExitCode::SUCCESS),
+        Command::Doctor { json } => Ok(doctor::run(json)),
         Command::Completions { shell } => shell::completions(shell).map(|()| ExitCode::SUCCESS),
         Command::Man { directory } => shell::manual(&directory).map(|()| ExitCode::SUCCESS),
         Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),

@@ -384,6 +384,9 @@ fn the_doctor_says_what_works_and_what_mends_the_rest() {
     let output = Command::new(env!("CARGO_BIN_EXE_strait")).arg("doctor").env("STRAIT_SPIN", "5 ms").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.contains("set a whole number of microseconds, or off"), "{said}");
+    let said = json(&["doctor", "--json"]);
+    assert_eq!(said["works"], true, "{said}");
+    assert!(said["findings"].as_array().unwrap().iter().any(|finding| finding["outcome"] == "good"), "{said}");
 
     let limited = "ulimit -n 40; exec \"$0\" doctor";
     let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_strait")]).output().unwrap();
@@ -404,9 +407,26 @@ fn ls_says_who_listens() {
     };
     let said = ls();
     assert!(said.contains("some.service") && said.contains(&std::process::id().to_string()), "{said}");
+    let listed = json(&["ls", "--json", directory.to_str().unwrap()]);
+    assert_eq!((&listed[0]["name"], &listed[0]["live"]), (&"some.service".into(), &true.into()), "{listed}");
+    assert_eq!(listed[0]["pid"], std::process::id(), "{listed}");
     drop(listener);
     assert_eq!(ls(), "No listeners.\n");
     std::fs::remove_dir(&directory).unwrap();
+}
+
+/// Shows that `ls --prune` removes the names of dead listeners, and no others.
+#[test]
+fn ls_removes_the_names_of_dead_listeners() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let _live = strait::Listener::builder().directory(path).bind("live").unwrap();
+    // The socket of a process that was killed: it has a name, and nobody listens.
+    drop(std::os::unix::net::UnixListener::bind(directory.path().join("dead")).unwrap());
+    assert!(strait(&["ls", "--prune", path]).status.success());
+    let listed = json(&["ls", "--json", path]);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed[0]["name"], "live", "{listed}");
 }
 
 #[test]

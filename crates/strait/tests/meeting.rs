@@ -18,6 +18,8 @@ use strait::{Channel, CommandExt, Deadline, Error, Listener, Options, connect};
 #[test]
 fn child() {
     common::play(&[
+        ("binds", binds),
+        ("calls", calls),
         ("client", client),
         ("client as nobody", client_as_nobody),
         ("server", server),
@@ -181,6 +183,149 @@ fn names_in_the_directory_of_the_user_need_no_directory() {
     drop(listener);
     assert!(!path.exists(), "the file of a dropped listener's name exists");
     assert_eq!(connect(&name, DEADLINE).err().map(Error::from), Some(Error::NobodyThere));
+}
+
+/// Starts a process that plays `role`, with the runtime directory of a login session or without one. Returns the
+/// process and a channel to it.
+fn in_session(runtime: Option<&Path>, role: &str, argument: &str) -> (Actor, Channel) {
+    let mut command = command(role, argument);
+    command.env_remove("STRAIT_DIR").env_remove("XDG_RUNTIME_DIR");
+    if let Some(runtime) = runtime {
+        command.env("XDG_RUNTIME_DIR", runtime);
+    }
+    let (child, channel) = command.spawn_with_channel().unwrap();
+    (Actor(child), channel)
+}
+
+/// Listens under a name in this user's directories, tells the parent the outcome, and answers one client.
+fn binds(name: &str) {
+    let parent = strait::from_parent().unwrap();
+    let listener = Listener::bind(name);
+    let outcome = listener.as_ref().map_or_else(|failed| format!("{:?}", failed.error), |_| "listens".to_owned());
+    parent.send(outcome.as_bytes()).unwrap();
+    if let Ok(listener) = listener {
+        echo(&listener.accept(DEADLINE).unwrap());
+    }
+}
+
+/// Connects to a name in this user's directories, once it is there, and tells the parent the answer.
+fn calls(name: &str) {
+    let parent = strait::from_parent().unwrap();
+    let channel = Connector::new().wait_for_listener().connect(name, DEADLINE).unwrap();
+    channel.send(b"hello").unwrap();
+    parent.send(channel.recv_by(DEADLINE).unwrap().bytes()).unwrap();
+}
+
+/// Returns the next message of a process, as text.
+fn told(channel: &Channel) -> String {
+    String::from_utf8(channel.recv_by(DEADLINE).unwrap().bytes().to_vec()).unwrap()
+}
+
+/// Shows that processes with and without a login session share their names: each name has one listener, and clients of
+/// both kinds find it.
+#[test]
+fn a_login_session_that_begins_or_ends_changes_no_name() {
+    let session = Names::new("session");
+    let name = format!("session-test-{}", std::process::id());
+    for (first, second) in [(None, Some(&*session.0)), (Some(&*session.0), None)] {
+        let (server, outcome) = in_session(first, "binds", &name);
+        assert_eq!(told(&outcome), "listens", "{first:?}");
+        let (other, outcome) = in_session(second, "binds", &name);
+        assert_eq!(told(&outcome), "NameTaken", "{second:?}");
+        finish(other);
+        let (client, answer) = in_session(second, "calls", &name);
+        assert_eq!(told(&answer), "hello");
+        finish(client);
+        finish(server);
+    }
+}
+
+/// Shows that the names of a killed listener keep neither a client nor the next listener out, in no directory.
+#[test]
+fn a_killed_listener_leaves_its_names_in_all_directories_to_the_next() {
+    let session = Names::new("killed");
+    let name = format!("killed-test-{}", std::process::id());
+    let (mut killed, outcome) = in_session(Some(&session.0), "binds", &name);
+    assert_eq!(told(&outcome), "listens");
+    killed.kill();
+    let left_behind = session.0.join("strait").join(&name);
+    assert!(left_behind.exists());
+    let (server, outcome) = in_session(None, "binds", &name);
+    assert_eq!(told(&outcome), "listens");
+    assert!(left_behind.exists(), "a listener without the session cannot know its directory");
+    let (client, answer) = in_session(Some(&session.0), "calls", &name);
+    assert_eq!(told(&answer), "hello");
+    finish(client);
+    finish(server);
+    let (again, outcome) = in_session(Some(&session.0), "binds", &name);
+    assert_eq!(told(&outcome), "listens");
+    let (client, answer) = in_session(Some(&session.0), "calls", &name);
+    assert_eq!(told(&answer), "hello");
+    finish(client);
+    finish(again);
+}
+
+/// Shows that a directory that another user could have made keeps nobody from meeting in the next directory.
+#[test]
+fn a_directory_that_is_not_to_be_trusted_is_passed_over() {
+    let session = Names::new("passed-over");
+    symlink("/tmp", session.0.join("strait")).unwrap();
+    let name = format!("passed-over-test-{}", std::process::id());
+    let (server, outcome) = in_session(Some(&session.0), "binds", &name);
+    assert_eq!(told(&outcome), "listens");
+    let (client, answer) = in_session(Some(&session.0), "calls", &name);
+    assert_eq!(told(&answer), "hello");
+    finish(client);
+    finish(server);
+}
+
+/// Shows that a client sleeps until its server is there, and that without a server it fails at its deadline.
+#[test]
+fn a_client_can_wait_for_its_server() {
+    let session = Names::new("waits");
+    let name = format!("waits-test-{}", std::process::id());
+    let (client, answer) = in_session(Some(&session.0), "calls", &name);
+    wait_until("the client watches the directories", || watches(client.pid()));
+    let (server, outcome) = in_session(None, "binds", &name);
+    assert_eq!(told(&outcome), "listens");
+    assert_eq!(told(&answer), "hello");
+    finish(client);
+    finish(server);
+    let names = Names::new("waits-in-vain");
+    let failed = names.connector().wait_for_listener().connect("nobody", Duration::from_millis(20)).unwrap_err();
+    assert_eq!(failed.error, Error::NobodyThere);
+    assert_eq!(names.connector().wait_for_listener().connect("nobody", Deadline::NOW).unwrap_err(), failed);
+}
+
+/// Returns whether the process has made a watch of directories.
+fn watches(pid: u32) -> bool {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.into_iter().any(|link| link.to_string_lossy().contains("inotify"))
+}
+
+/// Shows that the names of dead listeners, and only those, are removed on request and by the next listener of the user.
+#[test]
+fn names_of_dead_listeners_are_pruned() {
+    let names = Names::new("pruned");
+    std::fs::set_permissions(&names.0, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let dies = |name| {
+        let mut killed = start_server("server until killed", &names, name);
+        killed.kill();
+    };
+    let live = names.listener("live");
+    std::fs::write(names.0.join("a-file"), b"").unwrap();
+    dies("dead");
+    assert_eq!(names.all(), ["a-file", "dead", "live"]);
+    assert_eq!(strait::meet::prune(Some(&names.0)).unwrap(), ["dead"]);
+    assert_eq!(names.all(), ["a-file", "live"]);
+    dies("dead");
+    let mut next = command("binds", "next");
+    let (next, outcome) = next.env("STRAIT_DIR", &names.0).spawn_with_channel().unwrap();
+    assert_eq!(told(&outcome), "listens");
+    assert_eq!(names.all(), ["a-file", "live", "next"]);
+    drop(Actor(next));
+    drop(live);
 }
 
 #[test]
@@ -447,8 +592,8 @@ fn directories_that_others_could_change_are_refused() {
     }
 }
 
-/// Makes the user's name directory in ways in which another user could have made it, and asserts that each is refused;
-/// then listens.
+/// Makes the user's only name directory in ways in which another user could have made it, and asserts that each is
+/// refused; then listens.
 fn squatter(base: &str) {
     let directory = Path::new(base).join("strait");
     let refused = || {
@@ -476,13 +621,14 @@ fn squatter(base: &str) {
 #[test]
 fn a_directory_that_somebody_else_made_first_is_refused() {
     let names = Names::new("squatter");
-    finish(Actor(command("squatter", names.path()).env("XDG_RUNTIME_DIR", &names.0).spawn().unwrap()));
+    let only = names.0.join("strait");
+    finish(Actor(command("squatter", names.path()).env("STRAIT_DIR", only).spawn().unwrap()));
 }
 
 /// Listens to a name without a directory for it, and without `/proc`, and checks the errors.
 fn without_what_it_takes(base: &str) {
     let missing = Listener::bind("service").unwrap_err();
-    assert!(missing.to_string().contains("XDG_RUNTIME_DIR"), "{missing}");
+    assert!(missing.to_string().contains("STRAIT_DIR"), "{missing}");
     let missing = Listener::builder().directory(format!("{base}/none")).bind("service").unwrap_err();
     assert!(missing.to_string().contains("not there"), "{missing}");
     // SAFETY: plain system calls, on the mounts of this process alone.
@@ -509,8 +655,8 @@ fn without_what_it_takes(base: &str) {
 #[test]
 fn what_is_missing_for_a_name_is_said() {
     let names = Names::new("missing");
-    let runtime = names.0.join("nowhere");
-    let command = command("without what it takes", names.path()).env("XDG_RUNTIME_DIR", runtime).spawn();
+    let only = names.0.join("nowhere/strait");
+    let command = command("without what it takes", names.path()).env("STRAIT_DIR", only).spawn();
     finish(Actor(command.unwrap()));
     assert_eq!(names.all(), [""; 0]);
 }

@@ -271,7 +271,7 @@ fn names() -> Finding {
         }
         Err(error) => {
             let so = "no connections by name in this user's directory";
-            Finding::lacking(WHAT, error.to_string(), so, "set XDG_RUNTIME_DIR to a directory of this user alone")
+            Finding::lacking(WHAT, error.to_string(), so, "set STRAIT_DIR to a directory of this user alone")
         }
     }
 }

@@ -6,6 +6,7 @@ mod checks;
 
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
 use strait_lab::machine;
 use strait_lab::table;
 
@@ -54,15 +55,43 @@ impl Finding {
 }
 
 /// Runs all checks and prints the findings. The exit code is a failure if Strait does not work on this machine.
-pub(crate) fn run() -> ExitCode {
-    println!("{}\n", machine::describe());
+pub(crate) fn run(json: bool) -> ExitCode {
     let findings = checks::all();
+    let works = !findings.iter().any(|finding| matches!(finding.outcome, Outcome::Broken { .. }));
+    if json {
+        println!("{:#}", in_json(&findings, works));
+    } else {
+        print(&findings, works);
+    }
+    if works { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Returns the findings as JSON.
+fn in_json(findings: &[Finding], works: bool) -> Value {
+    let findings = findings.iter().map(|finding| {
+        let (outcome, so) = words(&finding.outcome);
+        let cure = cure(finding).map(|(_, cure)| cure);
+        json!({ "what": finding.what, "found": finding.found, "outcome": outcome, "restriction": so, "cure": cure })
+    });
+    json!({ "machine": machine::describe(), "works": works, "findings": findings.collect::<Value>() })
+}
+
+/// Returns the word for a result, and the restriction that comes with it.
+fn words(outcome: &Outcome) -> (&'static str, Option<&'static str>) {
+    match outcome {
+        Outcome::Good => ("good", None),
+        Outcome::Lacking { so, .. } => ("limited", Some(so)),
+        Outcome::Broken { .. } => ("broken", None),
+    }
+}
+
+fn print(findings: &[Finding], works: bool) {
+    println!("{}\n", machine::describe());
     let mut table = table::new(["", "", "", ""], 0..0);
-    for finding in &findings {
-        let (mark, so) = match finding.outcome {
-            Outcome::Good => ("good", ""),
-            Outcome::Lacking { so, .. } => ("limited", so),
-            Outcome::Broken { .. } => ("BROKEN", ""),
+    for finding in findings {
+        let (mark, so) = match words(&finding.outcome) {
+            ("broken", _) => ("BROKEN", ""),
+            (mark, so) => (mark, so.unwrap_or_default()),
         };
         table.add_row([mark, finding.what, &finding.found, so]);
     }
@@ -76,12 +105,7 @@ pub(crate) fn run() -> ExitCode {
             println!("  {what}: {cure}");
         }
     }
-    if findings.iter().any(|finding| matches!(finding.outcome, Outcome::Broken { .. })) {
-        println!("\nStrait does not work here.");
-        return ExitCode::FAILURE;
-    }
-    println!("\nStrait works here.");
-    ExitCode::SUCCESS
+    println!("\nStrait {} here.", if works { "works" } else { "does not work" });
 }
 
 /// Returns the name of a check that did not pass, and how to fix the problem; `None` if the check passed.

@@ -10,7 +10,7 @@ use crate::channel::options::Options;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::fork;
-use crate::os::names::{is_one_user, own_user};
+use crate::os::names::{Directory, Watch, is_one_user, own_user};
 use crate::signals;
 
 /// The pause before the second attempt to connect to a listener that has too many pending connections. The pause
@@ -47,6 +47,7 @@ pub struct Connector {
     server: u32,
     token: u128,
     options: Options,
+    waits: bool,
 }
 
 impl std::fmt::Debug for Connector {
@@ -60,13 +61,13 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Makes a connector with the default options, for listeners of this user in this user's name directory. Nothing is
-    /// connected yet.
+    /// Makes a connector with the default options, for listeners of this user in this user's name directories. Nothing
+    /// is connected yet.
     pub fn new() -> Self {
-        Self { location: NameDirectory::default(), server: own_user(), token: 0, options: Options::new() }
+        Self { location: NameDirectory::default(), server: own_user(), token: 0, options: Options::new(), waits: false }
     }
 
-    /// Sets the directory in which a listener's name is looked for, instead of this user's name directory. Only this
+    /// Sets the directory in which a listener's name is looked for, instead of this user's name directories. Only this
     /// user, the server's user or root may be able to write to that directory.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
@@ -91,6 +92,17 @@ impl Connector {
         self
     }
 
+    /// Makes [`connect`](Self::connect) wait until its deadline for a listener of this name, if there is none yet. The
+    /// wait sleeps until something changes in the name directories, which are made if they do not exist.
+    ///
+    /// A socket that a service manager makes can be missed in the moment between its name and its listening; start the
+    /// client after that unit.
+    #[must_use]
+    pub fn wait_for_listener(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+
     /// Sets the invitation's token that the connect request carries; 0, the default, stands for no invitation.
     pub(super) fn token(mut self, token: u128) -> Self {
         self.token = token;
@@ -101,7 +113,8 @@ impl Connector {
     /// Blocks until then, or until the deadline.
     ///
     /// # Errors
-    /// A [`MeetError`], which names the listener and the path of its socket. The reason is [`Error::NobodyThere`];
+    /// A [`MeetError`], which names the listener and the paths at which its socket can be. The reason is
+    /// [`Error::NobodyThere`], with [`wait_for_listener`](Self::wait_for_listener) at the deadline;
     /// [`Error::Refused`] with the listener's reason; [`Error::WrongServer`] and [`Error::UnsafeDirectory`] if the
     /// server or the directory is not the expected one; [`Error::BadName`]; [`Error::PeerClosed`] if the listener
     /// closed the connection or its process ended; [`Error::TimedOut`], [`Error::WouldBlock`]; otherwise as
@@ -118,7 +131,40 @@ impl Connector {
     pub(super) fn connect_plainly(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         fork::arm()?;
         name::check(name)?;
-        let directory = self.location.open(self.server)?.ok_or(Error::NobodyThere)?;
+        match self.connect_to_first(name, deadline) {
+            Err(Error::NobodyThere) if self.waits && !deadline.has_passed() => self.connect_once_there(name, deadline),
+            done => done,
+        }
+    }
+
+    /// Connects to the first live listener of this name. A listener of another user counts only if there is none of
+    /// the expected user.
+    fn connect_to_first(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {
+        let mut missed = Error::NobodyThere;
+        for (_, directory) in self.location.open(self.server)? {
+            match self.connect_in(&directory, name, deadline) {
+                Err(Error::NobodyThere) => {}
+                Err(error @ Error::WrongServer { .. }) => missed = error,
+                done => return done,
+            }
+        }
+        Err(missed)
+    }
+
+    /// Connects to the first live listener of this name; sleeps until the deadline while there is none. The watch
+    /// begins before each attempt, so no listener is missed.
+    fn connect_once_there(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {
+        let watch = Watch::new()?;
+        loop {
+            self.location.open_or_make(self.server)?.iter().try_for_each(|(_, directory)| watch.add(directory))?;
+            match self.connect_to_first(name, deadline) {
+                Err(Error::NobodyThere) if !deadline.has_passed() => watch.wait(deadline)?,
+                done => return done,
+            }
+        }
+    }
+
+    fn connect_in(&self, directory: &Directory, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         let found = directory.look(name)?.ok_or(Error::NobodyThere)?;
         if !found.is_socket() {
             return Err(Error::NobodyThere);

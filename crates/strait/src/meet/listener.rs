@@ -86,7 +86,7 @@ impl ListenerBuilder {
         self
     }
 
-    /// Sets the directory in which the listener's name is put, instead of this user's name directory. A service for
+    /// Sets the directory in which the listener's name is put, instead of this user's name directories. A service for
     /// other users needs a directory that those users can search, such as one below `/run`. The directory must exist,
     /// and only this user or root may be able to write to it.
     #[must_use]
@@ -138,28 +138,36 @@ impl ListenerBuilder {
         self
     }
 
-    /// Makes a listener under this name. Blocks only while another process of this user is taking the same name, or
-    /// another thread of this process is taking any name; each takes a few system calls. During these calls there is a
-    /// lock file beside the socket of the name.
+    /// Makes a listener under this name, which it takes in every name directory of this user (see
+    /// [the module](crate::meet#name-directories)) or in the given directory. Blocks only while another process of this
+    /// user is taking the same name, or another thread of this process is taking any name; each takes a few system
+    /// calls. During these calls there is a lock file beside the socket of the name.
     ///
     /// # Errors
-    /// A [`MeetError`], which names the listener and the path of its socket. The reason is [`Error::NameTaken`] if
-    /// another listener uses the name; the name of a process that has ended is taken over.
+    /// A [`MeetError`], which names the listener and the paths of its sockets. The reason is [`Error::NameTaken`] if
+    /// another listener uses the name in one of the directories; the name of a process that has ended is taken over.
     /// [`Error::BadName`], [`Error::UnsafeDirectory`], [`Error::NoDescriptors`], [`Error::Forked`]; [`Error::System`]
     /// naming the system call that the kernel refused.
     pub fn bind(self, name: &str) -> Result<Listener, MeetError> {
-        let path = name::full(&self.location, name);
-        self.bind_plainly(name).map_err(|error| MeetError::new(Attempt::Listen, error).named(name, path))
+        let paths = name::full(&self.location, name);
+        self.bind_plainly(name).map_err(|error| MeetError::new(Attempt::Listen, error).named(name, paths))
     }
 
     fn bind_plainly(self, name: &str) -> Result<Listener, Error> {
         fork::arm()?;
         name::check(name)?;
-        let directory = self.location.open_or_make()?;
-        let (socket, file) = directory.listen(name, self.mode)?;
-        let bound = Bound { directory, name: name.to_owned(), file };
-        let path = name::full(&self.location, name);
-        Listener::new(socket, Some(bound), path, self)
+        let opened = self.location.open_or_make(own_user())?;
+        let path = opened.first().map_or_else(PathBuf::new, |(path, _)| path.join(name));
+        let (mut sockets, mut bound) = (Vec::new(), Vec::new());
+        for (_, directory) in opened {
+            let (socket, file) = directory.listen(name, self.mode)?;
+            sockets.push(socket);
+            bound.push(Bound { directory, name: name.to_owned(), file, born: Born::here() });
+        }
+        if self.location == NameDirectory::default() {
+            bound.iter().for_each(Bound::prune);
+        }
+        Listener::new(sockets, bound, path, self)
     }
 
     /// Makes a listener from a `SOCK_SEQPACKET` Unix socket that a service manager has made and passed to this process.
@@ -180,16 +188,41 @@ impl ListenerBuilder {
         let socket = super::activation::take(name)?;
         crate::os::socket::credentials::ask(socket.as_fd(), true)?;
         let path = names::path_of(socket.as_fd()).unwrap_or_default();
-        Listener::new(socket, None, path, self)
+        Listener::new(vec![socket], Vec::new(), path, self)
     }
 }
 
-/// The name that a listener has taken: the name directory, the name, and the identity of the socket file. By this
-/// identity the listener removes only its own file.
+/// The name that a listener has taken in one name directory: the directory, the name, and the identity of the socket
+/// file. By this identity the listener removes only its own file. Dropping this value in the process that made it
+/// removes the name.
 struct Bound {
     directory: Directory,
     name: String,
     file: names::FileId,
+    born: Born,
+}
+
+impl Bound {
+    /// The most names at which [`prune`](Self::prune) looks.
+    const MOST_PRUNED: usize = 8;
+
+    /// Removes dead listeners' names from the name directory, as far as they are among the [`Self::MOST_PRUNED`] names
+    /// that follow this one in alphabetical order. Whatever fails is left to the next listener.
+    fn prune(&self) {
+        let names = self.directory.names().unwrap_or_default();
+        let (before, after) = names.split_at(names.partition_point(|name| *name <= self.name));
+        for name in after.iter().chain(before).filter(|name| **name != self.name).take(Self::MOST_PRUNED) {
+            let _ = self.directory.prune(name);
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if !self.born.is_elsewhere() {
+            self.directory.unlink(&self.name, self.file);
+        }
+    }
 }
 
 /// Accepts connections of other processes under a name.
@@ -216,7 +249,7 @@ struct Bound {
 /// ```
 ///
 /// # Cost
-/// Four descriptors, and one for each pending connection.
+/// Three descriptors, one or two for each name directory, and one for each pending connection.
 pub struct Listener {
     pub(super) listener: Arc<ListenerState>,
     /// The epoll instance that event loops and wait sets of the program wait on. It watches `comings` (the listener's
@@ -233,10 +266,14 @@ impl fmt::Debug for Listener {
 /// The state that a listener and its invitations share.
 pub(super) struct ListenerState {
     pub(super) born: Born,
-    socket: OwnedFd,
-    bound: Option<Bound>,
+    /// The names that the listener has taken, one in each name directory: none if a service manager made the socket.
+    /// Dropping this field removes the names. The field stands before the sockets, so that it is dropped first: the
+    /// sockets keep other processes from taking the names.
+    _bound: Vec<Bound>,
+    /// The listening sockets, one for each name directory.
+    sockets: Vec<OwnedFd>,
     pub(super) path: PathBuf,
-    /// The epoll instance that watches the listening socket and the pending connections. Only the leader (the one
+    /// The epoll instance that watches the listening sockets and the pending connections. Only the leader (the one
     /// thread that handles the pending connections now) waits on this instance. The leader handles all reported events,
     /// so that no event is reported twice.
     comings: Arc<OwnedFd>,
@@ -271,7 +308,7 @@ struct State {
 }
 
 impl Listener {
-    /// Makes a listener under this name in this user's name directory. The listener accepts only processes of this
+    /// Makes a listener under this name in this user's name directories. The listener accepts only processes of this
     /// user.
     ///
     /// # Errors
@@ -285,10 +322,12 @@ impl Listener {
         ListenerBuilder::default()
     }
 
-    fn new(socket: OwnedFd, bound: Option<Bound>, path: PathBuf, builder: ListenerBuilder) -> Result<Self, Error> {
-        names::set_nonblocking(socket.as_fd())?;
+    fn new(sockets: Vec<OwnedFd>, bound: Vec<Bound>, path: PathBuf, builder: ListenerBuilder) -> Result<Self, Error> {
         let (comings, outside, wake_fd) = (Arc::new(epoll::create()?), epoll::create()?, epoll::wake_fd()?);
-        epoll::add(&comings, &socket, LISTENING)?;
+        for socket in &sockets {
+            names::set_nonblocking(socket.as_fd())?;
+            epoll::add(&comings, socket, LISTENING)?;
+        }
         epoll::add(&outside, &*comings, 0)?;
         epoll::add(&outside, &wake_fd, 0)?;
         let ListenerBuilder { options, policy, on_refused, invited_only, limits, .. } = builder;
@@ -296,8 +335,8 @@ impl Listener {
             outside: WatchedFd::new(outside)?,
             listener: Arc::new(ListenerState {
                 born: Born::here(),
-                socket,
-                bound,
+                _bound: bound,
+                sockets,
                 path,
                 acceptor: Mutex::new(Acceptor::new(limits, comings.clone())),
                 comings,
@@ -334,7 +373,8 @@ impl Listener {
         Invitation::new(&self.listener, valid_for)
     }
 
-    /// Returns the path of the listener's socket file; empty if a service manager made the socket and it has no path.
+    /// Returns the path of the listener's socket file in the first name directory; empty if a service manager made the
+    /// socket and it has no path.
     pub fn path(&self) -> &std::path::Path {
         &self.listener.path
     }
@@ -418,7 +458,7 @@ impl ListenerState {
             match number {
                 LISTENING => {
                     let mut sent_away = Vec::new();
-                    let opened = unpoisoned(&self.acceptor).open(&self.socket, &mut sent_away);
+                    let opened = self.open_connections(&mut sent_away);
                     sent_away.into_iter().for_each(|step| self.go_on(step));
                     opened?;
                 }
@@ -429,6 +469,12 @@ impl ListenerState {
             }
         }
         Ok(())
+    }
+
+    /// Makes new connections of every listening socket pending, as [`Acceptor::open`] does for one.
+    fn open_connections(&self, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
+        let mut acceptor = unpoisoned(&self.acceptor);
+        self.sockets.iter().try_for_each(|socket| acceptor.open(socket, sent_away))
     }
 
     fn go_on(&self, step: ConnectionStep) {
@@ -509,17 +555,5 @@ impl Drop for Leading<'_> {
     fn drop(&mut self) {
         unpoisoned(&self.0.state).leading = false;
         self.0.turn.notify_all();
-    }
-}
-
-impl Drop for ListenerState {
-    /// Removes the listener's name. The pending connections are closed with the listener, so processes that wait to be
-    /// accepted get [`Error::PeerClosed`].
-    fn drop(&mut self) {
-        if let Some(bound) = &self.bound
-            && !self.born.is_elsewhere()
-        {
-            bound.directory.unlink(&bound.name, bound.file);
-        }
     }
 }

@@ -34,7 +34,10 @@ pub struct MeetError {
     pub name: Option<String>,
     /// The path of the object of the call: the socket of a listener, a name directory, or a program. `None` if the call
     /// has no such object, or failed before it was known.
+    /// If the call looked in several name directories, the path in the first of them; the text names all.
     pub path: Option<PathBuf>,
+    /// The paths in the further name directories.
+    other_paths: Vec<PathBuf>,
     attempt: Attempt,
 }
 
@@ -52,13 +55,18 @@ pub(super) enum Attempt {
 
 impl MeetError {
     pub(super) fn new(attempt: Attempt, error: Error) -> Self {
-        Self { error, name: None, path: None, attempt }
+        Self { error, name: None, path: None, other_paths: Vec::new(), attempt }
     }
 
-    /// Adds the name of the listener, and the path of its socket unless the name is not valid.
-    pub(super) fn named(self, name: &str, path: PathBuf) -> Self {
-        let path = Some(path).filter(|_| self.error != Error::BadName);
-        Self { name: Some(name.to_owned()), path, ..self }
+    /// Adds the name of the listener, and the paths at which its socket can be unless the name is not valid.
+    pub(super) fn named(self, name: &str, paths: Vec<PathBuf>) -> Self {
+        let paths = if self.error == Error::BadName { Vec::new() } else { paths };
+        Self { name: Some(name.to_owned()), ..self.at_one_of(paths) }
+    }
+
+    pub(super) fn at_one_of(self, paths: Vec<PathBuf>) -> Self {
+        let mut paths = paths.into_iter();
+        Self { path: paths.next(), other_paths: paths.collect(), ..self }
     }
 
     pub(super) fn at(self, path: &Path) -> Self {
@@ -77,7 +85,9 @@ impl MeetError {
 
     /// Returns the action of the failed call, with its object: the first part of the text of this error.
     pub fn doing(&self) -> String {
-        let path = self.path.as_ref().map(|path| path.display().to_string());
+        let paths: Vec<_> = self.path.iter().chain(&self.other_paths).map(|path| path.display().to_string()).collect();
+        let all = if self.attempt == Attempt::Connect { " or " } else { " and " };
+        let path = Some(paths.join(all)).filter(|paths| !paths.is_empty());
         let at = || path.as_ref().map_or_else(String::new, |path| format!(" at {path}"));
         let name = || self.name.as_ref().map_or_else(String::new, |name| format!(" {name:?}"));
         match self.attempt {

@@ -20,6 +20,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Name directories
+//! A name is the name of a socket in a directory of the user. The directories of a user are these, in this order:
+//!
+//! 1. `strait` in `XDG_RUNTIME_DIR`, if that variable has an absolute path;
+//! 2. `strait` in `/run/user/UID`;
+//! 3. the fallback, which exists without a login session too: `/run/strait` for root, `/tmp/strait-UID` for other
+//!    users.
+//!
+//! If `STRAIT_DIR` is set, the directory of that path is the only one, as for processes in two containers that share
+//! one mounted directory.
+//!
+//! A listener takes its name in each of these directories, so processes find each other also if their environments
+//! differ, or a login session begins or ends between their starts. A listener makes a directory if the one above it
+//! exists. A connecting process looks in them in the same order, and connects to the first live listener of the
+//! expected user. Both pass over a directory that belongs to another user or gives other users access, so that nobody
+//! keeps a user from meeting by making a directory first; if no directory is left, the error says why.
+//!
+//! [`ListenerBuilder::directory`] and [`Connector::directory`] name another directory, and then no other is used.
+//!
 //! The crate root has the short forms of a program that needs no settings: [`Listener::bind`],
 //! [`connect`], [`from_parent`].
 
@@ -57,5 +76,5 @@ pub use connector::{Connector, connect};
 pub use invitation::{Invitation, invited};
 pub use listener::{Listener, ListenerBuilder, Refused};
 pub use meet_error::MeetError;
-pub use name::{Listening, names};
+pub use name::{Listening, names, prune};
 pub use spawn::{CommandExt, Inheritance, from_parent};

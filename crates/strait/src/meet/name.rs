@@ -1,5 +1,7 @@
-//! Names of listeners, and the name directory.
+//! Names of listeners, and the name directories.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -21,51 +23,86 @@ pub(super) fn check(name: &str) -> Result<(), Error> {
     if good { Ok(()) } else { Err(Error::BadName) }
 }
 
-/// A name directory, which holds the sockets of listeners by name. With `None`, it is this user's own directory;
-/// otherwise the directory of the given path.
+/// The name directories of a listener or a connector, which hold the sockets of listeners by name. With `None`, they
+/// are this user's own directories; otherwise there is one, the directory of the given path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 
+/// The open name directories with their paths, in the order in which names are taken and looked for.
+pub(super) type Opened = Vec<(PathBuf, Directory)>;
+
 impl NameDirectory {
-    /// Returns the path of this name directory, which need not exist.
-    pub(super) fn path(&self) -> PathBuf {
-        self.0.clone().unwrap_or_else(of_user)
+    /// Returns the paths of these name directories, which need not exist, in the order in which names are looked for.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.0.clone().map_or_else(of_user, |path| vec![path])
     }
 
-    /// Opens this name directory; returns `None` if the directory does not exist. Fails with [`Error::UnsafeDirectory`]
-    /// if this user's own directory belongs to another user or gives access to other users. A directory given by path
-    /// must belong to root, this user or the user `owner`, and no other user may be able to write to it.
-    pub(super) fn open(&self, owner: u32) -> Result<Option<Directory>, Error> {
+    /// Opens the name directories that exist. A directory of this user must belong to this user, without access for
+    /// other users; a directory that does not is passed over, and the call fails with [`Error::UnsafeDirectory`] if no
+    /// other exists. A directory given by path must belong to root, this user or the user `owner`, and no other user
+    /// may be able to write to it; otherwise the call fails.
+    pub(super) fn open(&self, owner: u32) -> Result<Opened, Error> {
         match &self.0 {
-            Some(path) => Directory::open(path, Demand::Trusted { owner }),
-            None => Directory::open(&of_user(), Demand::Private),
+            Some(path) => open_each(vec![path.clone()], |path| Directory::open(path, Demand::Trusted { owner })),
+            None => open_each(of_user(), |path| Directory::open(path, Demand::Private)),
         }
     }
 
-    /// Opens this name directory for a listener. If this user's own directory does not exist, the call makes it; any
-    /// other directory must exist, or the call fails with [`Error::UnsafeDirectory`].
-    pub(super) fn open_or_make(&self) -> Result<Directory, Error> {
-        if self.0.is_none() && !Directory::make(&of_user())? {
-            return Err(Error::UnsafeDirectory(
-                "the directory above it (XDG_RUNTIME_DIR, or /run/user and the user's number) is not there: make it, or \
-                 set XDG_RUNTIME_DIR",
-            ));
-        }
-        self.open(own_user())?.ok_or(Error::UnsafeDirectory("it is not there: make it, writable for this user only"))
+    /// Opens the name directories as [`open`](Self::open) does, at least one. A directory of this user is made if the
+    /// directory above it exists; any other must exist, or the call fails with [`Error::UnsafeDirectory`].
+    pub(super) fn open_or_make(&self, owner: u32) -> Result<Opened, Error> {
+        let (opened, missing) = match &self.0 {
+            Some(_) => (self.open(owner)?, "it is not there: make it, writable for this user only"),
+            None => (
+                open_each(of_user(), Directory::open_or_make)?,
+                "the directory above it is not there: make it, or set STRAIT_DIR to a directory of this user alone",
+            ),
+        };
+        if opened.is_empty() { Err(Error::UnsafeDirectory(missing)) } else { Ok(opened) }
     }
 }
 
-/// Returns the path of this user's name directory: `strait` in `$XDG_RUNTIME_DIR` if that is set to an absolute path;
-/// otherwise in `/run/user/UID` if that exists; otherwise, for root, in `/run`; otherwise `/tmp/strait-UID`.
-fn of_user() -> PathBuf {
-    let user = own_user();
-    let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    let usual = || Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| path.is_dir());
-    let of_root = || (user == 0).then(|| PathBuf::from("/run"));
-    match given.or_else(usual).or_else(of_root) {
-        Some(base) => base.join("strait"),
-        None => PathBuf::from(format!("/tmp/strait-{user}")),
+/// Opens each of `paths` by `open`, which returns `None` for a directory that does not exist, and passes over those
+/// that fail with [`Error::UnsafeDirectory`]. Fails with the last such error if no directory is usable.
+fn open_each(paths: Vec<PathBuf>, open: impl Fn(&Path) -> Result<Option<Directory>, Error>) -> Result<Opened, Error> {
+    let (mut usable, mut refused) = (Vec::new(), None);
+    for path in paths {
+        match open(&path) {
+            Ok(directory) => usable.extend(directory.map(|directory| (path, directory))),
+            Err(Error::UnsafeDirectory(why)) => refused = Some(why),
+            Err(error) => return Err(error),
+        }
     }
+    match refused {
+        Some(why) if usable.is_empty() => Err(Error::UnsafeDirectory(why)),
+        _ => Ok(usable),
+    }
+}
+
+/// Returns the paths of this user's name directories, in the order in which names are taken and looked for.
+fn of_user() -> Vec<PathBuf> {
+    candidates(own_user(), |variable| std::env::var_os(variable))
+}
+
+/// Returns the paths of the name directories of the user with this number, whose environment is `variable`: the
+/// directory `STRAIT_DIR` alone if that is set; otherwise `strait` in `XDG_RUNTIME_DIR` if that is an absolute path,
+/// `strait` in `/run/user/UID`, and last the fallback, which is there without a login session too: `/run/strait` for
+/// root, and `/tmp/strait-UID` for any other user.
+fn candidates(user: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let given = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(alone) = given("STRAIT_DIR") {
+        return vec![std::path::absolute(&alone).unwrap_or(alone)];
+    }
+    let runtime = given("XDG_RUNTIME_DIR").filter(|path| path.is_absolute());
+    let session = PathBuf::from(format!("/run/user/{user}"));
+    let fallback = if user == 0 { PathBuf::from("/run/strait") } else { PathBuf::from(format!("/tmp/strait-{user}")) };
+    let mut paths = Vec::new();
+    for path in runtime.into_iter().chain([session]).map(|base| base.join("strait")).chain([fallback]) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
 }
 
 /// A listener's name in a name directory. The process that took the name may have ended.
@@ -88,8 +125,9 @@ pub struct Listening {
     pub is_live: bool,
 }
 
-/// Returns the names in `directory`, or in this user's name directory, sorted. Connects to each name to find out
-/// whether a process listens; the listening program does not notice.
+/// Returns the names in `directory`, or in this user's name directories, sorted. Connects to each name to find out
+/// whether a process listens; the listening program does not notice. A listener with its name in several directories is
+/// listed once.
 ///
 /// ```
 /// for there in strait::meet::names(None)? {
@@ -99,25 +137,58 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// A [`MeetError`], which names the directory. The reason is [`Error::UnsafeDirectory`] if other users could change the
-/// directory; [`Error::NoDescriptors`] and [`Error::NoMemory`] if this process lacks what a connection takes;
+/// A [`MeetError`], which names the directories. The reason is [`Error::UnsafeDirectory`] if other users could change
+/// the directory; [`Error::NoDescriptors`] and [`Error::NoMemory`] if this process lacks what a connection takes;
 /// [`Error::System`]. A directory that does not exist has no names.
 pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, MeetError> {
     let location = NameDirectory(directory.map(Path::to_owned));
-    names_in(&location).map_err(|error| MeetError::new(Attempt::List, error).at(&location.path()))
+    names_in(&location).map_err(|error| MeetError::new(Attempt::List, error).at_one_of(location.paths()))
 }
 
 fn names_in(location: &NameDirectory) -> Result<Vec<Listening>, Error> {
-    let Some(directory) = location.open(own_user())? else { return Ok(Vec::new()) };
-    let mut there = Vec::new();
-    for name in directory.names()? {
-        match directory.look(&name) {
-            Ok(Some(found)) if found.is_socket() => there.push(describe(name, &found)?),
-            Err(error) if is_shortage(error) => return Err(error),
-            Ok(_) | Err(_) => {}
+    let mut there = BTreeMap::new();
+    for (_, directory) in location.open(own_user())? {
+        for name in directory.names()? {
+            match directory.look(&name) {
+                Ok(Some(found)) if found.is_socket() => keep_live(&mut there, describe(name, &found)?),
+                Err(error) if is_shortage(error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
         }
     }
-    Ok(there)
+    Ok(there.into_values().collect())
+}
+
+/// Adds `found` to `there` unless another listener of that name is in `there`. A live listener replaces a dead one.
+fn keep_live(there: &mut BTreeMap<String, Listening>, found: Listening) {
+    match there.get(&found.name) {
+        Some(known) if known.is_live || !found.is_live => {}
+        _ => drop(there.insert(found.name.clone(), found)),
+    }
+}
+
+/// Removes the names of dead listeners of this user from `directory`, or from this user's name directories. Returns the
+/// removed names, sorted.
+///
+/// A listener that is bound removes some such names too, so that they do not pile up.
+///
+/// # Errors
+/// As [`names`].
+pub fn prune(directory: Option<&Path>) -> Result<Vec<String>, MeetError> {
+    let location = NameDirectory(directory.map(Path::to_owned));
+    prune_in(&location).map_err(|error| MeetError::new(Attempt::List, error).at_one_of(location.paths()))
+}
+
+fn prune_in(location: &NameDirectory) -> Result<Vec<String>, Error> {
+    let mut removed = BTreeSet::new();
+    for (_, directory) in location.open(own_user())? {
+        for name in directory.names()? {
+            if directory.prune(&name)? {
+                removed.insert(name);
+            }
+        }
+    }
+    Ok(removed.into_iter().collect())
 }
 
 /// Returns whether the error of an attempt to connect means that this process lacks descriptors or memory. Then the
@@ -146,31 +217,25 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
     })
 }
 
-/// Returns the path of the socket file of a listener: the path of the name directory `location`, with `name` as its
-/// last part.
-pub(super) fn full(location: &NameDirectory, name: &str) -> PathBuf {
-    location.path().join(name)
+/// Returns the paths at which the socket file of the listener `name` can be, in the order in which it is looked for.
+pub(super) fn full(location: &NameDirectory, name: &str) -> Vec<PathBuf> {
+    location.paths().into_iter().map(|directory| directory.join(name)).collect()
 }
 
 /// Splits the path of a listener's socket file into the name directory and the name. `None` if the path is not absolute
 /// or its last part is not a name.
-pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
+pub(super) fn parted(path: &Path) -> Option<(PathBuf, String)> {
     let name = path.file_name()?.to_str()?.to_owned();
     let directory = path.parent().filter(|directory| directory.is_absolute())?.to_owned();
-    let location = if directory == of_user() { NameDirectory(None) } else { NameDirectory(Some(directory)) };
-    Some((location, name))
+    Some((directory, name))
 }
 
 impl Connector {
     /// Returns a connector for the listener whose socket file has this path, and the name of that listener; `None` if
     /// the path is not absolute or its last part is not a name.
     pub(super) fn at(path: &Path) -> Option<(Self, String)> {
-        let (location, name) = parted(path)?;
-        let connector = match location.0 {
-            Some(directory) => Self::new().directory(directory),
-            None => Self::new(),
-        };
-        Some((connector, name))
+        let (directory, name) = parted(path)?;
+        Some((Self::new().directory(directory), name))
     }
 }
 
@@ -190,10 +255,23 @@ mod tests {
 
     #[test]
     fn a_path_is_a_directory_and_a_name() {
-        let location = NameDirectory(Some("/run/service".into()));
-        assert_eq!(parted(&full(&location, "name")), Some((location, "name".to_owned())));
-        assert_eq!(parted(&full(&NameDirectory(None), "name")), Some((NameDirectory(None), "name".to_owned())));
+        assert_eq!(parted(Path::new("/run/service/name")), Some(("/run/service".into(), "name".to_owned())));
         assert_eq!(parted(Path::new("name")), None);
         assert_eq!(parted(Path::new("/")), None);
+    }
+
+    #[test]
+    fn every_process_of_a_user_has_the_fallback_last() {
+        let of = |user, set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            candidates(user, value).iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(7, &[]), ["/run/user/7/strait", "/tmp/strait-7"]);
+        assert_eq!(of(0, &[]), ["/run/user/0/strait", "/run/strait"]);
+        assert_eq!(of(7, &[("XDG_RUNTIME_DIR", "/run/user/7")]), ["/run/user/7/strait", "/tmp/strait-7"]);
+        assert_eq!(of(7, &[("XDG_RUNTIME_DIR", "/x")]), ["/x/strait", "/run/user/7/strait", "/tmp/strait-7"]);
+        assert_eq!(of(7, &[("XDG_RUNTIME_DIR", "x")]), of(7, &[]));
+        assert_eq!(of(7, &[("STRAIT_DIR", "/s"), ("XDG_RUNTIME_DIR", "/x")]), ["/s"]);
+        assert_eq!(of(7, &[("STRAIT_DIR", "")]), of(7, &[]));
     }
 }

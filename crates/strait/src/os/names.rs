@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, WatchFlags};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{
@@ -65,6 +67,9 @@ pub(crate) fn is_one_user(uid: u32) -> bool {
 /// The reason, in the text of errors, for refusing a directory that belongs to another user.
 const OTHER_OWNER: &str = "it belongs to another user: chown it, or use a directory of this user";
 
+/// The reason, as errors name it, for which a directory is refused that this user may not open or make.
+const NO_ACCESS: &str = "this user may not open or make it: use a directory of this user";
+
 impl Directory {
     /// Opens the directory `path` and checks that it meets `demand`. Returns `None` if the path does not exist; fails
     /// with [`Error::UnsafeDirectory`] if the directory does not meet the condition.
@@ -77,16 +82,28 @@ impl Directory {
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 Err(Error::UnsafeDirectory("it is a link, or no directory: give a directory by its own path"))
             }
+            Err(Errno::ACCESS) if matches!(demand, Demand::Private) => Err(Error::UnsafeDirectory(NO_ACCESS)),
             Err(errno) => Err(failed("open", errno)),
         }
     }
 
-    /// Creates the directory `path` for this user alone; does nothing if the directory exists already, whatever its
-    /// owner. Returns `false`, and creates nothing, if the parent directory does not exist.
-    pub(crate) fn make(path: &Path) -> Result<bool, Error> {
+    /// Opens the directory `path`, which must belong to this user alone; makes it if it does not exist. Returns `None`,
+    /// and creates nothing, if the parent directory does not exist. Fails with [`Error::UnsafeDirectory`] also if this
+    /// user may not make the directory, or the parent directory belongs to another user than this one and root: a
+    /// directory that root makes in the runtime directory of a user would keep that user out.
+    pub(crate) fn open_or_make(path: &Path) -> Result<Option<Self>, Error> {
+        if let Some(there) = Self::open(path, Demand::Private)? {
+            return Ok(Some(there));
+        }
+        match call("stat", || rustix::fs::stat(path.parent().unwrap_or(path))) {
+            Ok(above) if ![0, own_user()].contains(&above.st_uid) => return Err(Error::UnsafeDirectory(OTHER_OWNER)),
+            Err(Errno::NOENT) => return Ok(None),
+            Ok(_) | Err(_) => {}
+        }
         match call("mkdir", || rustix::fs::mkdir(path, Mode::RWXU)) {
-            Ok(()) | Err(Errno::EXIST) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
+            Ok(()) | Err(Errno::EXIST) => Self::open(path, Demand::Private),
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Err(Error::UnsafeDirectory(NO_ACCESS)),
             Err(errno) => Err(failed("mkdir", errno)),
         }
     }
@@ -189,6 +206,25 @@ impl Directory {
         }
     }
 
+    /// Removes the listener name `name` if no process listens under it and its socket belongs to this user. Returns
+    /// whether the name was removed. The lock keeps the name of a listener that is being made: such a socket has a name
+    /// before it listens.
+    pub(crate) fn prune(&self, name: &str) -> Result<bool, Error> {
+        let is_dead =
+            || self.look(name).and_then(|found| found.map_or(Ok(false), |found| found.is_live().map(|is| !is)));
+        if !is_dead()? {
+            return Ok(false);
+        }
+        let _locked = self.lock(name)?;
+        if !is_dead()? {
+            return Ok(false);
+        }
+        match call("unlink", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty())) {
+            Err(Errno::NOENT) => Ok(false),
+            removed => removed.named("unlink").map(|()| true),
+        }
+    }
+
     /// Returns the identity (device and inode) of the file that has the name `name` in this directory now.
     fn file_id(&self, name: &str) -> Result<FileId, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
@@ -228,6 +264,58 @@ impl Directory {
         }
         names.sort();
         Ok(names)
+    }
+}
+
+/// Watches directories for names that come and go.
+pub(crate) struct Watch(OwnedFd);
+
+impl Watch {
+    /// Makes a watch of no directory. Fails with an [`Error::System`] that names the kernel's limit if this user has
+    /// too many.
+    pub(crate) fn new() -> Result<Self, Error> {
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        match call("inotify_init1", || inotify::init(flags)) {
+            Err(Errno::MFILE) => Err(Error::System {
+                call: "inotify_init1 (limits: open files, and sysctl fs.inotify.max_user_instances)",
+                code: Errno::MFILE.raw_os_error(),
+            }),
+            made => made.named("inotify_init1").map(Self),
+        }
+    }
+
+    /// Watches `directory`; does nothing if it is watched already. Fails with an [`Error::System`] that names the
+    /// kernel's limit if this user has too many watches.
+    pub(crate) fn add(&self, directory: &Directory) -> Result<(), Error> {
+        // A listener's socket listens before its lock file is deleted.
+        let events = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF;
+        let path = format!("/proc/self/fd/{}", directory.0.as_raw_fd());
+        match call("inotify_add_watch", || inotify::add_watch(&self.0, &path, events)) {
+            Err(Errno::NOSPC) => Err(Error::System {
+                call: "inotify_add_watch (limit: sysctl fs.inotify.max_user_watches)",
+                code: Errno::NOSPC.raw_os_error(),
+            }),
+            added => added.named("inotify_add_watch").map(drop),
+        }
+    }
+
+    /// Sleeps until something has changed in a watched directory since the watch began or this call last returned, at
+    /// most until `deadline`. A signal ends the sleep of a thread with a [guard](signals::Guard).
+    pub(crate) fn wait(&self, deadline: Deadline) -> Result<(), Error> {
+        let limit = signals::bounded(deadline.remaining(std::time::Instant::now()));
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        match call("ppoll", || poll(&mut [PollFd::new(&self.0, PollFlags::IN)], limit.as_ref())) {
+            Ok(_) => {}
+            Err(Errno::INTR) if signals::interrupted() => signals::check()?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("poll", errno)),
+        }
+        let mut events = [0; 4096];
+        while rustix::io::read(&self.0, &mut events).is_ok() {}
+        Ok(())
     }
 }
 
