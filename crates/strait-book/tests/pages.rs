@@ -115,7 +115,7 @@ fn every_example_is_compiled() {
         let languages = document.split("\n```").skip(1).step_by(2).map(|block| block.lines().next().unwrap_or(""));
         let is_rust = |language: &&str| language.split(',').next() == Some("rust");
         for language in languages {
-            let known = ["c", "cpp", "sh", "text", "toml", "cmake"];
+            let known = ["c", "cpp", "python", "sh", "text", "toml", "cmake"];
             assert!(is_rust(&language) || known.contains(&language), "{name}: a block of code in {language:?}");
             let is_c = ["c", "cpp"].contains(&language);
             assert!(!is_c || in_c.contains(&format!("\"{name}\"")), "{name} is not in strait-ffi/tests/programs.rs");

@@ -1,0 +1,32 @@
+"""Message channels between processes on Linux.
+
+    import strait
+
+    one, other = strait.pair()
+    one.send({"answer": 42})
+    assert other.recv() == {"answer": 42}
+"""
+
+from __future__ import annotations
+
+from ._errors import *  # noqa: F403
+from ._errors import Unknown as Unknown
+from ._native import Connection, File, Listener, Message, Opaque, Peer, connect, dumps, loads, pair, parent
+from ._process import spawn
+from ._wait import wait
+
+from . import _errors
+
+__all__ = [
+    "Connection", "File", "Listener", "Message", "Opaque", "Peer", "Unknown",
+    "connect", "dumps", "loads", "pair", "parent", "spawn", "wait",
+]
+__all__ += [
+    name for name, value in vars(_errors).items()
+    if isinstance(value, type) and issubclass(value, _errors.StraitError)
+]
+
+for _name in __all__:
+    if _name in vars(_errors):
+        globals()[_name].__module__ = "strait"
+del _name

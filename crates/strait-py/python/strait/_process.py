@@ -1,0 +1,39 @@
+"""Starting a process with a connection to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from . import _native
+
+OPTIONS = frozenset(
+    "max_message max_handles queue_bytes queue_messages queue_handles inline_max ring ring_max pool peer_memory "
+    "accept_descriptors spin wait".split()
+)
+
+
+def spawn(args: str | Sequence[str], **keywords: Any) -> tuple[subprocess.Popen[Any], _native.Connection]:
+    """Starts a program, and returns it with a connection to it. The program calls `strait.parent()`, or `from_parent`
+    in Rust, C or C++.
+
+    The keyword arguments are the options of a connection, and those of `subprocess.Popen`.
+    """
+    options = {name: keywords.pop(name) for name in OPTIONS & keywords.keys()}
+    connection, inheritance = _native.inherit(**options)
+    try:
+        descriptor, value = inheritance.parts()
+        environment = dict(os.environ if keywords.get("env") is None else keywords["env"])
+        environment[inheritance.VARIABLE] = value
+        keywords["env"] = environment
+        keywords["pass_fds"] = (*keywords.get("pass_fds", ()), descriptor)
+        process = subprocess.Popen(args, **keywords)
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        # Until then, this end would not see the death of the new process.
+        inheritance.close()
+    return process, connection

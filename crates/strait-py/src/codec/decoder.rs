@@ -1,0 +1,248 @@
+//! From bytes to objects. The bytes come from a peer that may be hostile.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PySet, PyString, PyTuple};
+use rmp::Marker;
+use strait::Handle;
+
+use super::{MAX_DEPTH, extension};
+use crate::{errors, handles};
+
+/// Returns the object of a message. Raises `Malformed` if the bytes are no plain object, if a handle is named twice or
+/// does not exist, and if no part of the object names a handle. Then all handles are closed.
+pub(crate) fn decode(py: Python<'_>, bytes: &[u8], handles: Vec<Handle>) -> PyResult<Py<PyAny>> {
+    let handles = handles.into_iter().map(Some).collect();
+    let mut decoder = Decoder { py, total: bytes.len(), rest: bytes, handles };
+    let object = decoder.value(0, Place::Value)?;
+    if !decoder.rest.is_empty() {
+        return Err(decoder.malformed("more bytes follow the object"));
+    }
+    if decoder.handles.iter().any(Option::is_some) {
+        return Err(decoder.malformed("the object does not name each handle of the message"));
+    }
+    Ok(object.unbind())
+}
+
+/// Where an object is to stand.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Value,
+    /// The key of a dictionary or the member of a set, which cannot be a list: an array becomes a tuple there.
+    Key,
+}
+
+struct Decoder<'py, 'a> {
+    py: Python<'py>,
+    total: usize,
+    rest: &'a [u8],
+    handles: Vec<Option<Handle>>,
+}
+
+impl<'py, 'a> Decoder<'py, 'a> {
+    fn malformed(&self, why: &str) -> PyErr {
+        let at = self.total - self.rest.len();
+        errors::named(self.py, "Malformed", format!("the message is no plain object: {why} (before byte {at})"))
+    }
+
+    /// Takes `len` bytes.
+    fn take(&mut self, len: usize) -> PyResult<&'a [u8]> {
+        let Some((taken, rest)) = self.rest.split_at_checked(len) else {
+            return Err(self.malformed("the message ends within an object"));
+        };
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// Takes an unsigned number of `N` bytes, with the most significant byte first.
+    fn number<const N: usize>(&mut self) -> PyResult<u64> {
+        Ok(self.take(N)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// Takes a length of `N` bytes.
+    fn length<const N: usize>(&mut self) -> PyResult<usize> {
+        let length = self.number::<N>()?;
+        usize::try_from(length).map_err(|_| self.malformed("a length is over the limit of this machine"))
+    }
+
+    fn value(&mut self, depth: usize, place: Place) -> PyResult<Bound<'py, PyAny>> {
+        let marker = Marker::from_u8(self.take(1)?[0]);
+        match marker {
+            Marker::Null => Ok(self.py.None().into_bound(self.py)),
+            Marker::False => self.object(false),
+            Marker::True => self.object(true),
+            Marker::FixPos(number) => self.object(number),
+            Marker::FixNeg(number) => self.object(number),
+            Marker::U8 => self.number::<1>().and_then(|number| self.object(number)),
+            Marker::U16 => self.number::<2>().and_then(|number| self.object(number)),
+            Marker::U32 => self.number::<4>().and_then(|number| self.object(number)),
+            Marker::U64 => self.number::<8>().and_then(|number| self.object(number)),
+            Marker::I8 => self.number::<1>().and_then(|number| self.object(number as i8)),
+            Marker::I16 => self.number::<2>().and_then(|number| self.object(number as i16)),
+            Marker::I32 => self.number::<4>().and_then(|number| self.object(number as i32)),
+            Marker::I64 => self.number::<8>().and_then(|number| self.object(number as i64)),
+            Marker::F32 => self.number::<4>().and_then(|bits| self.object(f32::from_bits(bits as u32))),
+            Marker::F64 => self.number::<8>().and_then(|bits| self.object(f64::from_bits(bits))),
+            other => self.with_length(other, depth, place),
+        }
+    }
+
+    fn object<T: IntoPyObject<'py>>(&self, value: T) -> PyResult<Bound<'py, PyAny>> {
+        value.into_bound_py_any(self.py)
+    }
+
+    fn with_length(&mut self, marker: Marker, depth: usize, place: Place) -> PyResult<Bound<'py, PyAny>> {
+        match marker {
+            Marker::FixStr(len) => self.text(len.into()),
+            Marker::Str8 => self.length::<1>().and_then(|len| self.text(len)),
+            Marker::Str16 => self.length::<2>().and_then(|len| self.text(len)),
+            Marker::Str32 => self.length::<4>().and_then(|len| self.text(len)),
+            Marker::Bin8 => self.length::<1>().and_then(|len| self.binary(len)),
+            Marker::Bin16 => self.length::<2>().and_then(|len| self.binary(len)),
+            Marker::Bin32 => self.length::<4>().and_then(|len| self.binary(len)),
+            Marker::FixExt1 => self.extension(1, depth),
+            Marker::FixExt2 => self.extension(2, depth),
+            Marker::FixExt4 => self.extension(4, depth),
+            Marker::FixExt8 => self.extension(8, depth),
+            Marker::FixExt16 => self.extension(16, depth),
+            Marker::Ext8 => self.length::<1>().and_then(|len| self.extension(len, depth)),
+            Marker::Ext16 => self.length::<2>().and_then(|len| self.extension(len, depth)),
+            Marker::Ext32 => self.length::<4>().and_then(|len| self.extension(len, depth)),
+            other => self.container(other, depth, place),
+        }
+    }
+
+    fn container(&mut self, marker: Marker, depth: usize, place: Place) -> PyResult<Bound<'py, PyAny>> {
+        if depth > MAX_DEPTH {
+            return Err(self.malformed("it is nested too deeply"));
+        }
+        match marker {
+            Marker::FixArray(count) => self.array(count.into(), depth, place),
+            Marker::Array16 => self.length::<2>().and_then(|count| self.array(count, depth, place)),
+            Marker::Array32 => self.length::<4>().and_then(|count| self.array(count, depth, place)),
+            Marker::FixMap(count) => self.dictionary(count.into(), depth),
+            Marker::Map16 => self.length::<2>().and_then(|count| self.dictionary(count, depth)),
+            Marker::Map32 => self.length::<4>().and_then(|count| self.dictionary(count, depth)),
+            _ => Err(self.malformed("a byte begins no object")),
+        }
+    }
+
+    fn text(&mut self, len: usize) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = self.take(len)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| self.malformed("a text is not UTF-8"))?;
+        Ok(PyString::new(self.py, text).into_any())
+    }
+
+    fn binary(&mut self, len: usize) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyBytes::new(self.py, self.take(len)?).into_any())
+    }
+
+    /// Fails unless `count` objects of at least one byte each can be in the rest of the message.
+    fn check_count(&self, count: usize) -> PyResult<()> {
+        if count > self.rest.len() {
+            return Err(self.malformed("a length is beyond the end of the message"));
+        }
+        Ok(())
+    }
+
+    /// Decodes the items of an array. Takes memory as items are decoded, whatever their number is claimed to be.
+    fn items(&mut self, count: usize, depth: usize, place: Place) -> PyResult<Bound<'py, PyList>> {
+        self.check_count(count)?;
+        let list = PyList::empty(self.py);
+        for _ in 0..count {
+            list.append(self.value(depth + 1, place)?)?;
+        }
+        Ok(list)
+    }
+
+    fn array(&mut self, count: usize, depth: usize, place: Place) -> PyResult<Bound<'py, PyAny>> {
+        let list = self.items(count, depth, place)?;
+        match place {
+            Place::Value => Ok(list.into_any()),
+            Place::Key => Ok(PyTuple::new(self.py, list.iter())?.into_any()),
+        }
+    }
+
+    fn dictionary(&mut self, count: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.check_count(count)?;
+        let dictionary = PyDict::new(self.py);
+        for _ in 0..count {
+            let key = self.value(depth + 1, Place::Key)?;
+            let value = self.value(depth + 1, Place::Value)?;
+            self.check_key(&key)?;
+            dictionary.set_item(key, value)?;
+        }
+        Ok(dictionary.into_any())
+    }
+
+    /// Fails if an object cannot be the key of a dictionary or the member of a set.
+    fn check_key(&self, key: &Bound<'py, PyAny>) -> PyResult<()> {
+        key.hash().map(drop).map_err(|_| self.malformed("a dictionary or a set is a key or a member of a set"))
+    }
+
+    fn extension(&mut self, len: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        let code = self.take(1)?[0] as i8;
+        let payload = self.take(len)?;
+        match code {
+            extension::HANDLE => self.handle(payload),
+            extension::SET => self.set(payload, depth),
+            extension::BIG_INTEGER => self.big_integer(payload),
+            extension::DATETIME => self.datetime(payload),
+            extension::UUID => self.uuid(payload),
+            extension::PATH => self.path(payload),
+            code => {
+                let class = self.py.import("strait._errors")?.getattr("Unknown")?;
+                class.call1((code, PyBytes::new(self.py, payload)))
+            }
+        }
+    }
+
+    fn handle(&mut self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let index = rmp::decode::read_int::<usize, _>(&mut &*payload).ok();
+        let handle = index.and_then(|index| self.handles.get_mut(index)?.take());
+        let handle =
+            handle.ok_or_else(|| self.malformed("it names a handle twice, or one that the message has not"))?;
+        Ok(handles::received(self.py, handle)?.into_bound(self.py))
+    }
+
+    fn set(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        let after = std::mem::replace(&mut self.rest, payload);
+        let members = self.value(depth, Place::Key)?;
+        let members = members.cast_into::<PyTuple>().map_err(|_| self.malformed("a set is no array of members"))?;
+        if !self.rest.is_empty() {
+            return Err(self.malformed("more bytes follow the members of a set"));
+        }
+        self.rest = after;
+        let set = PySet::empty(self.py)?;
+        for member in members {
+            self.check_key(&member)?;
+            set.add(member)?;
+        }
+        Ok(set.into_any())
+    }
+
+    fn big_integer(&self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let signed = PyDict::new(self.py);
+        signed.set_item("signed", true)?;
+        let class = self.py.get_type::<pyo3::types::PyInt>();
+        class.call_method("from_bytes", (PyBytes::new(self.py, payload), "big"), Some(&signed))
+    }
+
+    fn datetime(&self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let class = self.py.import("datetime")?.getattr("datetime")?;
+        let text = std::str::from_utf8(payload).map_err(|_| self.malformed("a date is not UTF-8"))?;
+        class.call_method1("fromisoformat", (text,)).map_err(|_| self.malformed("a date has no ISO format"))
+    }
+
+    fn uuid(&self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let keywords = PyDict::new(self.py);
+        keywords.set_item("bytes", PyBytes::new(self.py, payload))?;
+        let uuid = self.py.import("uuid")?.getattr("UUID")?.call((), Some(&keywords));
+        uuid.map_err(|_| self.malformed("a UUID has not 16 bytes"))
+    }
+
+    fn path(&self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let text = self.py.import("os")?.call_method1("fsdecode", (PyBytes::new(self.py, payload),))?;
+        self.py.import("pathlib")?.getattr("Path")?.call1((text,))
+    }
+}

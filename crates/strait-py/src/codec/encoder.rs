@@ -1,0 +1,219 @@
+//! From objects to bytes.
+
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PyMemoryView, PySet, PyString, PyTuple,
+};
+use rmp::encode as write;
+
+use super::{MAX_DEPTH, extension};
+use crate::errors;
+use crate::handles::Carrier;
+
+/// Returns the bytes of an object, and the carriers of its handles. Takes no handle out of its carrier yet.
+///
+/// Raises `NotPlain`, which names the place in the object, for anything that the codec cannot carry.
+pub(crate) fn encode(object: &Bound<'_, PyAny>) -> PyResult<(Vec<u8>, Vec<Carrier>)> {
+    let mut encoder = Encoder { bytes: Vec::new(), carriers: Vec::new() };
+    match encoder.value(object, 0) {
+        Ok(()) => Ok((encoder.bytes, encoder.carriers)),
+        Err(Failed::Raised(error)) => Err(error),
+        Err(Failed::NotPlain { mut place, why }) => {
+            place.push("x".to_owned());
+            place.reverse();
+            Err(errors::named(object.py(), "NotPlain", format!("{}: {why}", place.concat())))
+        }
+    }
+}
+
+enum Failed {
+    /// An object that the codec does not carry. The steps of its place are listed from the last one to the first.
+    NotPlain {
+        place: Vec<String>,
+        why: String,
+    },
+    Raised(PyErr),
+}
+
+impl Failed {
+    fn because(why: impl Into<String>) -> Self {
+        Self::NotPlain { place: Vec::new(), why: why.into() }
+    }
+
+    /// Returns the failure with one more step in front of its place.
+    fn within(self, step: impl FnOnce() -> String) -> Self {
+        match self {
+            Self::NotPlain { mut place, why } => {
+                place.push(step());
+                Self::NotPlain { place, why }
+            }
+            raised => raised,
+        }
+    }
+}
+
+impl From<PyErr> for Failed {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+struct Encoder {
+    bytes: Vec<u8>,
+    carriers: Vec<Carrier>,
+}
+
+impl Encoder {
+    fn value(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+        if object.is_none() {
+            self.write(write::write_nil)
+        } else if let Ok(value) = object.cast::<PyBool>() {
+            self.write(|bytes| write::write_bool(bytes, value.is_true()))
+        } else if let Ok(value) = object.cast::<PyInt>() {
+            self.integer(value)
+        } else if let Ok(value) = object.cast::<PyFloat>() {
+            self.write(|bytes| write::write_f64(bytes, value.value()))
+        } else if let Ok(value) = object.cast::<PyString>() {
+            self.text(value)
+        } else if let Ok(value) = object.cast::<PyBytes>() {
+            self.binary(value.as_bytes())
+        } else if object.is_instance_of::<PyByteArray>() || object.is_instance_of::<PyMemoryView>() {
+            self.buffer(object)
+        } else if depth > MAX_DEPTH {
+            Err(Failed::because(format!("nested more than {MAX_DEPTH} deep")))
+        } else {
+            self.container(object, depth)
+        }
+    }
+
+    fn container(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+        if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+            self.items(object, depth)
+        } else if let Ok(value) = object.cast::<PyDict>() {
+            self.dictionary(value, depth)
+        } else if object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>() {
+            self.set(object, depth)
+        } else {
+            self.other(object)
+        }
+    }
+
+    /// Appends what `write` writes; writing to memory does not fail.
+    fn write<T, E: std::fmt::Debug>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>) -> Result<(), Failed> {
+        write(&mut self.bytes).map(drop).map_err(|error| Failed::because(format!("{error:?}")))
+    }
+
+    fn integer(&mut self, value: &Bound<'_, PyInt>) -> Result<(), Failed> {
+        if let Ok(number) = value.extract::<i64>() {
+            return self.write(|bytes| write::write_sint(bytes, number));
+        }
+        if let Ok(number) = value.extract::<u64>() {
+            return self.write(|bytes| write::write_uint(bytes, number));
+        }
+        let bits = value.call_method0("bit_length")?.extract::<usize>()?;
+        let signed = PyDict::new(value.py());
+        signed.set_item("signed", true)?;
+        let digits = value.call_method("to_bytes", (bits / 8 + 1, "big"), Some(&signed))?;
+        self.extension(extension::BIG_INTEGER, digits.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes())
+    }
+
+    fn text(&mut self, value: &Bound<'_, PyString>) -> Result<(), Failed> {
+        match value.to_str() {
+            Ok(text) => {
+                length(text.len())?;
+                self.write(|bytes| write::write_str(bytes, text))
+            }
+            Err(_) => Err(Failed::because("text with a surrogate, which no UTF-8 has")),
+        }
+    }
+
+    fn binary(&mut self, value: &[u8]) -> Result<(), Failed> {
+        length(value.len())?;
+        self.write(|bytes| write::write_bin(bytes, value))
+    }
+
+    /// Appends a copy of a buffer that may change.
+    fn buffer(&mut self, object: &Bound<'_, PyAny>) -> Result<(), Failed> {
+        let copy = PyMemoryView::from(object)?.call_method0("tobytes")?;
+        self.binary(copy.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes())
+    }
+
+    fn items(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+        // A copy: code of the program that runs meanwhile may change the list.
+        let items: Vec<_> = object.try_iter()?.collect::<PyResult<_>>()?;
+        let count = length(items.len())?;
+        self.write(|bytes| write::write_array_len(bytes, count))?;
+        for (index, item) in items.iter().enumerate() {
+            self.value(item, depth + 1).map_err(|failed| failed.within(|| format!("[{index}]")))?;
+        }
+        Ok(())
+    }
+
+    fn dictionary(&mut self, value: &Bound<'_, PyDict>, depth: usize) -> Result<(), Failed> {
+        let items: Vec<_> = value.iter().collect();
+        let count = length(items.len())?;
+        self.write(|bytes| write::write_map_len(bytes, count))?;
+        for (key, item) in items {
+            let step = || key.repr().map_or_else(|_| "[?]".to_owned(), |text| format!("[{text}]"));
+            self.value(&key, depth + 1).map_err(|failed| failed.within(|| format!("{} (the key)", step())))?;
+            self.value(&item, depth + 1).map_err(|failed| failed.within(step))?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+        let outer = std::mem::take(&mut self.bytes);
+        let encoded = self.items(object, depth);
+        let members = std::mem::replace(&mut self.bytes, outer);
+        encoded?;
+        self.extension(extension::SET, &members)
+    }
+
+    fn extension(&mut self, code: i8, payload: &[u8]) -> Result<(), Failed> {
+        let len = length(payload.len())?;
+        self.write(|bytes| write::write_ext_meta(bytes, len, code))?;
+        self.bytes.extend_from_slice(payload);
+        Ok(())
+    }
+
+    fn other(&mut self, object: &Bound<'_, PyAny>) -> Result<(), Failed> {
+        let py = object.py();
+        let is = |module: &str, class: &str| object.is_instance(&py.import(module)?.getattr(class)?);
+        if let Some(carrier) = Carrier::of(object)? {
+            return self.handle(carrier);
+        }
+        if is("datetime", "datetime")? {
+            let text: String = object.call_method0("isoformat")?.extract()?;
+            return self.extension(extension::DATETIME, text.as_bytes());
+        }
+        if is("uuid", "UUID")? {
+            return self.extension_of(extension::UUID, &object.getattr("bytes")?);
+        }
+        if is("pathlib", "PurePath")? {
+            return self.extension_of(extension::PATH, &py.import("os")?.call_method1("fsencode", (object,))?);
+        }
+        if is("strait._errors", "Unknown")? {
+            let code = object.getattr("code")?.extract()?;
+            return self.extension_of(code, &object.getattr("data")?);
+        }
+        Err(Failed::because(object.get_type().to_string()))
+    }
+
+    fn extension_of(&mut self, code: i8, payload: &Bound<'_, PyAny>) -> Result<(), Failed> {
+        self.extension(code, payload.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes())
+    }
+
+    fn handle(&mut self, carrier: Carrier) -> Result<(), Failed> {
+        let mut index = Vec::new();
+        let number = self.carriers.len() as u64;
+        write::write_uint(&mut index, number).map_err(|error| Failed::because(format!("{error:?}")))?;
+        self.carriers.push(carrier);
+        self.extension(extension::HANDLE, &index)
+    }
+}
+
+/// Returns a length as MessagePack has it.
+fn length(len: usize) -> Result<u32, Failed> {
+    u32::try_from(len)
+        .map_err(|_| Failed::because(format!("{len} bytes or items: MessagePack has at most {}", u32::MAX)))
+}

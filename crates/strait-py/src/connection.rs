@@ -1,0 +1,357 @@
+//! Connections: ends of channels.
+
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
+use strait::wait::{Event, Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Handle, Outgoing};
+
+use crate::handles::{self, Carrier};
+use crate::message::{Message, Peer};
+use crate::sync::lock;
+use crate::waiting::{self, Timeout};
+use crate::{codec, errors};
+
+/// An end of a channel. Any number of threads may use it at once.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct Connection {
+    end: Mutex<End>,
+}
+
+enum End {
+    Open {
+        channel: Arc<Channel>,
+        /// The wait set with this end, made when the program first asks for a descriptor or polls.
+        set: Option<Arc<WaitSet>>,
+    },
+    Closed,
+    /// The end travels, or is about to travel, in a message.
+    Moved,
+}
+
+impl End {
+    fn open(channel: Channel) -> Self {
+        // An interrupter ends only waits that begin after its making, so it is made before any wait.
+        let _ = channel.interrupter();
+        Self::Open { channel: Arc::new(channel), set: None }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(channel: Channel) -> Self {
+        Self { end: Mutex::new(End::open(channel)) }
+    }
+
+    fn channel(&self, py: Python<'_>) -> PyResult<Arc<Channel>> {
+        match &*lock(&self.end) {
+            End::Open { channel, .. } => Ok(channel.clone()),
+            End::Closed => Err(errors::named(py, "Closed", "this connection was closed in this process".to_owned())),
+            End::Moved => Err(errors::named(py, "Moved", "this connection was sent away in a message".to_owned())),
+        }
+    }
+
+    /// Returns the exception of a failed call on `channel`.
+    fn failed(&self, py: Python<'_>, channel: &Channel, error: Error) -> PyErr {
+        match error {
+            Error::Interrupted => self.channel(py).err().unwrap_or_else(|| errors::raise(py, error)),
+            Error::PeerClosed => errors::peer_closed(py, channel.close_reason()),
+            error => errors::raise(py, error),
+        }
+    }
+
+    /// Takes the end out, to be sent in a message.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Handle> {
+        self.channel(py)?;
+        let mut end = lock(&self.end);
+        match std::mem::replace(&mut *end, End::Moved) {
+            // The set is dropped here: an end that travels leaves its set.
+            End::Open { channel, .. } => match Arc::try_unwrap(channel) {
+                Ok(channel) => Ok(channel.into()),
+                Err(channel) => {
+                    *end = End::Open { channel, set: None };
+                    Err(PyValueError::new_err("the connection is in use: it carries this message, or a thread waits"))
+                }
+            },
+            other => {
+                *end = other;
+                Err(PyValueError::new_err("another thread has closed or sent this connection"))
+            }
+        }
+    }
+
+    /// Puts the end back, since it was not sent.
+    pub(crate) fn restore(&self, handle: Handle) {
+        if let Some(channel) = handle.into_channel() {
+            *lock(&self.end) = End::open(channel);
+        }
+    }
+
+    /// Returns the wait set with this end, which is made when there is none.
+    fn set(&self, py: Python<'_>) -> PyResult<Arc<WaitSet>> {
+        let channel = self.channel(py)?;
+        match &mut *lock(&self.end) {
+            End::Open { set: Some(set), .. } => Ok(set.clone()),
+            End::Open { set, .. } => {
+                let made = watch(&channel).map_err(|error| errors::raise(py, error))?;
+                Ok(set.insert(Arc::new(made)).clone())
+            }
+            _ => Err(errors::raise(py, Error::Interrupted)),
+        }
+    }
+
+    /// Has the descriptor of the set, if there is one, tell whether there is more to receive.
+    fn settle(&self, py: Python<'_>) {
+        let set = match &*lock(&self.end) {
+            End::Open { set: Some(set), .. } => set.clone(),
+            _ => return,
+        };
+        let _ = py.detach(|| set.wait(&mut Vec::with_capacity(1), Deadline::NOW));
+    }
+
+    /// Sends bytes with the handles of `carriers`. All handles stay with this process if the call fails.
+    fn send_with(&self, py: Python<'_>, bytes: &[u8], carriers: &[Carrier], timeout: Timeout) -> PyResult<()> {
+        let channel = self.channel(py)?;
+        let mut kept = handles::take_all(py, carriers)?;
+        let sent = waiting::wait(py, timeout, |deadline| {
+            let outgoing = Outgoing::new(bytes).handles(std::mem::take(&mut kept));
+            channel.send_by(outgoing, deadline).map_err(|failed| {
+                kept = failed.handles;
+                failed.error
+            })
+        });
+        handles::restore_all(carriers, kept);
+        sent?.map_err(|error| self.failed(py, &channel, error))
+    }
+
+    fn receive(&self, py: Python<'_>, timeout: Timeout) -> PyResult<strait::Message> {
+        let channel = self.channel(py)?;
+        let received = waiting::wait(py, timeout, |deadline| channel.recv_by(deadline));
+        self.settle(py);
+        received?.map_err(|error| self.failed(py, &channel, error))
+    }
+
+    /// Receives a message of at most `limit` bytes. A longer message is kept.
+    fn receive_within(&self, py: Python<'_>, limit: usize, timeout: Timeout) -> PyResult<strait::Message> {
+        let message = self.receive(py, timeout)?;
+        let needed = message.bytes().len();
+        if needed <= limit {
+            return Ok(message);
+        }
+        let channel = self.channel(py)?;
+        channel.put_back([message]).map_err(|error| self.failed(py, &channel, error.into()))?;
+        self.settle(py);
+        Err(errors::raise(py, Error::BufferTooSmall { needed }))
+    }
+}
+
+/// Returns a wait set with one channel.
+fn watch(channel: &Channel) -> Result<WaitSet, Error> {
+    let set = WaitSet::new()?;
+    set.add(channel, 0, Interest::Readable, Mode::Level)?;
+    Ok(set)
+}
+
+/// Returns the bytes of a bytes-like object: the object itself if it cannot change, otherwise a copy.
+fn steady<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    match data.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.clone()),
+        Err(_) => Ok(PyMemoryView::from(data)?.call_method0("tobytes")?.cast_into()?),
+    }
+}
+
+/// Returns the part of `bytes` that an offset and a size select.
+fn part(bytes: &[u8], offset: usize, size: Option<usize>) -> PyResult<&[u8]> {
+    let end = size.map_or(Some(bytes.len()), |size| offset.checked_add(size));
+    end.and_then(|end| bytes.get(offset..end)).ok_or_else(|| {
+        let size = size.map_or_else(|| "rest".to_owned(), |size| size.to_string());
+        PyValueError::new_err(format!("offset {offset} and size {size} are not within {} bytes", bytes.len()))
+    })
+}
+
+#[pymethods]
+impl Connection {
+    /// Sends an object in the codec `plain`. Open files are duplicated; connections move into the message.
+    #[pyo3(signature = (obj, *, timeout=None))]
+    fn send(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = Timeout::of(timeout)?;
+        self.channel(py)?;
+        let (bytes, carriers) = codec::encode(obj)?;
+        self.send_with(py, &bytes, &carriers, timeout)
+    }
+
+    /// Receives an object in the codec `plain`.
+    #[pyo3(signature = (*, timeout=None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let mut message = self.receive(py, Timeout::of(timeout)?)?;
+        let handles = message.take_handles().map_err(|error| errors::raise(py, error))?;
+        codec::decode(py, message.bytes(), handles)
+    }
+
+    /// Sends bytes, and handles with them.
+    #[pyo3(signature = (data, offset=0, size=None, *, handles=None, timeout=None))]
+    fn send_bytes(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        offset: usize,
+        size: Option<usize>,
+        handles: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let timeout = Timeout::of(timeout)?;
+        let data = steady(data)?;
+        let bytes = part(data.as_bytes(), offset, size)?;
+        let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
+        self.send_with(py, bytes, &carriers, timeout)
+    }
+
+    /// Receives the bytes of a message, and closes the handles that came with it.
+    #[pyo3(signature = (maxlength=None, *, timeout=None))]
+    fn recv_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        maxlength: Option<usize>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let message = self.receive_within(py, maxlength.unwrap_or(usize::MAX), Timeout::of(timeout)?)?;
+        Ok(PyBytes::new(py, message.bytes()))
+    }
+
+    /// Receives the bytes of a message into a writable buffer, and returns their number.
+    #[pyo3(signature = (buffer, offset=0, *, timeout=None))]
+    fn recv_bytes_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<usize> {
+        let view = PyMemoryView::from(buffer)?.call_method1("cast", ("B",))?;
+        if view.getattr("readonly")?.is_truthy()? {
+            return Err(PyValueError::new_err("the buffer is read-only"));
+        }
+        let room = view.len()?.checked_sub(offset);
+        let room = room.ok_or_else(|| PyValueError::new_err(format!("offset {offset} is beyond the buffer")))?;
+        let message = self.receive_within(py, room, Timeout::of(timeout)?)?;
+        let bytes = message.bytes();
+        let target = PySlice::new(py, offset.try_into()?, (offset + bytes.len()).try_into()?, 1);
+        view.set_item(target, PyBytes::new(py, bytes))?;
+        Ok(bytes.len())
+    }
+
+    /// Receives a message with its bytes and its handles.
+    #[pyo3(signature = (*, timeout=None))]
+    fn recv_message(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+        Ok(Message::new(py, self.receive(py, Timeout::of(timeout)?)?))
+    }
+
+    /// Returns whether a call of `recv` would not wait, after waiting for that until the timeout.
+    #[pyo3(signature = (timeout=Some(0.0)))]
+    fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = Timeout::of(timeout)?;
+        if has_something(&*self.channel(py)?) {
+            return Ok(true);
+        }
+        let set = self.set(py)?;
+        loop {
+            let mut events: Vec<Event> = Vec::with_capacity(1);
+            let waited = waiting::wait_in_slices(py, timeout, |deadline| {
+                // An interrupter does not end the waits of a wait set.
+                if self.closed() {
+                    return Err(Error::Interrupted);
+                }
+                match set.wait(&mut events, deadline)? {
+                    0 => Err(if deadline == Deadline::NOW { Error::WouldBlock } else { Error::TimedOut }),
+                    _ => Ok(()),
+                }
+            })?;
+            let channel = self.channel(py)?;
+            match waited {
+                Ok(()) if has_something(&channel) => return Ok(true),
+                Ok(()) => {}
+                Err(Error::WouldBlock | Error::TimedOut) => return Ok(has_something(&channel)),
+                Err(error) => return Err(self.failed(py, &channel, error)),
+            }
+        }
+    }
+
+    /// Returns a descriptor that is readable whenever there may be something to receive. Do not read from it.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.set(py)?.as_raw_fd())
+    }
+
+    /// Closes this end, and tells the other end the reason. Ends the waits of other threads on this end. Does nothing
+    /// the second time.
+    #[pyo3(signature = (reason=0))]
+    fn close(&self, py: Python<'_>, reason: u32) {
+        let mut end = lock(&self.end);
+        let End::Open { channel, set } = std::mem::replace(&mut *end, End::Closed) else {
+            return;
+        };
+        drop(end);
+        channel.interrupter().interrupt();
+        py.detach(|| {
+            drop(set);
+            if let Some(channel) = Arc::into_inner(channel) {
+                channel.close_with(reason);
+            }
+        });
+    }
+
+    /// Whether this end was closed here or sent away.
+    #[getter]
+    fn closed(&self) -> bool {
+        !matches!(&*lock(&self.end), End::Open { .. })
+    }
+
+    /// The process at the other end; `None` as long as that is not known.
+    #[getter]
+    fn peer(&self, py: Python<'_>) -> PyResult<Option<Peer>> {
+        let channel = self.channel(py)?;
+        let peer = channel.peer().map_err(|error| self.failed(py, &channel, error))?;
+        Ok(peer.map(Peer::from))
+    }
+
+    /// The reason that the other end gave when it closed; 0 if it gave none or is open.
+    #[getter]
+    fn close_reason(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.channel(py)?.close_reason().unwrap_or(0))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py, 0);
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Receives the next object. Ends once the peer has closed and everything was received.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.recv(py, None) {
+            Err(error) if errors::is(py, &error, "PeerClosed") => Ok(None),
+            received => received.map(Some),
+        }
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match &*lock(&self.end) {
+            End::Open { .. } => "<strait.Connection>",
+            End::Closed => "<strait.Connection closed>",
+            End::Moved => "<strait.Connection moved>",
+        }
+    }
+}
+
+/// Returns whether a receiving call would return or fail at once.
+fn has_something(channel: &Channel) -> bool {
+    channel.is_readable() || channel.is_peer_closed()
+}

@@ -1,0 +1,35 @@
+//! The native part of the Python package `strait-ipc`: connections, listeners, and the codec of objects.
+//!
+//! The Python sources in `python/strait` add the exceptions, the start of child processes, and waiting for several
+//! objects. Nothing here keeps a lock while it calls Python code.
+
+mod codec;
+mod connection;
+mod errors;
+mod file;
+mod handles;
+mod listener;
+mod meet;
+mod message;
+mod options;
+mod sync;
+mod waiting;
+
+/// The module `strait._native`.
+#[pyo3::pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use crate::codec::{dumps, loads};
+    #[pymodule_export]
+    use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::file::File;
+    #[pymodule_export]
+    use crate::handles::Opaque;
+    #[pymodule_export]
+    use crate::listener::Listener;
+    #[pymodule_export]
+    use crate::meet::{Inheritance, connect, inherit, pair, parent};
+    #[pymodule_export]
+    use crate::message::{Message, Peer};
+}

@@ -1,0 +1,98 @@
+//! Functions that make connections.
+
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use strait::meet::{self, Connector, MeetError};
+use strait::{Channel, Deadline, Error, signals};
+
+use crate::connection::Connection;
+use crate::sync::lock;
+use crate::waiting::Timeout;
+use crate::{errors, options};
+
+/// Returns two connected ends in this process.
+#[pyfunction]
+#[pyo3(signature = (**options))]
+pub(crate) fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Connection, Connection)> {
+    let (one, other) = options::of(options)?.pair().map_err(|error| errors::raise(py, error))?;
+    Ok((Connection::new(one), Connection::new(other)))
+}
+
+/// Connects to the listener of a name; waits until the listener accepts, or until the timeout.
+#[pyfunction]
+#[pyo3(signature = (name, *, server_uid=None, directory=None, timeout=None, **options))]
+pub(crate) fn connect(
+    py: Python<'_>,
+    name: &str,
+    server_uid: Option<u32>,
+    directory: Option<PathBuf>,
+    timeout: Option<f64>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Connection> {
+    let mut connector = Connector::new().options(options::of(options)?);
+    if let Some(uid) = server_uid {
+        connector = connector.server(uid);
+    }
+    if let Some(directory) = directory {
+        connector = connector.directory(directory);
+    }
+    let deadline = Timeout::of(timeout)?.whole();
+    Ok(Connection::new(connect_by(py, &connector, name, deadline)?))
+}
+
+/// Connects by a deadline. Unlike other waits, this one has no slices: each attempt stands in the listener's queue.
+fn connect_by(py: Python<'_>, connector: &Connector, name: &str, deadline: Deadline) -> PyResult<Channel> {
+    loop {
+        match py.detach(|| signals::guarded(|| connector.connect(name, deadline))) {
+            Err(MeetError { error: Error::Signalled, .. }) => py.check_signals()?,
+            connected => return connected.map_err(|error| errors::raise_meeting(py, &error)),
+        }
+    }
+}
+
+/// Returns the connection to the process that started this one with `strait.spawn`, or with the same call in Rust, C or
+/// C++. A process can call this once.
+#[pyfunction]
+#[pyo3(signature = (**options))]
+pub(crate) fn parent(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Connection> {
+    let channel = options::of(options)?.from_parent().map_err(|error| errors::raise_meeting(py, &error))?;
+    Ok(Connection::new(channel))
+}
+
+/// What a new process has to inherit to be the other end of a connection.
+#[pyclass(frozen, module = "strait._native")]
+pub(crate) struct Inheritance {
+    inheritance: Mutex<Option<meet::Inheritance>>,
+}
+
+#[pymethods]
+impl Inheritance {
+    /// The name of the environment variable.
+    #[classattr]
+    const VARIABLE: &str = meet::Inheritance::VARIABLE;
+
+    /// Returns the descriptor to inherit, and the value of the environment variable.
+    fn parts(&self, py: Python<'_>) -> PyResult<(i32, String)> {
+        let inheritance = lock(&self.inheritance);
+        let parts = inheritance.as_ref().map(|inheritance| (inheritance.as_raw_fd(), inheritance.value()));
+        parts.ok_or_else(|| errors::named(py, "Closed", "this inheritance was closed".to_owned()))
+    }
+
+    /// Closes the descriptor in this process.
+    fn close(&self) {
+        lock(&self.inheritance).take();
+    }
+}
+
+/// Returns an end of a connection to a process that is about to be started, with what that process has to inherit.
+#[pyfunction]
+#[pyo3(signature = (**options))]
+pub(crate) fn inherit(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Connection, Inheritance)> {
+    let made = options::of(options)?.inheritance().map_err(|error| errors::raise(py, error))?;
+    let inheritance = Inheritance { inheritance: Mutex::new(Some(made.1)) };
+    Ok((Connection::new(made.0), inheritance))
+}

@@ -1,0 +1,65 @@
+"""What the tests share."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import strait
+
+LONG = 60.0
+"""Seconds after which a wait in a test has failed."""
+
+
+@pytest.fixture
+def pair():
+    one, other = strait.pair()
+    with one, other:
+        yield one, other
+
+
+@pytest.fixture
+def python():
+    """Runs a program in a new interpreter that is killed at the end of the test; returns its `Popen`."""
+    started = []
+
+    def start(program, **keywords):
+        process = subprocess.Popen([sys.executable, "-c", program], **keywords)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+@pytest.fixture
+def child():
+    """Starts a program with a connection; the program finds the connection as `up`. Returns both."""
+    started = []
+
+    def start(program, **keywords):
+        program = f"import os, signal, sys, threading, time, strait\nup = strait.parent()\n{program}"
+        process, connection = strait.spawn([sys.executable, "-c", program], **keywords)
+        started.append((process, connection))
+        return process, connection
+
+    yield start
+    for process, connection in started:
+        connection.close()
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
