@@ -31,6 +31,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::in_transit::close_in_transit;
 use super::table::Entry;
@@ -73,6 +74,20 @@ fn unmake(lane: &Lane, fresh: &Lane) {
         true => fresh.unmake(),
         // The other end has learnt of the fresh lane within this process, and has used it in some way.
         false => fresh.cancel_transfer(),
+    }
+}
+
+/// Returns the obstacle of an end whose other end is in transit into `lane`. `along` are the names of the lanes of ends
+/// that the same attempt has moved before.
+///
+/// If a socket connects this process with itself, the other end may be among these ends. The attempt fails and so cancels
+/// that move, which is no event: the next attempt fails in the same way. So the wait looks again now and then until its
+/// deadline. Two arenas of different makers may have the same number; then such a wait is only a little longer.
+fn obstacle_of_transit(lane: &Arc<Lane>, along: &[Name]) -> BlockedOn {
+    if along.contains(&lane.name()) {
+        BlockedOn::Kernel(Subject::of(lane.current_link().weak()), Instant::now())
+    } else {
+        BlockedOn::Transit(Subject::of(Arc::downgrade(lane)))
     }
 }
 
@@ -210,7 +225,7 @@ impl End {
             if let Some(lane) = pending {
                 lane.probe();
                 if !lane.is_down() {
-                    blocked_on::note(BlockedOn::Transit(Subject::of(Arc::downgrade(lane))));
+                    blocked_on::note(obstacle_of_transit(lane, along));
                     return Err(Error::WouldBlock);
                 }
                 continue;
