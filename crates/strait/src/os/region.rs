@@ -88,7 +88,8 @@ pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     let begin = Instant::now();
     loop {
         match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)) {
-            // The kernel also returns this error while it uses a page of the memfd for a moment.
+            // The kernel also returns this error while it uses a page of the memfd for a moment. No event tells when
+            // such a use, or a mapping in a child, ends: so this looks again after each millisecond.
             Err(Errno::BUSY) if begin.elapsed() < STILL_MAPPED => thread::sleep(Duration::from_millis(1)),
             Err(Errno::BUSY) => return Err(Error::StillMapped),
             done => return done.named("fcntl(F_ADD_SEALS)"),
@@ -210,7 +211,13 @@ pub(crate) unsafe fn map_over(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>,
         unsafe { mm::mmap(base.as_ptr().cast(), len, protection, flags | MapFlags::FIXED, fd, 0) }
     };
     call("mmap(MAP_FIXED)", map).named("mmap(MAP_FIXED)")?;
-    if how == How::Own { keep_from_children(base, len) } else { Ok(()) }
+    if how != How::Own {
+        return Ok(());
+    }
+    keep_from_children(base, len).inspect_err(|_| {
+        // SAFETY: the range was mapped just now, and nothing points into it.
+        unsafe { unmap(base, len) };
+    })
 }
 
 /// Removes a mapping made by [`map`].
@@ -229,4 +236,43 @@ pub(crate) fn prefer_huge_pages(base: NonNull<u8>, len: usize) {
     // SAFETY: advice on pages changes nothing that can be seen.
     let advise = || unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage) };
     let _ = call("madvise(MADV_HUGEPAGE)", advise);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes each later `madvise` of this thread fail.
+    fn refuse_advice() {
+        let step = |code: u32, jump_else: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: jump_else, k };
+        let mut filter = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_madvise as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the program and its filter live until the calls return; the kernel copies them.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program), 0);
+        }
+    }
+
+    #[test]
+    fn memory_that_cannot_be_kept_from_children_is_not_left_mapped() {
+        let fd = fs::memfd_create("strait-advice-refused", fs::MemfdFlags::CLOEXEC).unwrap();
+        fs::ftruncate(&fd, 4096).unwrap();
+        let is_mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("strait-advice-refused");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let base = map(fd.as_fd(), 0, 4096, How::Own).unwrap();
+                assert!(is_mapped());
+                refuse_advice();
+                // SAFETY: the mapping was made just now, and nothing points into it.
+                unsafe { map_over(base, 4096, fd.as_fd(), How::Own) }.unwrap_err();
+                assert!(!is_mapped());
+            });
+        });
+    }
 }

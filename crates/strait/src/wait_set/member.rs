@@ -1,7 +1,7 @@
 //! A member of a wait set: the registration of a channel, of a data pipe's end or of a descriptor.
 
 use std::any::Any;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -272,7 +272,7 @@ impl Member {
             let found = epoll::look(fd, wanted)?;
             let ready = Ready::new(found.readable, found.writable);
             if ready == Ready::NOTHING {
-                epoll::watch_once(&self.present_set()?.epoll, fd, number, wanted)?;
+                self.present_set()?.await_fd(number, fd.as_fd(), wanted)?;
             }
             // If another thread has changed the interest meanwhile, this thread may have overwritten the other thread's
             // setting in the epoll instance.
@@ -481,11 +481,13 @@ impl FdWatcher for Member {
 
     fn take_out(&self, fd: BorrowedFd<'_>) {
         let before = self.state.swap(OUT, Ordering::AcqRel);
-        if let (Some(set), Subject::Fd { number, .. }) = (self.set.upgrade(), &self.subject)
-            && before == IN
-        {
+        if let (Some(set), Subject::Fd { number, .. }) = (self.set.upgrade(), &self.subject) {
+            // Done by each of two threads that take the member out at once: when either returns, the kernel no longer
+            // watches the descriptor.
             set.leave_fd(*number, fd);
-            set.count_out(self);
+            if before == IN {
+                set.count_out(self);
+            }
         }
     }
 }

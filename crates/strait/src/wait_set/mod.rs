@@ -164,9 +164,12 @@ impl WaitSet {
     pub fn add(&self, source: &impl Source, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.shared.born.check()?;
         let member = self.join(&source.parts(), key, interest, mode)?;
-        deferred::run_if_failed(self.look_at(&member).inspect_err(|_| {
-            let _ = self.remove(source);
-        }))
+        let looked = match self.look_at(&member) {
+            // Another thread has removed the source, and may have added it again.
+            Err(_) if member.is_out() => Ok(()),
+            looked => looked.inspect_err(|_| leave(&source.parts(), &member)),
+        };
+        deferred::run_if_failed(looked)
     }
 
     /// Makes a member for the object with these parts, and stores the member in the object.
@@ -293,6 +296,8 @@ impl WaitSet {
             // If the member is no longer armed, a waiting thread has just reported it.
             Err(error) if was_armed || member.disarm() => {
                 member.set_terms(before);
+                // A waiting thread may have looked meanwhile, and told the kernel or the peer of the other interest.
+                member.notify();
                 Err(error)
             }
             _ => Ok(()),
@@ -309,10 +314,7 @@ impl WaitSet {
         self.shared.born.check()?;
         let parts = source.parts();
         let member = self.member_of(&parts)?;
-        match parts {
-            Parts::End(EndParts { channel, .. }) => channel.end.leave_set(&*member),
-            Parts::Fd(FdParts { fd, .. }) => fd.leave_set(&*member),
-        }
+        leave(&parts, &member);
         Ok(())
     }
 
@@ -427,6 +429,14 @@ impl WaitSet {
             member.notify();
         }
         Ok(())
+    }
+}
+
+/// Takes the object with these parts out of its wait set, if it is still there with the registration `member`.
+fn leave(parts: &Parts<'_>, member: &Member) {
+    match parts {
+        Parts::End(EndParts { channel, .. }) => channel.end.leave_set(member),
+        Parts::Fd(FdParts { fd, .. }) => fd.leave_set(member),
     }
 }
 

@@ -303,6 +303,19 @@ impl SharedSet {
         Ok(())
     }
 
+    /// Makes the wait set's epoll instance report the descriptor `fd`, which it watches under `number`, once more.
+    ///
+    /// # Errors
+    /// [`Error::NotInSet`] if another thread has removed the descriptor. It may be in this set again, under another
+    /// number, which this call leaves as it is.
+    pub(super) fn await_fd(&self, number: u64, fd: BorrowedFd<'_>, wanted: Wanted) -> Result<(), Error> {
+        let fds = unpoisoned(&self.fds);
+        if !fds.contains_key(&number) {
+            return Err(Error::NotInSet);
+        }
+        epoll::watch_once(&self.epoll, fd, number, wanted)
+    }
+
     /// Makes the wait set's epoll instance stop watching the descriptor `fd`, reported under `number`. Does nothing if
     /// the instance does not watch the descriptor under that number, nor in a child of `fork`, whose epoll instance is
     /// the parent's.

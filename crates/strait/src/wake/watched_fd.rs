@@ -68,12 +68,15 @@ impl WatchedFd {
     /// Takes the descriptor out of its wait set, if the descriptor is still in that set with the registration
     /// `watcher`.
     pub(crate) fn leave_set(&self, watcher: &dyn FdWatcher) {
-        let mut place = unpoisoned(&self.watcher);
-        if place.as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current), watcher)) {
-            *place = None;
-            drop(place);
-            watcher.take_out(self.fd.as_fd());
+        let is_it = |current: &Arc<dyn FdWatcher>| std::ptr::addr_eq(Arc::as_ptr(current), watcher);
+        if !unpoisoned(&self.watcher).as_ref().is_some_and(is_it) {
+            return;
         }
+        // Before the place is free for another thread, the kernel must no longer watch the descriptor: it watches
+        // a descriptor for a wait set only once.
+        watcher.take_out(self.fd.as_fd());
+        // Dropped once the lock is free.
+        let _left = unpoisoned(&self.watcher).take_if(|current| is_it(current));
     }
 }
 

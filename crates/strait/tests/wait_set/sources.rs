@@ -145,6 +145,35 @@ fn a_dropped_descriptor_leaves_its_set() {
     assert_eq!((events(&set, Deadline::NOW), set.len()), (vec![], 0));
 }
 
+/// Shows that threads which add and remove one descriptor all the time get no other errors than that it is in the set, or
+/// is not, and that the set then reports the descriptor.
+#[test]
+fn a_descriptor_that_threads_add_and_remove_at_once_is_in_the_set_or_not() {
+    let (mut far, near) = UnixStream::pair().unwrap();
+    let fd = Fd::new(near).unwrap();
+    let set = WaitSet::new().unwrap();
+    let add = || match set.add(&fd, 1, Interest::Readable, Mode::Level) {
+        Ok(()) | Err(Error::InSet) => {}
+        other => panic!("add: {other:?}"),
+    };
+    let remove = || match set.remove(&fd) {
+        Ok(()) | Err(Error::NotInSet) => {}
+        other => panic!("remove: {other:?}"),
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..5000).for_each(|_| add()));
+            scope.spawn(|| (0..5000).for_each(|_| remove()));
+        }
+    });
+    remove();
+    assert_eq!(set.len(), 0);
+    add();
+    assert_eq!(events(&set, Deadline::NOW), []);
+    far.write_all(b"x").unwrap();
+    assert_eq!(events(&set, soon()), [(1, true, false)]);
+}
+
 /// Shows that the set's own descriptor becomes readable for a descriptor in the set, and unreadable once the set has
 /// nothing more to report.
 #[test]

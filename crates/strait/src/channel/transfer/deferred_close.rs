@@ -118,9 +118,11 @@ fn run<T>(of: &Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool, attempt: i
     let mut rest = Duration::ZERO;
     loop {
         if unpoisoned(of).waiting.iter().all(|(_, open)| *open == Open::Shortage) {
+            // What these entries lack is a descriptor or memory of this process, and no event tells when there is some.
             std::thread::sleep(pause);
             pause = (pause * 2).min(LATER);
         } else {
+            // Waits for nothing: the rest limits the share of a processor that a peer can cost this process.
             std::thread::sleep(rest);
         }
         let begun = Instant::now();

@@ -102,8 +102,9 @@ fn look_once(socket: BorrowedFd<'_>, buffer: &mut [u8], control: &mut [MaybeUnin
     };
     // SAFETY: the kernel has filled `header` and `control` just now.
     unsafe { head.read_control(&header) };
-    // The end of a connection has no bytes either.
-    if len == 0 && wait(socket, Interest::Readable, Deadline::NOW)?.hung_up {
+    // The end of a connection has no bytes either, but no descriptors. The descriptors of an empty packet are the
+    // peer's: they go to the caller, because to close one of them here could block.
+    if len == 0 && head.descriptors.is_empty() && wait(socket, Interest::Readable, Deadline::NOW)?.hung_up {
         return Ok(Looked::HungUp);
     }
     Ok(Looked::Packet(head))
@@ -219,5 +220,15 @@ mod tests {
         drop(theirs);
         socket::take(ours.as_fd(), &mut []).unwrap();
         assert!(matches!(head(ours.as_fd(), &mut [0; 8], &mut []), Ok(Looked::HungUp)));
+    }
+
+    #[test]
+    fn descriptors_of_an_empty_packet_right_before_the_end_go_to_the_caller() {
+        let (ours, theirs) = socket::pair().unwrap();
+        let (reader, _writer) = std::io::pipe().unwrap();
+        socket::send(theirs.as_fd(), b"", &[reader.as_fd(); 2]).unwrap();
+        drop(theirs);
+        let found = look(&ours);
+        assert_eq!((found.len, found.descriptors.len()), (0, 2));
     }
 }
