@@ -105,7 +105,8 @@ WAITS = {
     "poll": "one.poll(None)",
     "wait": "strait.wait([one])",
     "accept": "strait.Listener('interrupted', directory=directory).accept()",
-    "connect": "listener = strait.Listener('full', directory=directory)\n    strait.connect('full', directory=directory)",
+    "connect": "listener = strait.Listener('full', directory=directory)\n"
+    "    strait.connect('full', directory=directory)",
 }
 
 
