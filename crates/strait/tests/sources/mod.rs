@@ -7,7 +7,8 @@ use std::path::Path;
 fn code(text: &str) -> String {
     let (mut lines, mut code) = (text.lines(), String::new());
     while let Some(line) = lines.next() {
-        if line.trim_start().starts_with("#[cfg(test)]") {
+        let attribute = line.trim_start();
+        if attribute.starts_with("#[cfg(test)]") || attribute.starts_with("#[cfg(all(test,") {
             let item = lines.by_ref().find(|line| !line.trim_start().starts_with("#[")).unwrap_or_default();
             let end = format!("{}}}", &item[..item.len() - item.trim_start().len()]);
             if item.ends_with('{') {
