@@ -1,4 +1,4 @@
-//! Results: a suite is stored as one JSON file, whose format [`schema`] describes.
+//! Results: a suite is stored as one JSON file, whose format the feature `schema` describes.
 //!
 //! A [`Figure`] is one [`Work`] with the [`Report`](crate::work::Report) of each of its repetitions. Its [`State`]
 //! says how reliable it is. No failure is left out.
