@@ -13,6 +13,7 @@
 //! | room in a socket | the socket is writable; [`PollBackoff`] besides |
 //! | the lock of this end | the thread that holds the lock releases it |
 //! | the kernel: the user's limit on descriptors in flight, or memory | none: a look each [`POLL_INTERVAL`] |
+//! | both ends of a channel of this process to itself, in one message | none: a look each [`POLL_INTERVAL`] |
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -86,8 +87,9 @@ pub(crate) enum BlockedOn {
     Transit(Subject),
     /// The attempt was blocked on the socket of this link, which was full at this time.
     Socket(Subject, Instant),
-    /// The attempt was blocked on the kernel, which refused a packet over this link at this time although the socket
-    /// had room.
+    /// The attempt was blocked, at this time, on an obstacle whose end no event reports: the kernel refused a packet over
+    /// this link although the socket had room, or this link connects the process with itself and both ends of a channel
+    /// over that link were to travel in one message.
     Kernel(Subject, Instant),
     /// The attempt was blocked on the lock of the end, which another thread held and had marked as blocking.
     Lock,
