@@ -11,7 +11,7 @@ use super::peers::PeerEntry;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::socket::Interest;
-use crate::os::socket::credentials::{self, Next, Sender};
+use crate::os::socket::credentials::{self, Sender};
 use crate::peer::Peer;
 use crate::quota::closing;
 use crate::signals;
@@ -32,6 +32,9 @@ pub(super) struct PeerState {
     /// The process that has sent the first packet of the link, as the kernel reported it; empty before the first
     /// packet, and if the kernel did not report the sender.
     pub(super) sender: OnceLock<Peer>,
+    /// The inode number of the pidfd of the process that has sent the first packet; empty before the first packet, and
+    /// if the kernel did not give the number with that packet.
+    pub(super) inode: OnceLock<u64>,
     /// Whether the kernel was asked for the sender of the first packet.
     pub(super) is_identified: AtomicBool,
     /// The feature bits from the peer's handshake; empty until the handshake was received.
@@ -112,14 +115,21 @@ impl Link {
             // The peer may have sent packets between the two looks and hung up then. After a hang-up it sends none.
             sender = credentials::of_next_packet(socket, closing::close_nobodys)?;
         }
-        let Some(Next { sender, .. }) = sender else { return Ok(true) };
+        if sender.is_none() {
+            return Ok(true);
+        }
+        // Only a process with a copy of the socket can have taken the packet meanwhile.
+        let Some((sender, inode)) = credentials::of_first_packet(socket, closing::close_nobodys)? else {
+            return Ok(false);
+        };
         // From here on the kernel attaches no credentials to packets; no packet is received while it attaches them.
         credentials::ask(socket, false)?;
         // An honest peer asks for credentials itself before its handshake, so that the kernel attaches the peer's own.
         // Without that request the kernel cannot name the peer; the creator of the socket need not be the peer.
         if let Sender::Known(peer) = sender {
-            self.life.process.began(peer);
+            self.life.process.began(peer, inode);
             let _ = self.peer.sender.set(peer);
+            let _ = inode.map(|inode| self.peer.inode.set(inode));
             self.ledger.belongs_to(peer);
         }
         self.peer.is_identified.store(true, Ordering::Relaxed);

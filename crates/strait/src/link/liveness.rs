@@ -47,11 +47,15 @@ pub(crate) enum Watch {
 
 impl Liveness {
     /// Stores the identity of the peer's process, if the kernel reported its process id. Called when the peer's first
-    /// packet is seen.
-    pub(super) fn began(&self, peer: Peer) {
+    /// packet is seen. `inode` is the inode number of a pidfd that the kernel attached to that packet, if it did.
+    pub(super) fn began(&self, peer: Peer, inode: Option<u64>) {
         if let Some(pid) = peer.pid {
-            // If the kernel cannot be asked now, the process that has this process id is taken for the peer.
-            let _ = self.0.set(Identity::of(pid).unwrap_or_else(|_| Some(Identity::unproven(pid))));
+            let identity = match inode {
+                Some(inode) => Some(Identity::with_inode(pid, inode)),
+                // If the kernel cannot be asked now, the process that has this process id is taken for the peer.
+                None => Identity::of(pid).unwrap_or_else(|_| Some(Identity::unproven(pid))),
+            };
+            let _ = self.0.set(identity);
         }
     }
 

@@ -128,7 +128,7 @@ impl Link {
     ) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit, directory)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
-        link.life.process.began(peer);
+        link.life.process.began(peer, None);
         let _ = (link.peer.sender.set(peer), link.peer.features.set(features));
         link.peer.is_identified.store(true, Ordering::Release);
         Ok(link)

@@ -5,8 +5,10 @@
 //! links.
 //!
 //! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to
-//! the same process if their peers send the same name *and* the kernel reports the same process id for both. A process
-//! gains nothing by using the name of another process.
+//! the same process if their peers send the same name *and* the kernel reports the same process for both: the same
+//! process id, and the same inode number of a pidfd. No two processes ever have the same inode number, so a process
+//! gains nothing by using the name of another process, not even with the process id of a process that has ended. If the
+//! inode number of one of the two is not known, the name and the process id decide.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -24,8 +26,32 @@ use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 use crate::wake::condvar::Condvar;
 
-/// The identity of the process at the other end of a link: its process id, and the random name in its handshake.
-pub(crate) type Process = (u32, u128);
+/// The identity of the process at the other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Process {
+    /// The random name in the handshake of the process.
+    name: u128,
+    /// The process id, which the kernel may give to another process once this one has ended.
+    pid: u32,
+    /// The inode number of the process's pidfd, which no other process ever has. `None` if the kernel did not give the
+    /// number.
+    inode: Option<u64>,
+}
+
+impl Process {
+    /// Returns the process under which a new link to this process is entered into the peer table `known`: this process
+    /// if it is in the table. Otherwise returns the newest one with the same name and process id whose inode number
+    /// need not be another one, because the number of one of the two is not known. Returns this process if there is
+    /// none.
+    fn as_known<T>(self, known: &BTreeMap<Self, T>) -> Self {
+        if known.contains_key(&self) {
+            return self;
+        }
+        let (first, last) = (Self { inode: None, ..self }, Self { inode: Some(u64::MAX), ..self });
+        let mut alike = known.range(first..=last).map(|(process, _)| *process).rev();
+        alike.find(|other| other.inode.is_none() || self.inode.is_none()).unwrap_or(self)
+    }
+}
 
 /// Returns the peer table of this process: by peer process, the links to that process, the oldest first. Links that
 /// were dropped may still be in the table.
@@ -179,12 +205,13 @@ impl Link {
     /// the kernel did not report the peer's process id, or if a name was stored before.
     pub(crate) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
-        if self.peer.entry.peer.set((pid, name)).is_err() {
-            return;
-        }
         let mut links = unpoisoned(links());
         retain_existing(&mut links);
-        let known = links.entry((pid, name)).or_default();
+        let process = Process { name, pid, inode: self.peer.inode.get().copied() }.as_known(&links);
+        if self.peer.entry.peer.set(process).is_err() {
+            return;
+        }
+        let known = links.entry(process).or_default();
         self.peer.entry.has_older.store(!known.is_empty(), Ordering::Relaxed);
         known.push(self.me.clone());
     }
@@ -236,6 +263,32 @@ mod tests {
     use super::*;
     use crate::lane::directory::LaneDirectory;
     use crate::os::fork;
+
+    #[test]
+    fn a_process_id_that_is_used_again_is_another_process() {
+        let process = |inode| Process { name: 1, pid: 2, inode };
+        let known = BTreeMap::from([(process(Some(3)), ()), (process(Some(4)), ())]);
+        assert_eq!(process(Some(5)).as_known(&known), process(Some(5)));
+        assert_eq!(process(Some(3)).as_known(&known), process(Some(3)));
+        // Without an inode number the name and the process id decide.
+        assert_eq!(process(None).as_known(&known), process(Some(4)));
+        assert_eq!(process(Some(5)).as_known(&BTreeMap::from([(process(None), ())])), process(None));
+        for other in [Process { name: 9, ..process(None) }, Process { pid: 9, ..process(None) }] {
+            assert_eq!(other.as_known(&known), other);
+        }
+    }
+
+    #[test]
+    fn a_link_knows_the_inode_of_its_peer() {
+        let (one, other) = crate::os::socket::pair().unwrap();
+        let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+        let (one, other) = (over(one), over(other));
+        other.send_handshake(1).unwrap();
+        one.drain_once();
+        let pid = std::process::id();
+        let inode = os::process::inode(&os::process::open(pid).unwrap());
+        assert_eq!(one.process(), Some(Process { name: 1, pid, inode }));
+    }
 
     #[test]
     fn the_tables_retain_no_memory_of_many_links_that_were_dropped() {

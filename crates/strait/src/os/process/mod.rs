@@ -57,6 +57,11 @@ impl Identity {
         Self { pid, inode: None }
     }
 
+    /// Returns the identity of the process with the pid `pid` whose pidfds have the inode number `inode`.
+    pub(crate) fn with_inode(pid: u32, inode: u64) -> Self {
+        Self { pid, inode: Some(inode) }
+    }
+
     /// Opens a pidfd for the process with this identity; `None` if that process has ended.
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>, Error> {
         let process = match open(self.pid) {
@@ -69,7 +74,9 @@ impl Identity {
     }
 }
 
-fn inode(process: &OwnedFd) -> Option<u64> {
+/// Returns the inode number of a pidfd, which no pidfd of another process has or will have. `None` if the kernel has no
+/// such numbers (before Linux 6.9).
+pub(crate) fn inode(process: &OwnedFd) -> Option<u64> {
     let in_pidfs = call("fstatfs", || rustix::fs::fstatfs(process)).is_ok_and(|stat| stat.f_type as u64 == PIDFS);
     if in_pidfs { Some(call("fstat", || rustix::fs::fstat(process)).ok()?.st_ino) } else { None }
 }

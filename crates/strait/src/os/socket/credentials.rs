@@ -11,9 +11,10 @@ use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::peek::{self, Looked};
+use super::peek::{self, Head, Looked};
+use super::{SO_PASSPIDFD, set_option};
 use crate::error::Error;
-use crate::os::{Named, call, done, failed};
+use crate::os::{Named, call, done, failed, process};
 use crate::peer::Peer;
 
 /// Number of the socket option `SO_PEERPIDFD` (Linux 6.5), which older headers lack.
@@ -111,17 +112,50 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, close: fn(OwnedFd)) -> Resu
     #[repr(C, align(8))]
     struct Control([MaybeUninit<u8>; ROOM]);
     let mut control = Control([MaybeUninit::uninit(); ROOM]);
-    let head = match peek::head(socket, &mut [0], &mut control.0)? {
-        Looked::Packet(head) => head,
-        Looked::Nothing | Looked::HungUp => return Ok(None),
-    };
+    let Some(head) = next_packet(socket, &mut control.0)? else { return Ok(None) };
     let has_descriptors = head.control_truncated || !head.descriptors.is_empty();
-    head.descriptors.into_iter().for_each(close);
-    if head.len == 0 {
-        return Err(Error::BadPeer("an empty packet"));
-    }
     let sender = head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)));
-    Ok(Some(Next { sender, has_descriptors }))
+    let is_empty = head.len == 0;
+    head.descriptors.into_iter().for_each(close);
+    if is_empty { Err(Error::BadPeer("an empty packet")) } else { Ok(Some(Next { sender, has_descriptors })) }
+}
+
+/// Returns the sender of the first packet in a socket's queue, as [`of_next_packet`] does, and the inode number of a
+/// pidfd of the sender. The number is `None` if the kernel cannot give it (before Linux 6.9), or if this process has no
+/// free descriptor for the pidfd. The kernel attaches the pidfd to the packet, so the number is that of the process that
+/// sent the packet, even if that process has died since and its pid is in use again.
+pub(crate) fn of_first_packet(
+    socket: BorrowedFd<'_>,
+    close: fn(OwnedFd),
+) -> Result<Option<(Sender, Option<u64>)>, Error> {
+    // There is room for the credentials and the pidfd. The kernel writes the pidfd last: descriptors of the packet take
+    // its room. No honest peer sends descriptors with the first packet.
+    const ROOM: usize = cmsg_space!(ScmCredentials(1), ScmRights(1));
+    #[repr(C, align(8))]
+    struct Control([MaybeUninit<u8>; ROOM]);
+    let mut control = Control([MaybeUninit::uninit(); ROOM]);
+    let is_asked = set_option(socket, SO_PASSPIDFD, 1).is_ok();
+    let head = next_packet(socket, &mut control.0);
+    // An earlier call may have left the option set, because its reset failed. Therefore each call resets the option.
+    let reset = set_option(socket, SO_PASSPIDFD, 0);
+    // A kernel that cannot set the option need not reset it.
+    let reset = if is_asked { reset } else { Ok(()) };
+    let Some(mut head) = head? else { return reset.named("setsockopt(SO_PASSPIDFD)").map(|()| None) };
+    let pidfd = head.pidfd.map(|at| head.descriptors.swap_remove(at));
+    head.descriptors.into_iter().for_each(close);
+    // With the option on, later packets would come with a control message that no honest peer causes.
+    reset.named("setsockopt(SO_PASSPIDFD)")?;
+    let sender = head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)));
+    Ok(Some((sender, pidfd.and_then(|pidfd| process::inode(&pidfd)))))
+}
+
+/// Looks at the packet at the head of a socket's queue, with `control` as the room for control messages. Returns `None`
+/// if no packet is there, or the connection has ended.
+fn next_packet(socket: BorrowedFd<'_>, control: &mut [MaybeUninit<u8>]) -> Result<Option<Head>, Error> {
+    Ok(match peek::head(socket, &mut [0], control)? {
+        Looked::Packet(head) => Some(head),
+        Looked::Nothing | Looked::HungUp => None,
+    })
 }
 
 #[cfg(test)]
@@ -129,6 +163,27 @@ mod tests {
     use super::*;
     use crate::os::socket;
     use std::os::fd::AsFd;
+
+    /// Shows that the first packet names the process that sent it, even if that process has died since. Older kernels
+    /// then give no inode number, but never that of another process.
+    #[test]
+    fn the_first_packet_tells_the_inode_of_its_sender() {
+        let (ours, theirs) = socket::pair().unwrap();
+        ask(ours.as_fd(), true).unwrap();
+        let mut sends = std::process::Command::new("sh");
+        let mut child = sends.args(["-c", "printf packet >&0; exec sleep 100"]).stdin(theirs).spawn().unwrap();
+        let limit = crate::deadline::Deadline::after(std::time::Duration::from_secs(60));
+        assert!(socket::wait(ours.as_fd(), socket::Interest::Readable, limit).unwrap().readable);
+        let inode = process::inode(&process::open(child.id()).unwrap());
+        let found = || of_first_packet(ours.as_fd(), drop).unwrap().unwrap();
+        let (sender, told) = found();
+        assert!(matches!(sender, Sender::Known(Peer { pid: Some(pid), .. }) if pid == child.id()), "{sender:?}");
+        assert_eq!(told, inode);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (_, told) = found();
+        assert!(told.is_none() || told == inode, "{told:?} is not {inode:?}");
+    }
 
     #[test]
     fn a_packet_without_credentials_leaves_no_descriptor_here() {

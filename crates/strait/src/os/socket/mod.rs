@@ -141,7 +141,7 @@ pub(crate) fn look(
     Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
         Looked::Nothing => ReceivedPacket::Empty,
         Looked::HungUp => ReceivedPacket::HungUp,
-        Looked::Packet(Head { len, truncated, control_truncated, descriptors: came, sender, has_more }) => {
+        Looked::Packet(Head { len, truncated, control_truncated, descriptors: came, sender, has_more, .. }) => {
             descriptors.extend(came);
             let has_more = has_more || sender.is_some();
             ReceivedPacket::Packet { len, truncated, descriptors_lost: control_truncated, has_more }
@@ -193,9 +193,12 @@ pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, E
     }
 }
 
+/// Number of the socket option `SO_PASSPIDFD` (Linux 6.5), which older headers lack.
+const SO_PASSPIDFD: libc::c_int = 76;
+
 /// Numbers of the socket options that make the kernel add further control messages to a packet: a pidfd of the sender's
-/// process, its security context, times. No link asks for these. (`SO_PASSPIDFD` is option 76, from Linux 6.5.)
-const MORE_BESIDE: [libc::c_int; 4] = [76, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
+/// process, its security context, times. A link asks for the pidfd of the first packet's sender, and for nothing else.
+const MORE_BESIDE: [libc::c_int; 4] = [SO_PASSPIDFD, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
 
 /// Resets the socket options by which the process that made the socket may have changed what this process sees: the
 /// control messages that come with a packet, and where in the queue a look begins. If an option is unknown to the

@@ -37,6 +37,8 @@ pub(super) struct Head {
     pub(super) control_truncated: bool,
     /// The descriptors of the packet that the kernel has opened in this process.
     pub(in crate::os) descriptors: Vec<OwnedFd>,
+    /// The place in `descriptors` of a pidfd of the packet's sender; `None` if the kernel has attached no pidfd.
+    pub(super) pidfd: Option<usize>,
     /// The credentials of the packet's sender; `None` if the kernel has attached none.
     pub(in crate::os) sender: Option<libc::ucred>,
     /// Whether the packet came with a control message for which this library never asks the kernel.
@@ -97,6 +99,7 @@ fn look_once(socket: BorrowedFd<'_>, buffer: &mut [u8], control: &mut [MaybeUnin
         truncated: header.msg_flags & libc::MSG_TRUNC != 0,
         control_truncated: header.msg_flags & libc::MSG_CTRUNC != 0,
         descriptors: Vec::new(),
+        pidfd: None,
         sender: None,
         has_more: false,
     };
@@ -131,7 +134,9 @@ impl Head {
                         self.sender = Some(data.cast::<libc::ucred>().read_unaligned());
                     }
                     (libc::SOL_SOCKET, SCM_PIDFD) => {
+                        let before = self.descriptors.len();
                         self.own_descriptors(data, len);
+                        self.pidfd = (self.descriptors.len() > before).then_some(before);
                         self.has_more = true;
                     }
                     _ => self.has_more = true,
@@ -203,6 +208,7 @@ mod tests {
             truncated: false,
             control_truncated: false,
             descriptors: Vec::new(),
+            pidfd: None,
             sender: None,
             has_more: false,
         };
