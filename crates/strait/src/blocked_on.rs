@@ -90,7 +90,7 @@ pub(crate) enum BlockedOn {
     /// The attempt was blocked, at this time, on an obstacle whose end no event reports: the kernel refused a packet over
     /// this link although the socket had room, or this link connects the process with itself and both ends of a channel
     /// over that link were to travel in one message.
-    Kernel(Subject, Instant),
+    Unreported(Subject, Instant),
     /// The attempt was blocked on the lock of the end, which another thread held and had marked as blocking.
     Lock,
 }

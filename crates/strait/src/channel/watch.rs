@@ -110,7 +110,7 @@ fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
             let is_writable = |link: Arc<Link>| link.is_down() || link.is_writable();
             since.elapsed() >= blocked_on::POLL_INTERVAL || link.get().is_none_or(is_writable)
         }
-        BlockedOn::Kernel(_, since) => since.elapsed() >= blocked_on::POLL_INTERVAL,
+        BlockedOn::Unreported(_, since) => since.elapsed() >= blocked_on::POLL_INTERVAL,
         // This poll holds the lock, so the lock is free for tasks afterwards.
         BlockedOn::Lock => true,
     }
@@ -146,7 +146,7 @@ fn await_others(member: &dyn Watcher, blocked: Option<&BlockedSends>) -> Result<
                 member.await_socket(&link.in_use())?;
                 looks_again = true;
             }
-            BlockedOn::Kernel(..) | BlockedOn::Descriptors(..) => looks_again = true,
+            BlockedOn::Unreported(..) | BlockedOn::Descriptors(..) => looks_again = true,
             BlockedOn::Room(..) | BlockedOn::Lock => {}
         }
     }

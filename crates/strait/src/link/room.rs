@@ -33,7 +33,7 @@ impl SocketBlockedOn {
     fn blocked_on(self, link: Weak<Link>) -> BlockedOn {
         match self {
             Self::Room => BlockedOn::Socket(Subject::of(link), Instant::now()),
-            Self::Kernel => BlockedOn::Kernel(Subject::of(link), Instant::now()),
+            Self::Kernel => BlockedOn::Unreported(Subject::of(link), Instant::now()),
         }
     }
 

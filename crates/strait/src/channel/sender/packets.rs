@@ -271,7 +271,7 @@ impl End {
         match blocked {
             Some(BlockedOn::Transit(lane)) => self.wait_until_arrived(&lane, deadline),
             Some(BlockedOn::Socket(link, _)) => wait_on(&link, SocketBlockedOn::Room, backoff, deadline, interruption),
-            Some(BlockedOn::Kernel(link, _)) => {
+            Some(BlockedOn::Unreported(link, _)) => {
                 wait_on(&link, SocketBlockedOn::Kernel, backoff, deadline, interruption)
             }
             Some(BlockedOn::Room(lane, seen)) => match self.tx.lock_unless(deadline, || interruption)? {

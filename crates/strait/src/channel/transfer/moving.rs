@@ -85,7 +85,7 @@ fn unmake(lane: &Lane, fresh: &Lane) {
 /// deadline. Two arenas of different makers may have the same number; then such a wait is only a little longer.
 fn obstacle_of_transit(lane: &Arc<Lane>, along: &[Name]) -> BlockedOn {
     if along.contains(&lane.name()) {
-        BlockedOn::Kernel(Subject::of(lane.current_link().weak()), Instant::now())
+        BlockedOn::Unreported(Subject::of(lane.current_link().weak()), Instant::now())
     } else {
         BlockedOn::Transit(Subject::of(Arc::downgrade(lane)))
     }
