@@ -536,6 +536,26 @@ pub unsafe extern "C" fn strait_channel_is_peer_closed(channel: *const strait_ch
     call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_peer_closed()))
 }
 
+/// Ends the link to the process at the other end, and every channel over the link, without a report of a bad peer. Does
+/// nothing within one process. Does not block.
+///
+/// Both sides first receive the messages sent before, and then `STRAIT_PEER_CLOSED` on each of these channels. The end
+/// still has to be closed. `ended` receives whether there was a link to end; `ended` may be `NULL`. Fails with
+/// `STRAIT_WOULD_BLOCK` if other threads wait on this end in both directions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_disconnect(channel: *const strait_channel, ended: *mut bool) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointers to be valid, or `ended` to be `NULL`.
+        let (ended, using) = unsafe {
+            let ended = (!ended.is_null()).then(|| args::out(ended, false, "ended is NULL")).transpose()?;
+            (ended, enter(channel)?)
+        };
+        let was_up = using.channel().disconnect().map_err(|error| using.failure(error))?;
+        ended.into_iter().for_each(|ended| *ended = was_up);
+        Ok(())
+    })
+}
+
 /// Moves the channel into memory that only this process and the process of the other end have. Use it for an end that
 /// was sent here by a process that is not trusted. No message is lost or reordered, and the other end notices nothing.
 /// Waits until the deadline.

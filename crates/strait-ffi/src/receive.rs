@@ -35,6 +35,18 @@ impl Taken {
         }
     }
 
+    /// Keeps the handles of a message for C code, which has received all earlier ones.
+    fn keep(&mut self, handles: Vec<Handle>) {
+        self.handles = handles;
+        self.handles.reverse();
+    }
+
+    /// Takes the handle with this index; `None` if there is none.
+    fn take_one(&mut self, index: usize) -> Option<Handle> {
+        let place = self.handles.len().checked_sub(index.checked_add(1)?)?;
+        Some(self.handles.remove(place))
+    }
+
     /// Checks that C code has either taken all handles that were taken out of the message, or none.
     ///
     /// # Errors
@@ -66,8 +78,7 @@ impl Taken {
             return Err(Failure::Invalid("handles is NULL, but capacity is not 0"));
         }
         if self.handles.is_empty() {
-            self.handles = more()?;
-            self.handles.reverse();
+            self.keep(more()?);
         }
         while *count < capacity
             && let Some(handle) = self.handles.pop()
@@ -85,6 +96,17 @@ impl strait_message {
     pub(crate) fn put(&mut self, message: Message) {
         self.clear();
         self.message = message;
+    }
+
+    /// Takes the handle with this index of those that were not taken yet; `None` if there is none.
+    fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, strait::Error> {
+        if self.taken.handles.is_empty() {
+            match &mut self.received {
+                Some(received) => self.taken.keep(received.take_handles()?),
+                None => return self.message.take_handle(index),
+            }
+        }
+        Ok(self.taken.take_one(index))
     }
 
     #[inline]
@@ -162,6 +184,63 @@ pub unsafe extern "C" fn strait_message_take_handles(
             };
             message.taken.give(more, handles, capacity, count)
         }
+    })
+}
+
+/// Takes the handle with this index out of a message, and leaves the other handles in the message.
+///
+/// `index` counts the handles that were not taken yet, from 0: each taken handle lowers the indices of those after it
+/// by one. `handle` receives the handle, and the caller owns it; its kind is `STRAIT_HANDLE_NONE` if there is no handle
+/// with this index. Fails with `STRAIT_HANDLES_LOST` as `strait_message_take_handles` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_message_take_handle(
+    message: *mut strait_message,
+    index: usize,
+    handle: *mut strait_handle,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (handle, message) = unsafe {
+            let handle = args::out(handle, strait_handle::NONE, "handle is NULL")?;
+            (handle, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?)
+        };
+        if let Some(taken) = message.take_handle(index)? {
+            *handle = strait_handle::give(taken);
+        }
+        Ok(())
+    })
+}
+
+/// The sizes of the next message of an end, before it is received.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct strait_message_info {
+    /// Number of bytes in the message.
+    pub len: usize,
+    /// Number of handles that the message was sent with.
+    pub handles: usize,
+    /// Reserved; always zero.
+    pub reserved: [u64; 2],
+}
+
+/// Writes the sizes of the next message to `info`, and leaves the message there. Does not block.
+///
+/// The next receive gets this message, unless another thread receives first. A peer that is not trusted may still
+/// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails with
+/// `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of one.
+/// Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_peek(
+    channel: *const strait_channel,
+    info: *mut strait_message_info,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (info, using) =
+            unsafe { (args::out(info, strait_message_info::default(), "info is NULL")?, enter(channel)?) };
+        let next = using.channel().peek().map_err(|error| using.failure(error))?.ok_or(strait::Error::WouldBlock)?;
+        (info.len, info.handles) = (next.len, next.handles);
+        Ok(())
     })
 }
 

@@ -57,6 +57,7 @@ fn assertions() -> String {
             pool, peer_memory, reserved,
         }
         strait_handle { kind, fd, object }
+        strait_message_info { len, handles, reserved }
         strait_outgoing { parts, part_count, handles, handle_count }
         strait_event { key, events, reserved }
         strait_peer { pid, uid, gid, is_alive }

@@ -16,6 +16,8 @@ class Channel;
 using Peer = strait_peer;
 using Counters = strait_counters;
 using Usage = strait_usage;
+// The sizes of the next message, before it is received.
+using MessageInfo = strait_message_info;
 
 // An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region. A handle
 // owns its object, or is empty.
@@ -118,6 +120,16 @@ public:
     // Takes the handles, in the order in which they were sent; none if they were taken before.
     result<std::vector<Handle>> take_handles() {
         return detail::take_all([this](auto... to) { return strait_message_take_handles(message_.get(), to...); });
+    }
+
+    // Takes the handle with this index of those that were not taken yet, and leaves the others. Returns an empty handle
+    // if there is none.
+    result<Handle> take_handle(std::size_t index) {
+        strait_handle raw;
+        if (const auto status = strait_message_take_handle(message_.get(), index, &raw); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return Handle(raw);
     }
 
     strait_message *get() const noexcept { return message_.get(); }
@@ -307,6 +319,12 @@ public:
         return count;
     }
 
+    // Returns the sizes of the next message, and leaves it there. Fails with STRAIT_WOULD_BLOCK if no message is there,
+    // or while another thread waits for one.
+    result<MessageInfo> peek() const {
+        return get<MessageInfo>([this](auto *out) { return strait_channel_peek(channel_.get(), out); });
+    }
+
     result<View> recv_in_place(Deadline deadline = Deadline::never()) const {
         strait_view *view;
         if (const auto status = strait_recv_in_place(channel_.get(), &view, deadline.get()); status != STRAIT_OK) {
@@ -350,6 +368,11 @@ public:
     }
     result<Usage> peer_usage(strait_resource resource) const {
         return get<Usage>([this, resource](auto *out) { return strait_channel_peer_usage(channel_.get(), resource, out); });
+    }
+
+    // Ends the link to the process at the other end, and every channel over the link. Returns whether there was a link.
+    result<bool> disconnect() const {
+        return get<bool>([this](bool *out) { return strait_channel_disconnect(channel_.get(), out); });
     }
 
     // Moves the channel into memory that only the two processes at its ends have.

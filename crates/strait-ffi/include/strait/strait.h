@@ -311,6 +311,16 @@ typedef struct strait_outgoing {
     size_t handle_count;
 } strait_outgoing;
 
+// The sizes of the next message of an end, before it is received.
+typedef struct strait_message_info {
+    // Number of bytes in the message.
+    size_t len;
+    // Number of handles that the message was sent with.
+    size_t handles;
+    // Reserved; always zero.
+    uint64_t reserved[2];
+} strait_message_info;
+
 // Events of a channel or of a data-pipe end: a combination of `STRAIT_READABLE` and the constants that follow.
 typedef uint32_t strait_events;
 
@@ -675,6 +685,15 @@ bool strait_channel_is_writable(const struct strait_channel *channel);
 // to be received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block.
 bool strait_channel_is_peer_closed(const struct strait_channel *channel);
 
+// Ends the link to the process at the other end, and every channel over the link, without a report of a bad peer. Does
+// nothing within one process. Does not block.
+//
+// Both sides first receive the messages sent before, and then `STRAIT_PEER_CLOSED` on each of these channels. The end
+// still has to be closed. `ended` receives whether there was a link to end; `ended` may be `NULL`. Fails with
+// `STRAIT_WOULD_BLOCK` if other threads wait on this end in both directions.
+strait_status strait_channel_disconnect(const struct strait_channel *channel,
+                                        bool *ended);
+
 // Moves the channel into memory that only this process and the process of the other end have. Use it for an end that
 // was sent here by a process that is not trusted. No message is lost or reordered, and the other end notices nothing.
 // Waits until the deadline.
@@ -1019,6 +1038,24 @@ strait_status strait_message_take_handles(struct strait_message *message,
                                           struct strait_handle *handles,
                                           size_t capacity,
                                           size_t *count);
+
+// Takes the handle with this index out of a message, and leaves the other handles in the message.
+//
+// `index` counts the handles that were not taken yet, from 0: each taken handle lowers the indices of those after it
+// by one. `handle` receives the handle, and the caller owns it; its kind is `STRAIT_HANDLE_NONE` if there is no handle
+// with this index. Fails with `STRAIT_HANDLES_LOST` as `strait_message_take_handles` does.
+strait_status strait_message_take_handle(struct strait_message *message,
+                                         size_t index,
+                                         struct strait_handle *handle);
+
+// Writes the sizes of the next message to `info`, and leaves the message there. Does not block.
+//
+// The next receive gets this message, unless another thread receives first. A peer that is not trusted may still
+// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails with
+// `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of one.
+// Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+strait_status strait_channel_peek(const struct strait_channel *channel,
+                                  struct strait_message_info *info);
 
 // Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`, receives only a
 // message that is there already.

@@ -97,6 +97,7 @@ public:
     Fd peer_pidfd() const { return or_throw(Base::peer_pidfd()); }
     Counters counters() const { return or_throw(Base::counters()); }
     Usage peer_usage(strait_resource resource) const { return or_throw(Base::peer_usage(resource)); }
+    bool disconnect() const { return or_throw(Base::disconnect()); }
     void rehome(Deadline deadline) const { or_throw(Base::rehome(deadline)); }
 
     // These return false, or nothing, if there is no room or no message, and throw for other errors.
@@ -105,6 +106,7 @@ public:
         return sent.error() == STRAIT_WOULD_BLOCK ? false : (or_throw(std::move(sent)), true);
     }
     std::optional<Message> try_recv() const { return unless_it_would_block(Base::try_recv()); }
+    std::optional<MessageInfo> peek() const { return unless_it_would_block(Base::peek()); }
 };
 
 // Room of a producer, and bytes of a consumer. Destroying them acts as in the classes without exceptions.

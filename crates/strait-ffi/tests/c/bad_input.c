@@ -98,6 +98,18 @@ static void null_pointers(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handles(NULL, &handle, 1, &count));
     IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handles(message, NULL, 1, &count));
     IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handles(message, &handle, 1, NULL));
+    {
+        strait_handle one;
+        struct strait_message_info info;
+        bool ended;
+        IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handle(NULL, 0, &one));
+        CHECK(one.kind == STRAIT_HANDLE_NONE);
+        IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handle(message, 0, NULL));
+        IS(STRAIT_INVALID_ARGUMENT, strait_channel_peek(NULL, &info));
+        IS(STRAIT_INVALID_ARGUMENT, strait_channel_peek(b, NULL));
+        IS(STRAIT_INVALID_ARGUMENT, strait_channel_disconnect(NULL, &ended));
+        IS(STRAIT_INVALID_ARGUMENT, strait_channel_disconnect(NULL, NULL));
+    }
     strait_message_free(NULL);
 
     IS(STRAIT_INVALID_ARGUMENT, strait_reserve(NULL, 1, &room, STRAIT_NOW));
@@ -680,6 +692,91 @@ static void the_rest(void) {
     strait_wait_set_free(set);
 }
 
+/* Sends a message of 4 bytes with the two ends of a pipe; looks at it, and receives its bytes. */
+static void receive_two(size_t buffered) {
+    struct strait_message_info info;
+    struct iovec part;
+    strait_handle two[2];
+    char buffer[8], text[] = "four";
+    size_t len;
+    int fds[2];
+    CHECK(pipe(fds) == 0);
+    two[0] = strait_handle_from_fd(fds[0]);
+    two[1] = strait_handle_from_fd(fds[1]);
+    part.iov_base = text;
+    part.iov_len = 4;
+    IS(STRAIT_WOULD_BLOCK, strait_channel_peek(b, &info));
+    OK(strait_sendv(a, &part, 1, two, 2, STRAIT_NOW));
+    for (int look = 0; look < 2; look++) {
+        OK(strait_channel_peek(b, &info));
+        CHECK(info.len == 4 && info.handles == 2);
+    }
+    if (buffered) {
+        OK(strait_recv_into(b, buffer, sizeof buffer, &len, message, STRAIT_NOW));
+    } else {
+        OK(strait_recv(b, message, STRAIT_NOW));
+    }
+}
+
+/* Single handles are taken by their indices, in any order, also together with rows of handles. */
+static void single_handles(void) {
+    strait_handle one, other;
+    size_t count;
+    char byte = 0;
+    for (size_t buffered = 0; buffered < 2; buffered++) {
+        /* The writing end was sent second, and is taken first. */
+        receive_two(buffered);
+        OK(strait_message_take_handle(message, 2, &one));
+        CHECK(one.kind == STRAIT_HANDLE_NONE);
+        OK(strait_message_take_handle(message, SIZE_MAX, &one));
+        CHECK(one.kind == STRAIT_HANDLE_NONE);
+        OK(strait_message_take_handle(message, 1, &one));
+        CHECK(one.kind == STRAIT_HANDLE_FD && write(one.fd, "x", 1) == 1);
+        OK(strait_message_take_handles(message, &other, 1, &count));
+        CHECK(count == 1 && read(other.fd, &byte, 1) == 1 && byte == 'x');
+        strait_handle_close(&one);
+        strait_handle_close(&other);
+        OK(strait_message_take_handle(message, 0, &one));
+        CHECK(one.kind == STRAIT_HANDLE_NONE);
+        /* The first handle is taken in a row, and the second by its index. */
+        receive_two(buffered);
+        OK(strait_message_take_handles(message, &other, 1, &count));
+        OK(strait_message_take_handle(message, 1, &one));
+        CHECK(count == 1 && one.kind == STRAIT_HANDLE_NONE);
+        OK(strait_message_take_handle(message, 0, &one));
+        CHECK(one.kind == STRAIT_HANDLE_FD && write(one.fd, "y", 1) == 1 && read(other.fd, &byte, 1) == 1 && byte == 'y');
+        strait_handle_close(&one);
+        strait_handle_close(&other);
+    }
+}
+
+/* A link is ended; both ends first receive what was sent before. Within one process there is no link to end. */
+static void disconnecting(void) {
+    strait_channel *x, *y;
+    bool ended = true;
+    int pair[2];
+    OK(strait_channel_disconnect(a, &ended));
+    CHECK(!ended);
+    OK(strait_send(a, "still", 5, STRAIT_NOW));
+    OK(strait_recv(b, message, STRAIT_NOW));
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
+    OK(strait_channel_over(pair[0], NULL, &x));
+    OK(strait_channel_over(pair[1], NULL, &y));
+    OK(strait_send(x, "last", 4, strait_after(10 * SECOND)));
+    OK(strait_send(y, "first", 5, strait_after(10 * SECOND)));
+    OK(strait_recv(x, message, strait_after(10 * SECOND)));
+    OK(strait_channel_disconnect(x, &ended));
+    CHECK(ended);
+    OK(strait_recv(y, message, strait_after(10 * SECOND)));
+    CHECK(strait_message_len(message) == 4);
+    IS(STRAIT_PEER_CLOSED, strait_recv(y, message, strait_after(10 * SECOND)));
+    IS(STRAIT_PEER_CLOSED, strait_send(x, "no", 2, strait_after(10 * SECOND)));
+    OK(strait_channel_disconnect(x, &ended));
+    CHECK(!ended);
+    strait_channel_close(x);
+    strait_channel_close(y);
+}
+
 int main(void) {
     int before;
     message = strait_message_new();
@@ -696,12 +793,14 @@ int main(void) {
         rows();
         regions();
         sockets();
+        single_handles();
         the_rest();
         if (round > 0) {
             CHECK(descriptors() == before);
         }
         before = descriptors();
     }
+    disconnecting();
     strait_message_free(message);
     strait_channel_close(a);
     strait_channel_close(b);

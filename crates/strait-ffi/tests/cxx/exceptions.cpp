@@ -92,6 +92,7 @@ int main() {
     calls();
     auto [a, b] = Channel::pair();
     a.send("hello");
+    CHECK(b.peek()->len == 5 && !a.peek() && !a.disconnect());
     CHECK(b.recv().text() == "hello" && !b.try_recv() && a.try_send("again") && b.try_recv()->text() == "again");
     CHECK(thrown([&, &b = b] { b.recv(1ms); }) == STRAIT_TIMED_OUT);
     CHECK(thrown([] { connect("nobody-is-here", 1s); }) == STRAIT_NOBODY_THERE);

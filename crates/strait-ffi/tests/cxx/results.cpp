@@ -81,7 +81,14 @@ void handles() {
     CHECK(a.send("five!", Handle(null())));
     std::array<std::byte, 8> buffer;
     CHECK(b.recv_into(std::span(buffer).first(4)).error().asked() == 5);
+    CHECK(b.peek()->len == 5 && b.peek()->handles == 1);
     CHECK(*b.recv_into(buffer, 1s, &message) == 5 && message.size() == 0 && message.take_handles()->size() == 1);
+    // One handle is taken by its index, and the other stays.
+    std::array<Handle, 2> two{Handle(null()), Handle(strait::Region::create(1).value())};
+    CHECK(b.peek().error() == STRAIT_WOULD_BLOCK && a.send("two", two));
+    message = b.recv().value();
+    CHECK(message.take_handle(1)->is_region() && !*message.take_handle(1) && message.take_handle(0)->is_fd());
+    CHECK(!*a.disconnect());
 }
 
 void rows() {
