@@ -8,7 +8,7 @@ use strait::call::CallError;
 use strait::meet::{MeetError, Refusal};
 use strait::quota::Resource;
 use strait::region::Region;
-use strait::{CommandExt, Deadline, Error, Listener, MAX_MESSAGE, SendError, connect};
+use strait::{CommandExt, Deadline, Error, Listener, MAX_MESSAGE, Options, SendError, connect};
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -75,13 +75,21 @@ fn every_error_is_explained_by_its_text() {
     ];
     let texts = errors.into_iter().chain(refusals.map(Error::Refused)).map(|error| error.to_string());
     let texts = texts.chain(call_errors().map(|error| error.to_string()));
-    let texts: Vec<_> = texts.chain(meet_errors()).chain(region_errors()).collect();
+    let texts: Vec<_> = texts.chain(send_errors()).chain(meet_errors()).chain(region_errors()).collect();
     for text in &texts {
         let row = format!("| `{}` |", numbers_aside(text));
         assert!(explained.contains(&row), "docs/reference/errors.md lacks {row}");
     }
     let rows = explained.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(rows, texts.len(), "docs/reference/errors.md explains errors that do not exist");
+}
+
+/// Returns the texts that only errors of sending have.
+fn send_errors() -> [String; 2] {
+    let (sender, _receiver) = Options::new().queue_messages(1).pair().unwrap();
+    sender.send(b"fills the limit").unwrap();
+    let late = sender.send_by(b"one too many", Duration::from_millis(10)).unwrap_err();
+    [sender.try_send(b"one too many").unwrap_err(), late].map(|failed| failed.to_string())
 }
 
 /// Returns the texts that only errors of meeting have, with words in place of the names and paths.

@@ -31,9 +31,31 @@ impl SendError {
     }
 }
 
+/// The obstacles that keep a send waiting, for the texts of errors.
+const OBSTACLES: &str = "the ring, the socket or a limit on what is in flight (Options::queue_messages, queue_bytes, \
+                         queue_handles) was full, or an end was in transit, or another thread used this end";
+
+/// Writes the reason why a message was not sent, in the terms of a sender. For a send that had to wait, the text names
+/// the obstacles.
+pub(super) fn write_reason(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        Error::WouldBlock => write!(
+            f,
+            "would block: the message was not sent, as {OBSTACLES}; give a later deadline, or send again once a wait \
+             set reports the channel as writable"
+        ),
+        Error::TimedOut => write!(
+            f,
+            "timed out: the message was not sent before the deadline, as {OBSTACLES}; check that the peer receives, \
+             or give a later deadline"
+        ),
+        other => fmt::Display::fmt(&other, f),
+    }
+}
+
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        write_reason(self.error, f)
     }
 }
 

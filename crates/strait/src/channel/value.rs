@@ -17,6 +17,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::channel::handle::Handle;
 use crate::channel::message::Message;
+use crate::channel::send_error::write_reason;
 use crate::deferred;
 use crate::error::Error;
 use crate::sync::unpoisoned;
@@ -184,7 +185,7 @@ pub struct ValueError {
 
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        write_reason(self.error, f)
     }
 }
 
