@@ -155,7 +155,7 @@ fn watch(channel: &Channel) -> Result<WaitSet, Error> {
 }
 
 /// Returns the bytes of a bytes-like object: the object itself if it cannot change, otherwise a copy.
-fn steady<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub(crate) fn steady<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     match data.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.clone()),
         Err(_) => Ok(PyMemoryView::from(data)?.call_method0("tobytes")?.cast_into()?),
@@ -178,7 +178,7 @@ impl Connection {
     fn send(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = Timeout::of(timeout)?;
         self.channel(py)?;
-        let (bytes, carriers) = codec::encode(obj)?;
+        let (bytes, carriers) = codec::encode(obj, codec::MAX_REGIONS)?;
         self.send_with(py, &bytes, &carriers, timeout)
     }
 

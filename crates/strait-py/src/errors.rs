@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use strait::Error;
 use strait::meet::MeetError;
+use strait::region::RegionError;
 
 /// The errno for which `NoDescriptors` stands.
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
@@ -76,6 +77,11 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
 
 /// Returns the exception of a failed attempt to listen, to connect, or to take the channel to the parent.
 pub(crate) fn raise_meeting(py: Python<'_>, error: &MeetError) -> PyErr {
+    with_text(py, error.error, error.to_string())
+}
+
+/// Returns the exception of a call on a region.
+pub(crate) fn raise_region(py: Python<'_>, error: &RegionError) -> PyErr {
     with_text(py, error.error, error.to_string())
 }
 

@@ -9,6 +9,7 @@ use strait::Handle;
 use crate::connection::Connection;
 use crate::errors;
 use crate::file::{self, File};
+use crate::region::Region;
 use crate::sync::lock;
 
 /// A received handle of a kind that this package cannot use yet. It can be sent on or closed.
@@ -31,6 +32,7 @@ pub(crate) enum Carrier {
     File(Py<File>),
     Connection(Py<Connection>),
     Opaque(Py<Opaque>),
+    Region(Py<Region>),
 }
 
 impl Carrier {
@@ -42,6 +44,9 @@ impl Carrier {
         }
         if let Ok(file) = object.cast::<File>() {
             return Ok(Some(Self::File(file.clone().unbind())));
+        }
+        if let Ok(region) = object.cast::<Region>() {
+            return Ok(Some(Self::Region(region.clone().unbind())));
         }
         if let Ok(opaque) = object.cast::<Opaque>() {
             return Ok(Some(Self::Opaque(opaque.clone().unbind())));
@@ -56,6 +61,7 @@ impl Carrier {
         match self {
             Self::File(file) => file.get().take(py),
             Self::Connection(connection) => connection.get().take(py),
+            Self::Region(region) => Ok(region.get().handle()),
             Self::Opaque(opaque) => {
                 let handle = lock(&opaque.get().handle).take();
                 handle.ok_or_else(|| errors::named(py, "Closed", "this handle was closed or sent before".to_owned()))
@@ -67,6 +73,8 @@ impl Carrier {
         match self {
             Self::File(file) => file.get().restore(handle),
             Self::Connection(connection) => connection.get().restore(handle),
+            // The region has kept its own handle.
+            Self::Region(_) => {}
             Self::Opaque(opaque) => *lock(&opaque.get().handle) = Some(handle),
         }
     }
@@ -93,7 +101,7 @@ pub(crate) fn carriers(objects: &Bound<'_, PyAny>) -> PyResult<Vec<Carrier>> {
         carriers.push(carrier.ok_or_else(|| {
             let class = object.get_type().to_string();
             PyTypeError::new_err(format!(
-                "{class} is no handle: give a connection, an open file, a socket, or File(fd)"
+                "{class} is no handle: give a connection, a region, an open file, a socket, or File(fd)"
             ))
         })?);
     }
@@ -127,6 +135,7 @@ pub(crate) fn received(py: Python<'_>, handle: Handle) -> PyResult<Py<PyAny>> {
     match handle {
         Handle::Fd(fd) => Ok(Py::new(py, File::new(fd))?.into_any()),
         Handle::Channel(channel) => Ok(Py::new(py, Connection::new(channel))?.into_any()),
+        Handle::Region(region) => Ok(Py::new(py, Region::new(region))?.into_any()),
         other => Ok(Py::new(py, Opaque { handle: Mutex::new(Some(other)) })?.into_any()),
     }
 }

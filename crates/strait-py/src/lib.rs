@@ -10,9 +10,12 @@ mod file;
 mod handles;
 mod listener;
 mod meet;
+mod memory;
 mod message;
 mod options;
+mod region;
 mod sync;
+mod tasks;
 mod waiting;
 
 /// The module `strait._native`.
@@ -31,5 +34,11 @@ mod _native {
     #[pymodule_export]
     use crate::meet::{Inheritance, connect, inherit, pair, parent};
     #[pymodule_export]
+    use crate::memory::Memory;
+    #[pymodule_export]
     use crate::message::{Message, Peer};
+    #[pymodule_export]
+    use crate::region::Region;
+    #[pymodule_export]
+    use crate::tasks::{AsyncEnd, Draft, Reactor};
 }

@@ -31,8 +31,8 @@ impl Message {
         self.bytes.clone_ref(py)
     }
 
-    /// The handles of the message, each a `File`, a `Connection` or an `Opaque`. Raises `HandlesLost` if descriptors
-    /// did not arrive.
+    /// The handles of the message, each a `File`, a `Connection`, a `Region` or an `Opaque`. Raises `HandlesLost` if
+    /// descriptors did not arrive.
     #[getter]
     fn handles(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
         if let Some(list) = &*lock(&self.handles) {

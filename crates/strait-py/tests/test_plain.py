@@ -112,6 +112,12 @@ def test_depth_has_one_limit_for_both_sides():
         strait.dumps([value])
 
 
+def test_extensions_in_extensions_are_malformed():
+    heads = [b"\xc9" + (1 + 6 * number).to_bytes(4, "big") + b"\x03" for number in range(200_000)]
+    with pytest.raises(strait.Malformed):
+        strait.loads(b"".join(reversed(heads)) + b"\x90")
+
+
 def test_random_bytes_never_do_more_than_fail():
     generator = random.Random(23)
     samples = [strait.dumps(value) for value in VALUES if len(repr(value)) < 400]

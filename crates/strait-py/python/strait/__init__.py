@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from ._errors import *  # noqa: F403
 from ._errors import Unknown as Unknown
-from ._native import Connection, File, Listener, Message, Opaque, Peer, connect, dumps, loads, pair, parent
+from ._arrays import Array, empty
+from ._native import Connection, File, Listener, Memory, Message, Opaque, Peer, Region
+from ._native import connect, dumps, loads, pair, parent
 from ._process import spawn
 from ._wait import wait
 
 from . import _errors
 
 __all__ = [
-    "Connection", "File", "Listener", "Message", "Opaque", "Peer", "Unknown",
-    "connect", "dumps", "loads", "pair", "parent", "spawn", "wait",
+    "Array", "Connection", "File", "Listener", "Memory", "Message", "Opaque", "Peer", "Region", "Unknown",
+    "connect", "dumps", "empty", "loads", "pair", "parent", "spawn", "wait",
 ]
 __all__ += [
     name for name, value in vars(_errors).items()

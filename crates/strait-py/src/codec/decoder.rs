@@ -1,12 +1,15 @@
 //! From bytes to objects. The bytes come from a peer that may be hostile.
 
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PySet, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PySet, PyString, PyTuple};
 use rmp::Marker;
-use strait::Handle;
+use strait::region::RegionCopy;
+use strait::{Error, Handle};
 
-use super::{MAX_DEPTH, extension};
+use super::{MAX_DEPTH, array, extension};
+use crate::memory::Memory;
 use crate::{errors, handles};
 
 /// Returns the object of a message. Raises `Malformed` if the bytes are no plain object, if a handle is named twice or
@@ -185,6 +188,7 @@ impl<'py, 'a> Decoder<'py, 'a> {
         let payload = self.take(len)?;
         match code {
             extension::HANDLE => self.handle(payload),
+            extension::ARRAY => self.numbers(payload, depth),
             extension::SET => self.set(payload, depth),
             extension::BIG_INTEGER => self.big_integer(payload),
             extension::DATETIME => self.datetime(payload),
@@ -199,20 +203,72 @@ impl<'py, 'a> Decoder<'py, 'a> {
 
     fn handle(&mut self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         let index = rmp::decode::read_int::<usize, _>(&mut &*payload).ok();
-        let handle = index.and_then(|index| self.handles.get_mut(index)?.take());
-        let handle =
-            handle.ok_or_else(|| self.malformed("it names a handle twice, or one that the message has not"))?;
+        let handle = self.named_handle(index)?;
         Ok(handles::received(self.py, handle)?.into_bound(self.py))
     }
 
-    fn set(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
+    /// Takes the handle with an index.
+    fn named_handle(&mut self, index: Option<usize>) -> PyResult<Handle> {
+        let handle = index.and_then(|index| self.handles.get_mut(index)?.take());
+        handle.ok_or_else(|| self.malformed("it names a handle twice, or one that the message has not"))
+    }
+
+    /// Decodes an array, whose bytes are in the message or in a sealed region.
+    fn numbers(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        let parts = self.tuple(payload, depth)?;
+        let parts: PyResult<(String, Vec<u64>, String, Bound<'py, PyAny>)> = parts.extract();
+        let (dtype, shape, order, data) =
+            parts.map_err(|_| self.malformed("an array has not a type, a shape, an order and bytes"))?;
+        let item =
+            array::item_size(&dtype).ok_or_else(|| self.malformed("an array has an unknown type of elements"))?;
+        let size = array::size(item, &shape).ok_or_else(|| self.malformed("an array has too large a shape"))?;
+        let memory = match data.cast::<PyBytes>() {
+            Ok(bytes) if bytes.as_bytes().len() == size => PyByteArray::new(self.py, bytes.as_bytes()).into_any(),
+            Ok(_) => return Err(self.malformed("an array has not as many bytes as its shape")),
+            Err(_) => Bound::new(self.py, Memory::private(self.mapped(&data, size)?))?.into_any(),
+        };
+        let shape = PyTuple::new(self.py, shape)?;
+        let made = self.py.import("strait._arrays")?.call_method1("made", (dtype, shape, order, memory));
+        made.map_err(|error| {
+            let is_value =
+                error.is_instance_of::<PyValueError>(self.py) || error.is_instance_of::<PyTypeError>(self.py);
+            if is_value { self.malformed("an array has a type, an order or values that do not exist") } else { error }
+        })
+    }
+
+    /// Maps the bytes of an array from `[index of the region, offset]`, as private memory.
+    fn mapped(&mut self, place: &Bound<'py, PyAny>, size: usize) -> PyResult<RegionCopy> {
+        let place: PyResult<(usize, usize)> = place.extract();
+        let (index, offset) =
+            place.map_err(|_| self.malformed("the bytes of an array are neither bytes nor a region"))?;
+        let region = self.named_handle(Some(index))?.into_region();
+        let region = region.ok_or_else(|| self.malformed("the handle of an array is no region"))?;
+        let end = offset.checked_add(size).filter(|end| size > 0 && *end <= region.len());
+        let end = end.ok_or_else(|| self.malformed("an array is not within its region"))?;
+        region.copy_on_write(offset..end).map_err(|failed| match failed.error {
+            Error::NotSealed => self.malformed("the region of an array is not sealed"),
+            _ => errors::raise_region(self.py, &failed),
+        })
+    }
+
+    /// Decodes the payload of an extension that is a MessagePack array.
+    fn tuple(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyTuple>> {
         let after = std::mem::replace(&mut self.rest, payload);
-        let members = self.value(depth, Place::Key)?;
-        let members = members.cast_into::<PyTuple>().map_err(|_| self.malformed("a set is no array of members"))?;
+        // Only arrays count as a level of nesting: an extension that is all of another extension's payload would not.
+        let marker = payload.first().map(|byte| Marker::from_u8(*byte));
+        if !matches!(marker, Some(Marker::FixArray(_) | Marker::Array16 | Marker::Array32)) {
+            return Err(self.malformed("the payload of an extension is no array"));
+        }
+        let members = self.value(depth, Place::Key)?.cast_into::<PyTuple>()?;
         if !self.rest.is_empty() {
-            return Err(self.malformed("more bytes follow the members of a set"));
+            return Err(self.malformed("more bytes follow the array of an extension"));
         }
         self.rest = after;
+        Ok(members)
+    }
+
+    fn set(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        let members = self.tuple(payload, depth)?;
         let set = PySet::empty(self.py)?;
         for member in members {
             self.check_key(&member)?;

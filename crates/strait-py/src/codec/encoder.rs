@@ -9,12 +9,14 @@ use rmp::encode as write;
 use super::{MAX_DEPTH, extension};
 use crate::errors;
 use crate::handles::Carrier;
+use crate::region::Region;
 
-/// Returns the bytes of an object, and the carriers of its handles. Takes no handle out of its carrier yet.
+/// Returns the bytes of an object, and the carriers of its handles. Takes no handle out of its carrier yet. At most
+/// `regions` arrays become regions of their own.
 ///
 /// Raises `NotPlain`, which names the place in the object, for anything that the codec cannot carry.
-pub(crate) fn encode(object: &Bound<'_, PyAny>) -> PyResult<(Vec<u8>, Vec<Carrier>)> {
-    let mut encoder = Encoder { bytes: Vec::new(), carriers: Vec::new() };
+pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<(Vec<u8>, Vec<Carrier>)> {
+    let mut encoder = Encoder { bytes: Vec::new(), carriers: Vec::new(), regions };
     match encoder.value(object, 0) {
         Ok(()) => Ok((encoder.bytes, encoder.carriers)),
         Err(Failed::Raised(error)) => Err(error),
@@ -61,6 +63,8 @@ impl From<PyErr> for Failed {
 struct Encoder {
     bytes: Vec<u8>,
     carriers: Vec<Carrier>,
+    /// The number of arrays that may still become regions.
+    regions: usize,
 }
 
 impl Encoder {
@@ -178,6 +182,9 @@ impl Encoder {
 
     fn other(&mut self, object: &Bound<'_, PyAny>) -> Result<(), Failed> {
         let py = object.py();
+        if self.array(object)? {
+            return Ok(());
+        }
         let is = |module: &str, class: &str| object.is_instance(&py.import(module)?.getattr(class)?);
         if let Some(carrier) = Carrier::of(object)? {
             return self.handle(carrier);
@@ -204,11 +211,57 @@ impl Encoder {
     }
 
     fn handle(&mut self, carrier: Carrier) -> Result<(), Failed> {
-        let mut index = Vec::new();
-        let number = self.carriers.len() as u64;
-        write::write_uint(&mut index, number).map_err(|error| Failed::because(format!("{error:?}")))?;
-        self.carriers.push(carrier);
+        let outer = std::mem::take(&mut self.bytes);
+        let written = self.index(carrier);
+        let index = std::mem::replace(&mut self.bytes, outer);
+        written?;
         self.extension(extension::HANDLE, &index)
+    }
+
+    /// Appends the index of a new handle of the message.
+    fn index(&mut self, carrier: Carrier) -> Result<(), Failed> {
+        let index = self.carriers.len() as u64;
+        self.carriers.push(carrier);
+        self.write(|bytes| write::write_uint(bytes, index))
+    }
+
+    /// Appends an array. Returns `false`, and appends nothing, if the object is no array.
+    fn array(&mut self, object: &Bound<'_, PyAny>) -> Result<bool, Failed> {
+        let parts = object.py().import("strait._arrays")?.call_method1("parts", (object, self.regions > 0))?;
+        if parts.is_none() {
+            return Ok(false);
+        }
+        if let Ok(why) = parts.cast::<PyString>() {
+            return Err(Failed::because(why.to_string()));
+        }
+        let outer = std::mem::take(&mut self.bytes);
+        let written = self.parts(&parts);
+        let payload = std::mem::replace(&mut self.bytes, outer);
+        written?;
+        self.extension(extension::ARRAY, &payload)?;
+        Ok(true)
+    }
+
+    /// Appends the parts of an array: type, shape, order, and bytes or `[index of the region, offset]`.
+    fn parts(&mut self, parts: &Bound<'_, PyAny>) -> Result<(), Failed> {
+        let (dtype, shape, order, data): (String, Vec<u64>, String, Bound<'_, PyAny>) = parts.extract()?;
+        self.write(|bytes| write::write_array_len(bytes, 4))?;
+        self.write(|bytes| write::write_str(bytes, &dtype))?;
+        let count = length(shape.len())?;
+        self.write(|bytes| write::write_array_len(bytes, count))?;
+        for len in shape {
+            self.write(|bytes| write::write_uint(bytes, len))?;
+        }
+        self.write(|bytes| write::write_str(bytes, &order))?;
+        match data.cast::<Region>() {
+            Ok(region) => {
+                self.regions -= 1;
+                self.write(|bytes| write::write_array_len(bytes, 2))?;
+                self.index(Carrier::Region(region.clone().unbind()))?;
+                self.write(|bytes| write::write_uint(bytes, 0))
+            }
+            Err(_) => self.binary(data.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes()),
+        }
     }
 }
 

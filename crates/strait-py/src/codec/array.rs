@@ -1,0 +1,47 @@
+//! Arrays in the codec: types of elements and shapes, which a hostile peer may have made up.
+
+/// The greatest number of dimensions.
+const MAX_DIMENSIONS: usize = 32;
+
+/// Returns the size in bytes of an element of the type `dtype`, written as NumPy's `dtype.str`; `None` if arrays of
+/// this type do not travel.
+pub(super) fn item_size(dtype: &str) -> Option<u64> {
+    let rest = dtype.strip_prefix(['<', '>', '|'])?;
+    let kind = rest.chars().next()?;
+    let rest = rest.get(kind.len_utf8()..)?;
+    match kind {
+        'm' | 'M' => is_unit(rest.strip_prefix('8')?).then_some(8),
+        'b' => number(rest).filter(|size| *size == 1),
+        'i' | 'u' => number(rest).filter(|size| matches!(size, 1 | 2 | 4 | 8)),
+        'f' => number(rest).filter(|size| matches!(size, 2 | 4 | 8)),
+        'c' => number(rest).filter(|size| matches!(size, 8 | 16)),
+        'S' | 'V' => number(rest),
+        'U' => number(rest).map(|characters| 4 * characters),
+        _ => None,
+    }
+}
+
+/// Returns a size of at least 1 that fits 31 bits, from decimal digits.
+fn number(digits: &str) -> Option<u64> {
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+    digits.parse().ok().filter(|size| is_number && (1..=1 << 29).contains(size))
+}
+
+/// Returns whether `text` may be the unit of a time: nothing, or letters and digits in brackets.
+fn is_unit(text: &str) -> bool {
+    let unit = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    text.is_empty()
+        || unit.is_some_and(|unit| unit.len() <= 12 && unit.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// Returns the number of bytes of an array; `None` if there are too many dimensions, or if the dimensions, those of 0
+/// left out, are over the address space.
+pub(super) fn size(item: u64, shape: &[u64]) -> Option<usize> {
+    if shape.len() > MAX_DIMENSIONS {
+        return None;
+    }
+    let product = shape.iter().filter(|len| **len != 0).try_fold(item, |product, len| product.checked_mul(*len))?;
+    isize::try_from(product).ok()?;
+    let is_empty = shape.contains(&0);
+    if is_empty { Some(0) } else { usize::try_from(product).ok() }
+}

@@ -1,0 +1,147 @@
+//! The memory of arrays: private to this process, at one address as long as its object lives.
+
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use strait::Error;
+use strait::region::{RegionCopy, RegionError, RegionWriter};
+
+use crate::errors;
+use crate::region::Region;
+use crate::sync::lock;
+
+/// Memory that only this process can write, as a buffer. `Memory(size)` makes memory of zeros that can be sealed into a
+/// region without a copy.
+///
+/// NumPy keeps the address of an array's memory and a reference to this object, but no buffer of it. So the memory is
+/// unmapped when the object goes, never before.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct Memory {
+    base: AtomicPtr<u8>,
+    len: usize,
+    held: Mutex<Held>,
+}
+
+enum Held {
+    /// Memory of process `pid`, which no other process has.
+    Filling { writer: RegionWriter, pid: u32 },
+    /// A private copy of a sealed region. Held for its drop.
+    Private { _copy: RegionCopy },
+    /// The state during a call of `seal`, which holds the lock.
+    Sealing,
+}
+
+impl Memory {
+    /// Makes the memory of a received array.
+    pub(crate) fn private(mut copy: RegionCopy) -> Self {
+        let (base, len) = (AtomicPtr::new(copy.as_mut_ptr()), copy.len());
+        Self { base, len, held: Mutex::new(Held::Private { _copy: copy }) }
+    }
+
+    fn filling(mut writer: RegionWriter) -> Self {
+        let (base, len) = (AtomicPtr::new(writer.as_mut_ptr()), writer.len());
+        Self { base, len, held: Mutex::new(Held::Filling { writer, pid: std::process::id() }) }
+    }
+
+    /// Seals memory that was not sealed before, at its address. Returns `None` if it was.
+    fn seal_in_place(&self) -> Result<Option<strait::region::Region>, RegionError> {
+        let mut held = lock(&self.held);
+        let (writer, pid) = match std::mem::replace(&mut *held, Held::Sealing) {
+            Held::Filling { writer, pid } => (writer, pid),
+            other => {
+                *held = other;
+                return Ok(None);
+            }
+        };
+        match writer.seal() {
+            Ok((region, copy)) => {
+                *held = Held::Private { _copy: copy };
+                Ok(Some(region))
+            }
+            Err((failed, writer)) => {
+                // Arrays refer to the memory: nothing else may ever be mapped at its address.
+                if failed.error != Error::Forked && writer.len() != self.len {
+                    eprintln!("strait: the kernel has no memory to map an array again whose memory was to be sealed");
+                    std::process::abort();
+                }
+                *held = Held::Filling { writer, pid };
+                Err(failed)
+            }
+        }
+    }
+
+    /// Fails in a child of `fork` that does not have the memory.
+    fn check(&self) -> PyResult<()> {
+        match &*lock(&self.held) {
+            Held::Filling { pid, .. } if *pid != std::process::id() => Err(PyBufferError::new_err(
+                "a child of fork does not have the memory of an array of strait.empty that was not sent yet",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl Memory {
+    #[new]
+    fn new(py: Python<'_>, size: usize) -> PyResult<Self> {
+        let writer = py.detach(|| RegionWriter::new(size)).map_err(|error| errors::raise_region(py, &error))?;
+        Ok(Self::filling(writer))
+    }
+
+    /// Seals the memory, and returns a region of its bytes that no process can ever change. The memory stays at its
+    /// address, private to this process. Returns `None`, and does nothing, after the first time: the memory may have
+    /// changed since.
+    fn seal(&self, py: Python<'_>) -> PyResult<Option<Region>> {
+        let sealed = py.detach(|| self.seal_in_place()).map_err(|error| errors::raise_region(py, &error))?;
+        Ok(sealed.map(Region::new))
+    }
+
+    /// The address of the first byte.
+    #[getter]
+    fn address(&self) -> usize {
+        self.base.load(Ordering::Relaxed).addr()
+    }
+
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let memory = slf.get();
+        memory.check()?;
+        let base = memory.base.load(Ordering::Relaxed);
+        // SAFETY: the interpreter gives a buffer to fill in. The memory is mapped for reading and writing as long as
+        // the object lives, to which the buffer gets a reference, and only this process can write to it: it is private,
+        // or no other process has it. If a call loses the mapping, `seal_in_place` ends the process.
+        unsafe { fill(&slf, view, base, memory.len, false, flags) }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<strait.Memory of {} bytes>", self.len)
+    }
+}
+
+/// Fills in a buffer over the `len` bytes from `base` on.
+///
+/// # Safety
+/// The interpreter gave `view`. The bytes can be read, and written unless `readonly`, as long as `owner` lives.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn fill<T>(
+    owner: &Bound<'_, T>,
+    view: *mut ffi::Py_buffer,
+    base: *mut u8,
+    len: usize,
+    readonly: bool,
+    flags: c_int,
+) -> PyResult<()> {
+    let len = len.try_into()?;
+    // SAFETY: the caller's promise; the call refuses a `view` that is null.
+    let done = unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), base.cast(), len, c_int::from(readonly), flags) };
+    if done == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}

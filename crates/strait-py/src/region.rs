@@ -1,0 +1,116 @@
+//! Regions: shared memory as an object that messages carry.
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use strait::Handle;
+use strait::region::{Access, RegionError, RegionView};
+
+use crate::{connection, errors, memory};
+
+/// Shared memory of a fixed size that messages can carry. `Region(size)` makes a region of zeros that each holder can
+/// write.
+///
+/// A sealed region never changes again, and is a read-only buffer. The bytes of any other region can be copied only,
+/// since another process may change them at any time.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct Region {
+    region: strait::region::Region,
+    /// The bytes, mapped when the program first asks for a buffer.
+    view: OnceLock<RegionView>,
+}
+
+impl Region {
+    pub(crate) fn new(region: strait::region::Region) -> Self {
+        Self { region, view: OnceLock::new() }
+    }
+
+    /// Returns a handle of this region, to be sent. This object stays as it is.
+    pub(crate) fn handle(&self) -> Handle {
+        self.region.clone().into()
+    }
+
+    fn view(&self) -> Result<&RegionView, RegionError> {
+        match self.view.get() {
+            Some(view) => Ok(view),
+            None => {
+                let view = self.region.view(..)?;
+                Ok(self.view.get_or_init(|| view))
+            }
+        }
+    }
+}
+
+/// Calls `work` without the interpreter lock, and returns its result or its exception.
+fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, RegionError> + Send) -> PyResult<T> {
+    py.detach(work).map_err(|error| errors::raise_region(py, &error))
+}
+
+#[pymethods]
+impl Region {
+    #[new]
+    fn of_size(py: Python<'_>, size: usize) -> PyResult<Self> {
+        detached(py, || strait::region::Region::new(size)).map(Self::new)
+    }
+
+    /// Returns a sealed region that holds a copy of the bytes of a buffer.
+    #[staticmethod]
+    fn sealed(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let data = connection::steady(data)?;
+        let bytes = data.as_bytes();
+        detached(py, || strait::region::Region::sealed(bytes)).map(Self::new)
+    }
+
+    /// What this process may do: "writable", "read-only" or "sealed".
+    #[getter]
+    fn access(&self, py: Python<'_>) -> PyResult<&'static str> {
+        match self.region.access().map_err(|error| errors::raise_region(py, &error))? {
+            Access::Sealed => Ok("sealed"),
+            Access::Writable => Ok("writable"),
+            _ => Ok("read-only"),
+        }
+    }
+
+    /// Seals the region: no process can ever change it again. Raises `StillMapped` if a process maps it for writing.
+    fn seal(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, || self.region.seal())
+    }
+
+    /// Returns a copy of `size` bytes, or of all bytes, from `offset` on.
+    #[pyo3(signature = (offset=0, size=None))]
+    fn read<'py>(&self, py: Python<'py>, offset: usize, size: Option<usize>) -> PyResult<Bound<'py, PyBytes>> {
+        let size = size.unwrap_or_else(|| self.region.len().saturating_sub(offset));
+        if offset.checked_add(size).is_none_or(|end| end > self.region.len()) {
+            let error = strait::Error::OutOfRange { len: self.region.len() };
+            return Err(errors::raise(py, error));
+        }
+        PyBytes::new_with(py, size, |bytes| detached(py, || self.region.read_at(bytes, offset)))
+    }
+
+    /// Copies the bytes of a buffer into the region, from `offset` on.
+    #[pyo3(signature = (data, offset=0))]
+    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: usize) -> PyResult<()> {
+        let data = connection::steady(data)?;
+        let bytes = data.as_bytes();
+        detached(py, || self.region.write_at(bytes, offset))
+    }
+
+    fn __len__(&self) -> usize {
+        self.region.len()
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let bytes = slf.get().view().map_err(|error| errors::raise_region(slf.py(), &error))?;
+        // SAFETY: the interpreter gives a buffer to fill in. The bytes never change, and are mapped as long as the
+        // object lives, to which the buffer gets a reference. The buffer is read-only.
+        unsafe { memory::fill(&slf, view, bytes.as_ptr().cast_mut(), bytes.len(), true, flags) }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<strait.Region of {} bytes>", self.region.len())
+    }
+}

@@ -1,0 +1,206 @@
+//! Connections in an event loop: attempts that never wait, and calls when another attempt is worthwhile.
+
+use std::future::Future;
+use std::os::fd::AsRawFd;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use strait::task::AsyncChannel;
+use strait::{Error, Outgoing};
+
+use crate::connection::{self, Connection};
+use crate::handles::{self, Carrier};
+use crate::message::Peer;
+use crate::sync::lock;
+use crate::{codec, errors};
+
+/// The greatest number of turns in one call: other callbacks of the loop run in between.
+const TURNS: usize = 8;
+
+/// What the connections of one event loop have in common: the descriptor for which the loop waits.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct Reactor {
+    reactor: strait::task::Reactor,
+}
+
+#[pymethods]
+impl Reactor {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let reactor = strait::task::Reactor::new().map_err(|error| errors::raise(py, error))?;
+        Ok(Self { reactor })
+    }
+
+    /// Returns a descriptor that is readable whenever `turn` has something to do. Do not read from it.
+    fn fileno(&self) -> i32 {
+        self.reactor.as_raw_fd()
+    }
+
+    /// Calls back the connections for which another attempt is worthwhile.
+    fn turn(&self, py: Python<'_>) -> PyResult<()> {
+        for _ in 0..TURNS {
+            if self.reactor.turn().map_err(|error| errors::raise(py, error))? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A message to send, which several attempts may be needed for.
+#[pyclass(frozen, module = "strait")]
+pub(crate) struct Draft {
+    bytes: Vec<u8>,
+    carriers: Vec<Carrier>,
+}
+
+#[pymethods]
+impl Draft {
+    /// Makes the message of an object in the codec `plain`.
+    #[new]
+    fn new(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (bytes, carriers) = codec::encode(obj, codec::MAX_REGIONS)?;
+        Ok(Self { bytes, carriers })
+    }
+
+    /// Makes a message of bytes, and of handles if there are any.
+    #[staticmethod]
+    #[pyo3(signature = (data, handles=None))]
+    fn of_bytes(data: &Bound<'_, PyAny>, handles: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let bytes = connection::steady(data)?.as_bytes().to_owned();
+        Ok(Self { bytes, carriers: handles.map_or(Ok(Vec::new()), handles::carriers)? })
+    }
+}
+
+/// A callback of Python as a waker. Any thread may wake it.
+struct Callback(Py<PyAny>);
+
+impl Wake for Callback {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // A loop that is closed takes no more calls, and an interpreter that ends none at all.
+        let _ = Python::try_attach(|py| self.0.call0(py).map(drop));
+    }
+}
+
+/// A connection in an event loop. `callback` is called, in any thread, when another attempt of a kind that has found
+/// nothing is worthwhile. All senders share one callback, so one sender at a time may make attempts.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct AsyncEnd {
+    channel: Mutex<Option<Arc<AsyncChannel>>>,
+    waker: Waker,
+}
+
+impl AsyncEnd {
+    fn channel(&self, py: Python<'_>) -> PyResult<Arc<AsyncChannel>> {
+        let channel = lock(&self.channel).clone();
+        channel.ok_or_else(|| errors::named(py, "Closed", "this connection was closed or detached".to_owned()))
+    }
+
+    fn failed(py: Python<'_>, channel: &AsyncChannel, error: Error) -> PyErr {
+        match error {
+            Error::PeerClosed => errors::peer_closed(py, channel.get_ref().close_reason()),
+            error => errors::raise(py, error),
+        }
+    }
+
+    fn received(&self, py: Python<'_>) -> PyResult<Option<strait::Message>> {
+        let channel = self.channel(py)?;
+        match channel.poll_recv(&mut Context::from_waker(&self.waker)) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(Ok(message)) => Ok(Some(message)),
+            Poll::Ready(Err(error)) => Err(Self::failed(py, &channel, error)),
+        }
+    }
+}
+
+#[pymethods]
+impl AsyncEnd {
+    /// Takes the end out of a connection.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        connection: &Bound<'_, Connection>,
+        reactor: &Bound<'_, Reactor>,
+        callback: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let channel = connection.get().take(py)?.into_channel();
+        let channel = channel.ok_or_else(|| errors::named(py, "BadHandle", "this is no connection".to_owned()))?;
+        let channel = AsyncChannel::new(channel, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
+        Ok(Self { channel: Mutex::new(Some(Arc::new(channel))), waker: Arc::new(Callback(callback)).into() })
+    }
+
+    /// Receives an object in the codec `plain`, in a tuple; returns `None` if there is nothing.
+    fn poll_recv(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
+        let Some(mut message) = self.received(py)? else { return Ok(None) };
+        let handles = message.take_handles().map_err(|error| errors::raise(py, error))?;
+        Ok(Some((codec::decode(py, message.bytes(), handles)?,)))
+    }
+
+    /// Receives the bytes of a message; returns `None` if there is none.
+    fn poll_recv_bytes<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        Ok(self.received(py)?.map(|message| PyBytes::new(py, message.bytes())))
+    }
+
+    /// Sends a message; returns `False` if there is no room.
+    fn poll_send(&self, py: Python<'_>, draft: &Bound<'_, Draft>) -> PyResult<bool> {
+        let channel = self.channel(py)?;
+        let Draft { bytes, carriers } = draft.get();
+        let mut kept = handles::take_all(py, carriers)?;
+        let sent = {
+            let sending = pin!(channel.send_with(|channel| {
+                let outgoing = Outgoing::new(bytes.as_slice()).handles(std::mem::take(&mut kept));
+                channel.try_send(outgoing).map_err(|failed| {
+                    kept = failed.handles;
+                    failed.error
+                })
+            }));
+            // A future that is dropped has sent nothing; its waker stays.
+            sending.poll(&mut Context::from_waker(&self.waker))
+        };
+        handles::restore_all(carriers, kept);
+        match sent {
+            Poll::Pending => Ok(false),
+            Poll::Ready(sent) => sent.map(|()| true).map_err(|error| Self::failed(py, &channel, error)),
+        }
+    }
+
+    /// Closes this end, and tells the other end the reason. Does nothing the second time.
+    #[pyo3(signature = (reason=0))]
+    fn close(&self, py: Python<'_>, reason: u32) {
+        let channel = lock(&self.channel).take();
+        py.detach(|| {
+            if let Some(channel) = channel.and_then(Arc::into_inner) {
+                channel.into_inner().close_with(reason);
+            }
+        });
+    }
+
+    /// Takes the end out of the loop, and returns it as a connection whose calls wait.
+    fn detach(&self, py: Python<'_>) -> PyResult<Connection> {
+        self.channel(py)?;
+        let channel = lock(&self.channel).take().and_then(Arc::into_inner);
+        let channel = channel.ok_or_else(|| errors::named(py, "Closed", "another thread uses this".to_owned()))?;
+        Ok(Connection::new(py.detach(|| channel.into_inner())))
+    }
+
+    /// Whether this end was closed or detached.
+    #[getter]
+    fn closed(&self) -> bool {
+        lock(&self.channel).is_none()
+    }
+
+    /// The process at the other end; `None` as long as that is not known.
+    #[getter]
+    fn peer(&self, py: Python<'_>) -> PyResult<Option<Peer>> {
+        let channel = self.channel(py)?;
+        let peer = channel.get_ref().peer().map_err(|error| Self::failed(py, &channel, error))?;
+        Ok(peer.map(Peer::from))
+    }
+}
