@@ -273,6 +273,9 @@ attack! {
             let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
             peer.send_ends(b"", 1, &table, &[lane]).unwrap();
             let end = channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+            // The look at the first packet of a link resets the option, so the peer sets it again later.
+            let received = end.recv_by(WAITED).map(drop);
+            assert!(matches!(received, Err(Error::TimedOut)), "{received:?}");
             let before = descriptors();
             made.of(one.as_fd());
             let mut sent = 0;
