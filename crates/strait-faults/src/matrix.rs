@@ -16,6 +16,10 @@ const RECORDINGS: usize = 4;
 /// The number of mistakes after which the matrix stops.
 const ENOUGH: u32 = 30;
 
+/// The step at which a process sends its handshake when it comes to the step for the first time: the handshake is the
+/// first packet of a process.
+const HANDSHAKE: &str = "sendmsg";
+
 /// The steps that each process of a scenario comes to, each with how often, and how many bytes it keeps allocated.
 struct Recording {
     steps: Vec<BTreeMap<String, u32>>,
@@ -37,8 +41,8 @@ fn record(scenario: &Scenario, world: &World) -> Result<Recording, String> {
             let mut is_known = false;
             for step in life.said().lines() {
                 *times.entry(step.to_owned()).or_default() += 1;
-                // The handshake is the first packet; its fault point is before the packet is sent.
-                if step == "sendmsg" && !std::mem::replace(&mut is_known, true) {
+                // The fault point is before the packet is sent.
+                if step == HANDSHAKE && !std::mem::replace(&mut is_known, true) {
                     recording.unknown[number] = times.clone();
                 }
             }
@@ -89,10 +93,15 @@ fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec
                     Action::Stop => plan(format!("stop:{step}:{time}")),
                     Action::Fork => {
                         // Other processes can notice the death if they know which process has the end: once it has
-                        // sent its handshake, but never if the end moves to a process that they never met.
-                        let known = recording.steps.len() <= 2
-                            && time > recording.unknown[victim].get(step).copied().unwrap_or(0);
-                        plan(format!("{}:{step}:{time}", if known { "fork" } else { "fork?" }));
+                        // sent its handshake, but never if the end moves to a process that they never met. How often
+                        // a process comes to a step before its handshake differs from run to run, so those times are
+                        // not counted.
+                        let unknown = recording.unknown[victim].get(step).copied().unwrap_or(0);
+                        if recording.steps.len() <= 2 && time > unknown {
+                            plan(format!("fork:{step}:{}:after:{HANDSHAKE}", time - unknown));
+                        } else {
+                            plan(format!("fork?:{step}:{time}"));
+                        }
                     }
                     Action::Interrupt => {}
                 }

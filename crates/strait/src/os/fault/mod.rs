@@ -15,6 +15,8 @@
 //! | `starve:<point>:<nth>` | the process can open no more descriptors than it has, until `feed`, or for 3 s |
 //! | `hold:<point>:<nth>` | the thread waits until `go_on`, or until the process gets another plan |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
+//!
+//! With `:after:<point>` at its end, a plan counts from the first time that this process comes to that other point.
 
 #[cfg(strait_fault_points)]
 mod actions;
@@ -88,6 +90,8 @@ mod on {
         action: Action,
         point: String,
         nth: u32,
+        /// The fault point from which on the plan counts, until the process has come to it; otherwise `None`.
+        after: Option<String>,
     }
 
     #[derive(Clone, Copy)]
@@ -151,7 +155,12 @@ mod on {
             _ => return None,
         };
         let nth = parts.next()?.parse().ok()?;
-        (parts.next().is_none()).then_some(Plan { action, point, nth })
+        let after = match parts.next() {
+            None => None,
+            Some("after") => Some(parts.next()?.to_owned()),
+            Some(_) => return None,
+        };
+        (parts.next().is_none()).then_some(Plan { action, point, nth, after })
     }
 
     /// Makes this process follow `plan` from now on. For example, `kill:NAME:2` kills the process when it reaches the
@@ -230,6 +239,12 @@ mod on {
             }
         }
         let mut course = course();
+        if let Some(plan) = &mut course.plan
+            && plan.after.is_some()
+        {
+            plan.after.take_if(|after| after == name);
+            return None;
+        }
         let times = course.seen.entry(name).or_default();
         *times += 1;
         let times = *times;
@@ -266,12 +281,15 @@ mod on {
 
         #[test]
         fn plans_are_parsed_strictly() {
-            for plan in
-                ["kill:a step:1", "stop:b:2", "fork:c:3", "starve:d:4", "hold:e:5", "fail:memfd_create:EMFILE:2"]
-            {
-                assert!(parse(plan).is_some(), "{plan}");
+            let rights =
+                ["kill:a step:1", "stop:b:2", "fork:c:3", "starve:d:4", "hold:e:5", "fail:memfd_create:EMFILE:2"];
+            for plan in rights {
+                for plan in [plan, &format!("{plan}:after:a step")] {
+                    assert!(parse(plan).is_some(), "{plan}");
+                }
             }
-            for wrong in ["", "kill", "kill:a", "kill:a:b", "kill:a:1:2", "burn:a:1", "fail:a:1", "fail:a:EWHAT:1"] {
+            let wrongs = ["", "kill", "kill:a", "kill:a:b", "kill:a:1:2", "kill:a:1:after", "burn:a:1", "fail:a:1"];
+            for wrong in wrongs.into_iter().chain(["kill:a:1:after:b:c", "fail:a:EWHAT:1"]) {
                 assert!(parse(wrong).is_none(), "{wrong}");
             }
         }
