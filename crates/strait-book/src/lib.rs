@@ -42,6 +42,10 @@ struct GuidesFromSockets;
 struct GuidesFromZeromq;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/http-service.md")]
+struct GuidesHttpService;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/large-frames.md")]
 struct GuidesLargeFrames;
 

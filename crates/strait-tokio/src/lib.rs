@@ -34,10 +34,12 @@
 mod drive;
 mod io;
 mod listener;
+mod stream;
 mod wait_set;
 
 pub use io::{PipeReader, PipeWriter};
 pub use listener::Listener;
+pub use stream::Stream;
 pub use wait_set::AsyncWaitSet;
 
 pub use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, AsyncReceiver, AsyncSender};

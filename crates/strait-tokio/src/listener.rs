@@ -6,7 +6,7 @@ use std::path::Path;
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error};
 
-use crate::{AsyncChannel, AsyncWaitSet, Reactor};
+use crate::{AsyncChannel, AsyncWaitSet, Reactor, Stream};
 
 /// A [`strait::Listener`] for tasks: [`accept`](Self::accept) waits in the runtime, so neither a thread nor the end of the
 /// runtime waits for it.
@@ -80,6 +80,18 @@ impl Listener {
     /// should pause before the next call.
     pub async fn accept(&self, reactor: &Reactor) -> io::Result<AsyncChannel> {
         Ok(AsyncChannel::new(self.accept_channel().await?, reactor)?)
+    }
+
+    /// Waits as [`accept`](Self::accept) does, and returns a [`Stream`] of bytes to the process, which calls
+    /// [`Stream::connect`]. Does not wait until that process has opened the stream: the first read or write does.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no connection is lost: the next call returns it.
+    ///
+    /// # Errors
+    /// The errors of [`accept`](Self::accept) and of [`Stream::accept`].
+    pub async fn accept_stream(&self, reactor: &Reactor) -> io::Result<Stream> {
+        Stream::accept(self.accept_channel().await?, reactor)
     }
 
     /// Waits as [`accept`](Self::accept) does, and returns a [`Channel`]: for a [wait set](crate::AsyncWaitSet), for a

@@ -1,0 +1,215 @@
+//! Streams of bytes in both directions, for services that are written for sockets.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
+use strait::{Channel, Deadline, Error, Outgoing, Peer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{AsyncChannel, AsyncConsumer, AsyncProducer, PipeReader, PipeWriter, Reactor};
+
+/// The bytes of the message that opens a stream. Its handles are the reading end of one data pipe and the writing end
+/// of another.
+const OPENING: &[u8] = b"strait stream 1";
+
+/// A stream of bytes in both directions between two processes, over two data pipes: an [`AsyncRead`] and
+/// [`AsyncWrite`] of tokio. A service that is written for a socket of tokio runs over it without other changes.
+///
+/// One process [connects](Self::connect), the other [accepts](crate::Listener::accept_stream):
+///
+/// ```
+/// use std::time::Duration;
+/// use strait_tokio::{Listener, Reactor, Stream};
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let name = format!("tokio-stream-{}", std::process::id());
+/// let reactor = Reactor::new()?;
+/// let listener = Listener::bind(&name)?;
+/// let connect = Stream::connect(&name, Duration::from_secs(10), &reactor); // Usually in another process.
+/// let (client, server) = tokio::join!(connect, listener.accept_stream(&reactor));
+/// let (mut client, mut server) = (client?, server?);
+/// client.write_all(b"hello").await?;
+/// client.shutdown().await?;
+/// let mut request = String::new();
+/// server.read_to_string(&mut request).await?;
+/// assert_eq!(request, "hello");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Written bytes are in shared memory at once, so there is nothing to flush. [`AsyncWrite::poll_shutdown`] ends the
+/// direction to the peer; the peer then reads all bytes, and the end of the stream. If a process drops its stream, the
+/// peer reads all bytes and the end of the stream; writing fails with [`io::ErrorKind::BrokenPipe`]. If the peer dies
+/// without ending its direction, reading fails with [`io::ErrorKind::BrokenPipe`] once all bytes were read.
+///
+/// # Errors
+/// Reads and writes return the errors of [`PipeReader`] and [`PipeWriter`]. On a stream that was
+/// [accepted](Self::accept), the first of them waits until the peer has opened the stream. It fails with
+/// [`io::ErrorKind::BrokenPipe`] if the peer closes the connection instead, and with
+/// [`io::ErrorKind::InvalidData`] if the peer's first message opens no stream. All later ones then fail with
+/// [`io::ErrorKind::NotConnected`].
+///
+/// # Cost
+/// Memory for the buffers of two data pipes ([`PipeOptions::capacity`], 256 KiB each if not set).
+#[derive(Debug)]
+pub struct Stream {
+    state: State,
+    peer: Option<Peer>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The message from the peer that opens the stream was not received yet. The pipes will be in this reactor.
+    Opening(AsyncChannel),
+    Open(PipeReader, PipeWriter),
+    /// The stream could not be opened.
+    Failed,
+}
+
+impl Stream {
+    /// Connects to the listener named `name` in this user's name directories, as [`strait::connect`] does, and opens a
+    /// stream. `reactor` watches for the stream's events. The server accepts with
+    /// [`Listener::accept_stream`](crate::Listener::accept_stream).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a thread of the runtime may wait for the listener until the deadline; a connection
+    /// that it makes then is closed at once.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    ///
+    /// # Errors
+    /// The errors of [`strait::connect`] and of [`Stream::open`].
+    pub async fn connect(name: &str, deadline: impl Into<Deadline>, reactor: &Reactor) -> io::Result<Self> {
+        let (name, deadline) = (name.to_owned(), deadline.into());
+        // Connecting has no descriptor for which a task could wait.
+        let connect = tokio::task::spawn_blocking(move || strait::connect(&name, deadline));
+        Self::open(connect.await??, &PipeOptions::new(), reactor).await
+    }
+
+    /// Opens a stream with the process at the other end of `channel`, which calls [`Stream::accept`]. Both data pipes
+    /// are created with `options`, whose element must be 1 byte. The channel is used up.
+    ///
+    /// Bytes can be written at once; the peer reads them once it has accepted.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the channel is closed.
+    ///
+    /// # Errors
+    /// The errors of [`PipeOptions::create`], of [`AsyncChannel::new`] and of [`AsyncChannel::send`];
+    /// [`io::ErrorKind::InvalidInput`] if `options` has elements of several bytes.
+    pub async fn open(channel: Channel, options: &PipeOptions, reactor: &Reactor) -> io::Result<Self> {
+        let (ours, to_read) = options.create()?;
+        let (to_write, theirs) = options.create()?;
+        if ours.element() != 1 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the element of a stream's data pipes is 1 byte"));
+        }
+        let stream = State::new(theirs, ours, reactor)?;
+        let channel = AsyncChannel::new(channel, reactor)?;
+        channel.send(Outgoing::new(OPENING).handle(to_read).handle(to_write)).await.map_err(Error::from)?;
+        Ok(Self { state: stream, peer: channel.get_ref().peer()? })
+    }
+
+    /// Makes a stream from `channel`, at whose other end a process calls [`Stream::open`] or [`Stream::connect`]. Does
+    /// not wait: the first read or write waits until the peer has opened the stream. So a server does not wait for a
+    /// client that connects and sends nothing.
+    ///
+    /// # Errors
+    /// The errors of [`AsyncChannel::new`] and of [`Channel::peer`].
+    pub fn accept(channel: Channel, reactor: &Reactor) -> io::Result<Self> {
+        let peer = channel.peer()?;
+        Ok(Self { state: State::Opening(AsyncChannel::new(channel, reactor)?), peer })
+    }
+
+    /// Returns the identity of the process at the other end of the channel over which the stream was opened, as the
+    /// kernel reported it. A stream from [`connect`](Self::connect) or from
+    /// [`Listener::accept_stream`](crate::Listener::accept_stream) has it. `None` on other streams if the peer had not
+    /// opened its side of the channel when this process opened the stream, and before the first read or write of a
+    /// stream that was [accepted](Self::accept).
+    pub fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
+    /// Returns the two directions of the stream. Returns `Pending` until the peer has opened the stream; then the task
+    /// of `context` is woken.
+    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(&mut PipeReader, &mut PipeWriter)>> {
+        if let State::Opening(channel) = &self.state {
+            let received = ready!(channel.poll_recv(context));
+            let reactor = channel.reactor().clone();
+            // The peer has opened its side of the channel by now.
+            self.peer = self.peer.or_else(|| channel.get_ref().peer().ok().flatten());
+            self.state = State::Failed;
+            let (reads, writes) = pipes_of(&mut received?)?;
+            self.state = State::new(reads, writes, &reactor)?;
+        }
+        Poll::Ready(match &mut self.state {
+            State::Open(reader, writer) => Ok((reader, writer)),
+            State::Opening(_) | State::Failed => {
+                Err(io::Error::new(io::ErrorKind::NotConnected, "the peer has opened no stream over this connection"))
+            }
+        })
+    }
+
+    /// Waits until the peer has opened the stream, and returns the two directions, for two tasks. Cheaper than
+    /// `tokio::io::split`, which takes a lock for each read and write.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the stream is dropped.
+    ///
+    /// # Errors
+    /// Those of the first read or write; see [`Stream`].
+    pub async fn into_split(mut self) -> io::Result<(PipeReader, PipeWriter)> {
+        std::future::poll_fn(|context| self.poll_open(context).map_ok(drop)).await?;
+        match self.state {
+            State::Open(reader, writer) => Ok((reader, writer)),
+            State::Opening(_) | State::Failed => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl State {
+    fn new(reads: DataConsumer, writes: DataProducer, reactor: &strait::task::Reactor) -> Result<Self, Error> {
+        let reader = PipeReader(AsyncConsumer::new(reads, reactor)?);
+        Ok(Self::Open(reader, PipeWriter(AsyncProducer::new(writes, reactor)?)))
+    }
+}
+
+/// Returns the data-pipe ends of the message that opens a stream.
+fn pipes_of(message: &mut strait::Message) -> io::Result<(DataConsumer, DataProducer)> {
+    let is_opening = message.bytes() == OPENING;
+    let mut handles = message.take_handles()?.into_iter();
+    if let (true, Some(reads), Some(writes), None) = (is_opening, handles.next(), handles.next(), handles.next())
+        && let (Some(reads), Some(writes)) = (reads.into_consumer(), writes.into_producer())
+        && (reads.element(), writes.element()) == (1, 1)
+    {
+        return Ok((reads, writes));
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the first message of the peer opens no stream"))
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (reader, _) = ready!(self.poll_open(context))?;
+        Pin::new(reader).poll_read(context, out)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let (_, writer) = ready!(self.poll_open(context))?;
+        Pin::new(writer).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (_, writer) = ready!(self.poll_open(context))?;
+        Pin::new(writer).poll_shutdown(context)
+    }
+}

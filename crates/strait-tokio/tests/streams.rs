@@ -1,0 +1,190 @@
+//! Streams of bytes between processes: their bytes and their ends, peers that open no stream, and peers that die.
+
+use std::io::ErrorKind;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use strait::pipe::{DataPipe, PipeOptions};
+use strait::{Channel, CommandExt, Outgoing};
+use strait_tokio::{Listener, Reactor, Stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const ROLE: &str = "STRAIT_TEST_ROLE";
+
+/// More bytes than both data pipes of a stream have room for.
+const MANY: usize = 3 << 20;
+
+/// Starts this test program as another process with the given role, and returns the process and a channel to it.
+fn spawn(role: &str) -> (Child, Channel) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
+    command.stdout(Stdio::null());
+    command.spawn_with_channel().unwrap()
+}
+
+fn many_bytes() -> Vec<u8> {
+    (0..MANY).map(|index| (index % 251) as u8).collect()
+}
+
+#[tokio::test]
+async fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let channel = strait::from_parent().unwrap();
+    let reactor = Reactor::new().unwrap();
+    match role.as_str() {
+        "echo" => {
+            let (mut reader, mut writer) =
+                Stream::accept(channel, &reactor).unwrap().into_split().await.expect("a stream");
+            tokio::io::copy(&mut reader, &mut writer).await.unwrap();
+            writer.shutdown().await.unwrap();
+        }
+        "dies" => {
+            let mut stream = Stream::accept(channel, &reactor).unwrap();
+            stream.write_all(b"last words").await.unwrap();
+            assert_eq!(stream.peer().and_then(|peer| peer.pid), Some(std::os::unix::process::parent_id()));
+            // The peer says that it has read.
+            let _ = stream.read_u8().await;
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        }
+        _ => panic!("{role}"),
+    }
+}
+
+/// Returns both ends of a stream in this process.
+async fn pair(reactor: &Reactor) -> (Stream, Stream) {
+    let (one, other) = Channel::pair().unwrap();
+    let opened = Stream::open(one, &PipeOptions::new().capacity(4096), reactor).await.unwrap();
+    (opened, Stream::accept(other, reactor).unwrap())
+}
+
+#[tokio::test]
+async fn another_process_echoes_more_bytes_than_the_pipes_hold() {
+    let (mut process, channel) = spawn("echo");
+    let reactor = Reactor::new().unwrap();
+    let stream = Stream::open(channel, &PipeOptions::new(), &reactor).await.unwrap();
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let sent = tokio::spawn(async move {
+        writer.write_all(&many_bytes()).await.unwrap();
+        writer.shutdown().await.unwrap();
+    });
+    let mut echo = Vec::new();
+    timeout(DEADLINE, reader.read_to_end(&mut echo)).await.expect("in time").unwrap();
+    assert!(echo == many_bytes(), "{} bytes came back", echo.len());
+    sent.await.unwrap();
+    assert!(process.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn processes_meet_by_a_name() {
+    let name = format!("tokio-streams-{}", std::process::id());
+    let reactor = Reactor::new().unwrap();
+    let listener = Listener::bind(&name).unwrap();
+    // This client connects and sends nothing; the server serves others meanwhile.
+    let silent = tokio::task::spawn_blocking({
+        let name = name.clone();
+        move || strait::connect(&name, DEADLINE).unwrap()
+    });
+    let mut unopened = timeout(DEADLINE, listener.accept_stream(&reactor)).await.expect("in time").unwrap();
+    let silent = silent.await.unwrap();
+    let (client, server) = tokio::join!(
+        timeout(DEADLINE, Stream::connect(&name, DEADLINE, &reactor)),
+        timeout(DEADLINE, listener.accept_stream(&reactor))
+    );
+    let (mut client, mut server) = (client.expect("in time").unwrap(), server.expect("in time").unwrap());
+    for stream in [&client, &server] {
+        assert_eq!(stream.peer().and_then(|peer| peer.pid), Some(std::process::id()));
+    }
+    client.write_all(b"request").await.unwrap();
+    let mut request = [0; 7];
+    timeout(DEADLINE, server.read_exact(&mut request)).await.expect("in time").unwrap();
+    assert_eq!(&request, b"request");
+    drop(silent);
+    let failed = timeout(DEADLINE, unopened.read_u8()).await.expect("in time").unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::BrokenPipe);
+    assert_eq!(unopened.write_u8(0).await.unwrap_err().kind(), ErrorKind::NotConnected);
+}
+
+#[tokio::test]
+async fn a_dropped_stream_ends_after_its_bytes() {
+    let reactor = Reactor::new().unwrap();
+    let (mut opened, mut accepted) = pair(&reactor).await;
+    opened.write_all(b"bytes").await.unwrap();
+    drop(opened);
+    let mut read = Vec::new();
+    timeout(DEADLINE, accepted.read_to_end(&mut read)).await.expect("in time").unwrap();
+    assert_eq!(read, b"bytes");
+    assert_eq!(accepted.write_all(&[0; 8192]).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+}
+
+#[tokio::test]
+async fn each_direction_ends_by_itself() {
+    let reactor = Reactor::new().unwrap();
+    let (mut opened, mut accepted) = pair(&reactor).await;
+    accepted.shutdown().await.unwrap();
+    assert_eq!(timeout(DEADLINE, opened.read(&mut [0])).await.expect("in time").unwrap(), 0);
+    opened.write_all(b"still").await.unwrap();
+    let mut read = [0; 5];
+    timeout(DEADLINE, accepted.read_exact(&mut read)).await.expect("in time").unwrap();
+    assert_eq!(&read, b"still");
+}
+
+#[tokio::test]
+async fn a_writer_waits_for_a_reader_that_is_slower() {
+    let reactor = Reactor::new().unwrap();
+    let (mut opened, accepted) = pair(&reactor).await;
+    let (mut reader, _writer) = accepted.into_split().await.unwrap();
+    let sent = tokio::spawn(async move { opened.write_all(&many_bytes()).await });
+    let mut read = Vec::new();
+    timeout(DEADLINE, reader.read_to_end(&mut read)).await.expect("in time").unwrap();
+    sent.await.unwrap().unwrap();
+    assert!(read == many_bytes(), "{} bytes arrived", read.len());
+}
+
+#[tokio::test]
+async fn the_death_of_the_peer_is_no_end_of_the_stream() {
+    let (mut process, channel) = spawn("dies");
+    let reactor = Reactor::new().unwrap();
+    let mut stream = Stream::open(channel, &PipeOptions::new(), &reactor).await.unwrap();
+    let mut read = [0; 10];
+    timeout(DEADLINE, stream.read_exact(&mut read)).await.expect("in time").unwrap();
+    assert_eq!(&read, b"last words");
+    stream.write_u8(0).await.unwrap();
+    let failed = timeout(DEADLINE, stream.read_u8()).await.expect("in time").unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::BrokenPipe);
+    process.wait().unwrap();
+}
+
+/// Shows that a message that is not the opening of a stream gets an error, whatever its handles are.
+#[tokio::test]
+async fn a_peer_that_opens_no_stream_is_refused() {
+    const OPENING: &[u8] = b"strait stream 1";
+    let reactor = Reactor::new().unwrap();
+    let words = || PipeOptions::new().element(4).create().unwrap();
+    let bytes = || DataPipe::pair(4096).unwrap();
+    let ends = |bytes, reads: (_, _), writes: (_, _)| Outgoing::new(bytes).handle(reads.1).handle(writes.0);
+    let messages = [
+        Outgoing::new(b""),
+        Outgoing::new(OPENING),
+        Outgoing::new(OPENING).handle(bytes().1),
+        Outgoing::new(OPENING).handle(bytes().0).handle(bytes().1),
+        ends(b"strait stream 2", bytes(), bytes()),
+        ends(OPENING, bytes(), words()),
+        ends(OPENING, words(), bytes()),
+        ends(OPENING, bytes(), bytes()).handle(bytes().0),
+    ];
+    for message in messages {
+        let (peer, channel) = Channel::pair().unwrap();
+        peer.send(message).unwrap();
+        let mut stream = Stream::accept(channel, &reactor).unwrap();
+        let failed = timeout(DEADLINE, stream.read_u8()).await.expect("in time").unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::InvalidData);
+        assert_eq!(stream.flush().await.map_err(|error| error.kind()), Ok(()));
+        assert_eq!(stream.shutdown().await.unwrap_err().kind(), ErrorKind::NotConnected);
+        assert_eq!(stream.into_split().await.unwrap_err().kind(), ErrorKind::NotConnected);
+    }
+    let (one, _other) = Channel::pair().unwrap();
+    let wide = Stream::open(one, &PipeOptions::new().element(4), &reactor).await.unwrap_err();
+    assert_eq!(wide.kind(), ErrorKind::InvalidInput);
+}
