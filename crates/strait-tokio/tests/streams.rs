@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strait::pipe::{DataPipe, PipeOptions};
 use strait::{Channel, CommandExt, Outgoing};
-use strait_tokio::{Listener, Reactor, Stream};
+use strait_tokio::{AsyncConsumer, AsyncProducer, Listener, PipeReader, PipeWriter, Reactor, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -187,4 +187,22 @@ async fn a_peer_that_opens_no_stream_is_refused() {
     let (one, _other) = Channel::pair().unwrap();
     let wide = Stream::open(one, &PipeOptions::new().element(4), &reactor).await.unwrap_err();
     assert_eq!(wide.kind(), ErrorKind::InvalidInput);
+}
+
+/// Shows that a reader waits for elements that are wider than what it reads at once otherwise.
+#[tokio::test]
+async fn a_reader_waits_for_wide_elements() {
+    const ELEMENT: usize = 8192;
+    let reactor = Reactor::new().unwrap();
+    let (producer, consumer) = PipeOptions::new().element(ELEMENT as u32).create().unwrap();
+    let mut writer = PipeWriter(AsyncProducer::new(producer, &reactor).unwrap());
+    let mut reader = PipeReader(AsyncConsumer::new(consumer, &reactor).unwrap());
+    let read = tokio::spawn(async move {
+        let mut bytes = vec![0; 3 * ELEMENT];
+        reader.read_exact(&mut bytes).await.map(|_| bytes)
+    });
+    tokio::task::yield_now().await;
+    let sent = &many_bytes()[..3 * ELEMENT];
+    writer.write_all(sent).await.unwrap();
+    assert!(timeout(DEADLINE, read).await.expect("in time").unwrap().unwrap() == sent);
 }
