@@ -29,7 +29,7 @@ const OPENING: &[u8] = b"strait stream 1";
 /// # let name = format!("tokio-stream-{}", std::process::id());
 /// let reactor = Reactor::new()?;
 /// let listener = Listener::bind(&name)?;
-/// let connect = Stream::connect(&name, Duration::from_secs(10), &reactor); // Usually in another process.
+/// let connect = Stream::connect(&name, &reactor, Duration::from_secs(10)); // Usually in another process.
 /// let (client, server) = tokio::join!(connect, listener.accept_stream(&reactor));
 /// let (mut client, mut server) = (client?, server?);
 /// client.write_all(b"hello").await?;
@@ -48,9 +48,10 @@ const OPENING: &[u8] = b"strait stream 1";
 ///
 /// # Errors
 /// Reads and writes return the errors of [`PipeReader`] and [`PipeWriter`]. On a stream that was
-/// [accepted](Self::accept), the first of them waits until the peer has opened the stream. It fails with
-/// [`io::ErrorKind::BrokenPipe`] if the peer closes the connection instead, and with
-/// [`io::ErrorKind::InvalidData`] if the peer's first message opens no stream. All later ones then fail with
+/// [accepted](Self::accept), the first of them waits until the peer has opened the stream. It fails with the errors of
+/// [`AsyncChannel::recv`], with [`io::ErrorKind::BrokenPipe`] if the peer closes the connection instead. It fails with
+/// [`io::ErrorKind::InvalidData`] if the peer's first message opens no stream, and with the error of
+/// [`strait::Message::take_handles`] if the data pipes were lost; all later reads and writes then fail with
 /// [`io::ErrorKind::NotConnected`].
 ///
 /// # Cost
@@ -66,7 +67,7 @@ enum State {
     /// The message from the peer that opens the stream was not received yet. The pipes will be in this reactor.
     Opening(AsyncChannel),
     Open(PipeReader, PipeWriter),
-    /// The stream could not be opened.
+    /// The peer's first message opened no stream.
     Failed,
 }
 
@@ -76,15 +77,15 @@ impl Stream {
     /// [`Listener::accept_stream`](crate::Listener::accept_stream).
     ///
     /// # Cancel safety
-    /// If the future is dropped, a thread of the runtime may wait for the listener until the deadline; a connection
-    /// that it makes then is closed at once.
+    /// If the future is dropped, a thread of the runtime may wait for the listener until the deadline, and the end of the
+    /// runtime waits for this thread. A connection that the thread makes is closed at once.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     ///
     /// # Errors
     /// The errors of [`strait::connect`] and of [`Stream::open`].
-    pub async fn connect(name: &str, deadline: impl Into<Deadline>, reactor: &Reactor) -> io::Result<Self> {
+    pub async fn connect(name: &str, reactor: &Reactor, deadline: impl Into<Deadline>) -> io::Result<Self> {
         let (name, deadline) = (name.to_owned(), deadline.into());
         // Connecting has no descriptor for which a task could wait.
         let connect = tokio::task::spawn_blocking(move || strait::connect(&name, deadline));
@@ -100,7 +101,7 @@ impl Stream {
     /// If the future is dropped, the channel is closed.
     ///
     /// # Errors
-    /// The errors of [`PipeOptions::create`], of [`AsyncChannel::new`] and of [`AsyncChannel::send`];
+    /// The errors of [`PipeOptions::create`], [`Channel::peer`], [`AsyncChannel::new`] and [`AsyncChannel::send`];
     /// [`io::ErrorKind::InvalidInput`] if `options` has elements of several bytes.
     pub async fn open(channel: Channel, options: &PipeOptions, reactor: &Reactor) -> io::Result<Self> {
         let (ours, to_read) = options.create()?;
@@ -108,10 +109,10 @@ impl Stream {
         if ours.element() != 1 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the element of a stream's data pipes is 1 byte"));
         }
-        let stream = State::new(theirs, ours, reactor)?;
+        let stream = Self { state: State::new(theirs, ours, reactor)?, peer: channel.peer()? };
         let channel = AsyncChannel::new(channel, reactor)?;
         channel.send(Outgoing::new(OPENING).handle(to_read).handle(to_write)).await.map_err(Error::from)?;
-        Ok(Self { state: stream, peer: channel.get_ref().peer()? })
+        Ok(stream)
     }
 
     /// Makes a stream from `channel`, at whose other end a process calls [`Stream::open`] or [`Stream::connect`]. Does
@@ -125,11 +126,12 @@ impl Stream {
         Ok(Self { state: State::Opening(AsyncChannel::new(channel, reactor)?), peer })
     }
 
-    /// Returns the identity of the process at the other end of the channel over which the stream was opened, as the
-    /// kernel reported it. A stream from [`connect`](Self::connect) or from
-    /// [`Listener::accept_stream`](crate::Listener::accept_stream) has it. `None` on other streams if the peer had not
-    /// opened its side of the channel when this process opened the stream, and before the first read or write of a
-    /// stream that was [accepted](Self::accept).
+    /// Returns the identity of the peer, as the kernel reported it. On a stream that was [accepted](Self::accept), this is
+    /// the process that has opened the stream; before the first read or write, the process that had the other end of
+    /// the channel at the call of [`accept`](Self::accept). On a stream that this process has opened, this is the
+    /// process that had the other end of the channel then. `None` if the kernel had not reported that process, because
+    /// it had not used its end of the channel. Streams from [`connect`](Self::connect) and from
+    /// [`Listener::accept_stream`](crate::Listener::accept_stream) have a peer.
     pub fn peer(&self) -> Option<Peer> {
         self.peer
     }
@@ -138,12 +140,12 @@ impl Stream {
     /// of `context` is woken.
     fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(&mut PipeReader, &mut PipeWriter)>> {
         if let State::Opening(channel) = &self.state {
-            let received = ready!(channel.poll_recv(context));
+            // After an error the next call receives again: a lack of descriptors or memory passes.
+            let mut message = ready!(channel.poll_recv(context))?;
             let reactor = channel.reactor().clone();
-            // The peer has opened its side of the channel by now.
-            self.peer = self.peer.or_else(|| channel.get_ref().peer().ok().flatten());
+            self.peer = message.sender().or(self.peer);
             self.state = State::Failed;
-            let (reads, writes) = pipes_of(&mut received?)?;
+            let (reads, writes) = pipes_of(&mut message)?;
             self.state = State::new(reads, writes, &reactor)?;
         }
         Poll::Ready(match &mut self.state {

@@ -1,7 +1,7 @@
 //! An HTTP service of hyper and its client, in two processes, over streams.
 
 use std::convert::Infallible;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,7 +47,7 @@ async fn child() {
 
 /// Sends requests with bodies of all `sizes` over one connection, and compares the answers.
 async fn send_requests(name: &str, sizes: &[usize], reactor: &Reactor) {
-    let stream = Stream::connect(name, DEADLINE, reactor).await.unwrap();
+    let stream = Stream::connect(name, reactor, DEADLINE).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
     for size in sizes {
@@ -62,12 +62,22 @@ async fn send_requests(name: &str, sizes: &[usize], reactor: &Reactor) {
     connection.await.unwrap().unwrap();
 }
 
+/// The process of the service, which ends with the test, also if the test fails.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[tokio::test]
 async fn an_http_service_answers_many_clients() {
     let name = format!("tokio-http-{}", std::process::id());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(NAME, &name);
-    let mut server = command.stdout(Stdio::null()).spawn().unwrap();
+    let _server = Server(command.stdout(Stdio::null()).spawn().unwrap());
     // This client may start before its server.
     let connector = strait::meet::Connector::new().wait_for_listener();
     let first = {
@@ -82,6 +92,4 @@ async fn an_http_service_answers_many_clients() {
         clients.spawn(async move { send_requests(&name, &[0, 64, 1 << 20, 1, 3 << 20], &reactor).await });
     }
     timeout(DEADLINE, clients.join_all()).await.expect("in time");
-    server.kill().unwrap();
-    server.wait().unwrap();
 }

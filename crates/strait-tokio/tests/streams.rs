@@ -48,6 +48,10 @@ async fn child() {
             let _ = stream.read_u8().await;
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }
+        "reads nothing" => {
+            let _stream = Stream::accept(channel, &reactor).unwrap();
+            std::future::pending::<()>().await;
+        }
         _ => panic!("{role}"),
     }
 }
@@ -89,7 +93,7 @@ async fn processes_meet_by_a_name() {
     let mut unopened = timeout(DEADLINE, listener.accept_stream(&reactor)).await.expect("in time").unwrap();
     let silent = silent.await.unwrap();
     let (client, server) = tokio::join!(
-        timeout(DEADLINE, Stream::connect(&name, DEADLINE, &reactor)),
+        timeout(DEADLINE, Stream::connect(&name, &reactor, DEADLINE)),
         timeout(DEADLINE, listener.accept_stream(&reactor))
     );
     let (mut client, mut server) = (client.expect("in time").unwrap(), server.expect("in time").unwrap());
@@ -103,7 +107,7 @@ async fn processes_meet_by_a_name() {
     drop(silent);
     let failed = timeout(DEADLINE, unopened.read_u8()).await.expect("in time").unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::BrokenPipe);
-    assert_eq!(unopened.write_u8(0).await.unwrap_err().kind(), ErrorKind::NotConnected);
+    assert_eq!(unopened.write_u8(0).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
 }
 
 #[tokio::test]
@@ -153,6 +157,26 @@ async fn the_death_of_the_peer_is_no_end_of_the_stream() {
     stream.write_u8(0).await.unwrap();
     let failed = timeout(DEADLINE, stream.read_u8()).await.expect("in time").unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::BrokenPipe);
+    process.wait().unwrap();
+}
+
+/// Shows that the death of a process that has accepted a stream, but never read from it, ends the wait of its peer.
+#[tokio::test]
+async fn the_death_of_a_peer_that_has_not_opened_its_side_is_seen() {
+    let (mut process, channel) = spawn("reads nothing");
+    let reactor = Reactor::new().unwrap();
+    let mut stream = Stream::open(channel, &PipeOptions::new(), &reactor).await.unwrap();
+    let mut byte = [0];
+    let (killed, read) = tokio::join!(
+        async {
+            // The reader waits first.
+            tokio::task::yield_now().await;
+            process.kill()
+        },
+        timeout(DEADLINE, stream.read(&mut byte))
+    );
+    killed.unwrap();
+    assert_eq!(read.expect("in time").unwrap_err().kind(), ErrorKind::BrokenPipe);
     process.wait().unwrap();
 }
 
