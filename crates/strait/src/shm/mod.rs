@@ -9,6 +9,7 @@
 //!
 //! All other modules treat the values that they get from here as claims of the peer.
 
+mod copy;
 mod pipe;
 mod ready_bitmap;
 mod region;
@@ -27,6 +28,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
+
+use copy::copy;
 
 use crate::error::Error;
 use crate::os::fork::Born;
@@ -354,75 +357,6 @@ impl Drop for Mapping {
     }
 }
 
-/// Copies `len` bytes from `from` to `to`, in exactly one pass: each byte is read once. One of the two sides may be
-/// shared memory.
-///
-/// # Safety
-/// Both ranges are mapped, the destination for writing, and they do not overlap.
-#[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    accessed();
-    barrier(from);
-    // SAFETY: the caller's promise. The language does not define a peer's write to the shared side at the same time.
-    // But between the two barriers there is no other access that the compiler could combine with this copy, so the
-    // copied bytes do not change afterwards, whatever their values.
-    unsafe { if len <= SMALL { copy_small(from, to, len) } else { std::ptr::copy_nonoverlapping(from, to, len) } }
-    barrier(to.cast_const());
-}
-
-/// Number of bytes up to which a copy in pieces is faster than a call of `memcpy`.
-const SMALL: usize = 64;
-
-/// Copies `len` bytes, at most [`SMALL`], from `from` to `to`, in a few pieces of constant size.
-///
-/// # Safety
-/// Both ranges are mapped, the destination for writing, and they do not overlap.
-#[inline]
-unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
-    /// Copies `N` bytes from offset `at` of the range `from` to offset `at` of the range `to`.
-    ///
-    /// # Safety
-    /// Both ranges have `N` bytes from `at` on and are mapped, the destination for writing, and they do not overlap.
-    #[inline]
-    unsafe fn piece<const N: usize>(from: *const u8, to: *mut u8, at: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), N) }
-    }
-    // SAFETY: every piece ends at `len` or before; the rest is the caller's promise.
-    unsafe {
-        // There is no loop, because the compiler would turn it into a call. No pieces overlap, because the next reader
-        // of the bytes would wait until the overlapping stores are done.
-        let mut at = 0;
-        if len - at >= 32 {
-            piece::<32>(from, to, at);
-            at += 32;
-        }
-        if len - at >= 32 {
-            piece::<32>(from, to, at);
-            at += 32;
-        }
-        if len - at >= 16 {
-            piece::<16>(from, to, at);
-            at += 16;
-        }
-        if len - at >= 8 {
-            piece::<8>(from, to, at);
-            at += 8;
-        }
-        if len - at >= 4 {
-            piece::<4>(from, to, at);
-            at += 4;
-        }
-        if len - at >= 2 {
-            piece::<2>(from, to, at);
-            at += 2;
-        }
-        if len > at {
-            piece::<1>(from, to, at);
-        }
-    }
-}
-
 /// Returns `out` as initialised bytes.
 ///
 /// # Safety
@@ -439,21 +373,6 @@ unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
 fn accessed() {
     #[cfg(strait_fuzzing)]
     crate::os::fuzz_hooks::step();
-}
-
-/// Makes the compiler assume that any memory may have changed; produces no instruction.
-#[inline]
-fn barrier(pointer: *const u8) {
-    #[cfg(not(miri))]
-    // SAFETY: no instruction; tells the compiler that any memory may have changed.
-    unsafe {
-        std::arch::asm!("/* {0} */", in(reg) pointer, options(nostack, preserves_flags));
-    }
-    #[cfg(miri)]
-    {
-        let _ = pointer;
-        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
-    }
 }
 
 #[cfg(test)]
