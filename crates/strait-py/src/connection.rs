@@ -3,15 +3,16 @@
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PySlice};
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use strait::wait::{Event, Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
 use crate::handles::{self, Carrier};
 use crate::message::{Message, Peer};
 use crate::sync::lock;
+use crate::unopened::{OpenError, Unopened};
 use crate::waiting::{self, Timeout};
 use crate::{codec, errors};
 
@@ -19,9 +20,17 @@ use crate::{codec, errors};
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Connection {
     end: Mutex<End>,
+    /// Whether this object receives.
+    #[pyo3(get)]
+    readable: bool,
+    /// Whether this object sends.
+    #[pyo3(get)]
+    writable: bool,
 }
 
 enum End {
+    /// An end that no process has used yet, as far as this process knows.
+    Unopened(Unopened),
     Open {
         channel: Arc<Channel>,
         /// The wait set with this end, made when the program first asks for a descriptor or polls.
@@ -30,6 +39,13 @@ enum End {
     Closed,
     /// The end travels, or is about to travel, in a message.
     Moved,
+}
+
+/// Why a connection has no channel to use.
+enum Unusable {
+    Closed,
+    Moved,
+    NotOpened(OpenError),
 }
 
 impl End {
@@ -42,15 +58,59 @@ impl End {
 
 impl Connection {
     pub(crate) fn new(channel: Channel) -> Self {
-        Self { end: Mutex::new(End::open(channel)) }
+        Self { end: Mutex::new(End::open(channel)), readable: true, writable: true }
+    }
+
+    /// Makes a connection whose first use opens it.
+    pub(crate) fn unopened(end: Unopened, readable: bool, writable: bool) -> Self {
+        Self { end: Mutex::new(End::Unopened(end)), readable, writable }
     }
 
     fn channel(&self, py: Python<'_>) -> PyResult<Arc<Channel>> {
-        match &*lock(&self.end) {
-            End::Open { channel, .. } => Ok(channel.clone()),
-            End::Closed => Err(errors::named(py, "Closed", "this connection was closed in this process".to_owned())),
-            End::Moved => Err(errors::named(py, "Moved", "this connection was sent away in a message".to_owned())),
+        let (class, text) = match self.opened() {
+            Ok(channel) => return Ok(channel),
+            Err(Unusable::Closed) => ("Closed", "this connection was closed in this process"),
+            Err(Unusable::Moved) => ("Moved", "this connection was sent away in a message"),
+            Err(Unusable::NotOpened(OpenError::Elsewhere)) => {
+                ("Moved", "another process has used this end of the pipe: one process alone can use an end")
+            }
+            Err(Unusable::NotOpened(OpenError::Failed(Error::PeerClosed))) => {
+                return Err(errors::peer_closed(py, None));
+            }
+            Err(Unusable::NotOpened(OpenError::Failed(error))) => return Err(errors::raise(py, error)),
+        };
+        Err(errors::named(py, class, text.to_owned()))
+    }
+
+    /// Returns the channel, which this call opens if it was not used before.
+    fn opened(&self) -> Result<Arc<Channel>, Unusable> {
+        let mut end = lock(&self.end);
+        match &*end {
+            End::Unopened(unopened) => {
+                let channel = unopened.open().map_err(Unusable::NotOpened)?;
+                *end = End::open(channel);
+            }
+            End::Open { .. } => {}
+            End::Closed => return Err(Unusable::Closed),
+            End::Moved => return Err(Unusable::Moved),
         }
+        match &*end {
+            End::Open { channel, .. } => Ok(channel.clone()),
+            _ => Err(Unusable::Closed),
+        }
+    }
+
+    /// Returns whether this end cannot be opened because its peer has closed the other end.
+    fn is_closed_by_peer(&self) -> bool {
+        matches!(self.opened(), Err(Unusable::NotOpened(OpenError::Failed(Error::PeerClosed))))
+    }
+
+    fn check_readable(&self) -> PyResult<()> {
+        if self.readable { Ok(()) } else { Err(PyOSError::new_err("this end of the pipe only sends")) }
+    }
+
+    fn check_writable(&self) -> PyResult<()> {
+        if self.writable { Ok(()) } else { Err(PyOSError::new_err("this end of the pipe only receives")) }
     }
 
     /// Returns the exception of a failed call on `channel`.
@@ -113,6 +173,7 @@ impl Connection {
 
     /// Sends bytes with the handles of `carriers`. All handles stay with this process if the call fails.
     fn send_with(&self, py: Python<'_>, bytes: &[u8], carriers: &[Carrier], timeout: Timeout) -> PyResult<()> {
+        self.check_writable()?;
         let channel = self.channel(py)?;
         let mut kept = handles::take_all(py, carriers)?;
         let sent = waiting::wait(py, timeout, |deadline| {
@@ -127,6 +188,7 @@ impl Connection {
     }
 
     fn receive(&self, py: Python<'_>, timeout: Timeout) -> PyResult<strait::Message> {
+        self.check_readable()?;
         let channel = self.channel(py)?;
         let received = waiting::wait(py, timeout, |deadline| channel.recv_by(deadline));
         self.settle(py);
@@ -252,8 +314,12 @@ impl Connection {
     #[pyo3(signature = (timeout=Some(0.0)))]
     fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = Timeout::of(timeout)?;
-        if has_something(&*self.channel(py)?) {
-            return Ok(true);
+        self.check_readable()?;
+        match self.channel(py) {
+            Ok(channel) if has_something(&channel) => return Ok(true),
+            Ok(_) => {}
+            Err(_) if self.is_closed_by_peer() => return Ok(true),
+            Err(error) => return Err(error),
         }
         let set = self.set(py)?;
         loop {
@@ -280,18 +346,24 @@ impl Connection {
 
     /// Returns a descriptor that is readable whenever there may be something to receive. Do not read from it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(self.set(py)?.as_raw_fd())
+        match (self.set(py), self.unopened_parts(py)) {
+            (Ok(set), _) => Ok(set.as_raw_fd()),
+            // The socket is readable, since its other end is closed.
+            (Err(_), Some((socket, _))) if self.is_closed_by_peer() => Ok(socket),
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Closes this end, and tells the other end the reason. Ends the waits of other threads on this end. Does nothing
     /// the second time.
     #[pyo3(signature = (reason=0))]
     fn close(&self, py: Python<'_>, reason: u32) {
-        let mut end = lock(&self.end);
-        let End::Open { channel, set } = std::mem::replace(&mut *end, End::Closed) else {
-            return;
+        let end = match &mut *lock(&self.end) {
+            End::Moved => return,
+            end => std::mem::replace(end, End::Closed),
         };
-        drop(end);
+        // An end that was not used is closed with the last descriptor of its socket; it can give no reason.
+        let End::Open { channel, set } = end else { return };
         channel.interrupter().interrupt();
         py.detach(|| {
             drop(set);
@@ -304,7 +376,31 @@ impl Connection {
     /// Whether this end was closed here or sent away.
     #[getter]
     fn closed(&self) -> bool {
-        !matches!(&*lock(&self.end), End::Open { .. })
+        matches!(&*lock(&self.end), End::Closed | End::Moved)
+    }
+
+    /// Returns the descriptor of the socket and the options, if this end was not used yet; otherwise `None`.
+    fn unopened_parts<'py>(&self, py: Python<'py>) -> Option<(i32, Option<Bound<'py, PyDict>>)> {
+        match &*lock(&self.end) {
+            End::Unopened(unopened) => Some(unopened.parts(py)),
+            _ => None,
+        }
+    }
+
+    /// Moves this end into a new object that may only receive, or only send.
+    fn limited(&self, readable: bool, writable: bool) -> Self {
+        let end = match &mut *lock(&self.end) {
+            // The end of a connection that was closed or moved stays what it is.
+            End::Closed => End::Closed,
+            end => std::mem::replace(end, End::Moved),
+        };
+        let (readable, writable) = (self.readable && readable, self.writable && writable);
+        Self { end: Mutex::new(end), readable, writable }
+    }
+
+    /// Lets a connection be an argument of a `multiprocessing.Process`.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("strait._handover")?.call_method1("reduce", (slf,))
     }
 
     /// The process at the other end; `None` as long as that is not known.
@@ -345,6 +441,7 @@ impl Connection {
     fn __repr__(&self) -> &'static str {
         match &*lock(&self.end) {
             End::Open { .. } => "<strait.Connection>",
+            End::Unopened(_) => "<strait.Connection not used yet>",
             End::Closed => "<strait.Connection closed>",
             End::Moved => "<strait.Connection moved>",
         }

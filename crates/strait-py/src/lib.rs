@@ -16,6 +16,7 @@ mod options;
 mod region;
 mod sync;
 mod tasks;
+mod unopened;
 mod waiting;
 
 /// The module `strait._native`.
@@ -41,4 +42,6 @@ mod _native {
     use crate::region::Region;
     #[pymodule_export]
     use crate::tasks::{AsyncEnd, Draft, Reactor};
+    #[pymodule_export]
+    use crate::unopened::{pipe, unopened};
 }

@@ -9,7 +9,8 @@ use pyo3::types::PyBytes;
 use strait::Handle;
 use strait::region::{Access, RegionError, RegionView};
 
-use crate::{connection, errors, memory};
+use crate::memory::{self, Memory};
+use crate::{connection, errors};
 
 /// Shared memory of a fixed size that messages can carry. `Region(size)` makes a region of zeros that each holder can
 /// write.
@@ -77,6 +78,12 @@ impl Region {
     /// Seals the region: no process can ever change it again. Raises `StillMapped` if a process maps it for writing.
     fn seal(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.region.seal())
+    }
+
+    /// Maps the bytes of a sealed region as private memory of this process. What is written there changes no other
+    /// mapping of the region. Raises `NotSealed` if the region is not sealed.
+    fn private(&self, py: Python<'_>) -> PyResult<Memory> {
+        detached(py, || self.region.copy_on_write(..)).map(Memory::private)
     }
 
     /// Returns a copy of `size` bytes, or of all bytes, from `offset` on.

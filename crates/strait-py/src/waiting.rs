@@ -7,8 +7,9 @@ use pyo3::prelude::*;
 use strait::{Deadline, Error, signals};
 
 /// The longest sleep of the main thread. Between two sleeps the thread runs the handlers of signals that another thread
-/// has taken, or that came just before the sleep.
-const SLICE: Duration = Duration::from_millis(100);
+/// has taken, or that came just before the sleep. Longer than the time after which a sleeping thread of the library
+/// begins to watch the process of the peer, whose socket another process may hold.
+const SLICE: Duration = Duration::from_millis(250);
 
 /// The timeout of a call, with the time at which it ends.
 #[derive(Clone, Copy)]

@@ -13,7 +13,7 @@ from ._errors import *  # noqa: F403
 from ._errors import Unknown as Unknown
 from ._arrays import Array, empty
 from ._native import Connection, File, Listener, Memory, Message, Opaque, Peer, Region
-from ._native import connect, dumps, loads, pair, parent
+from ._native import connect, dumps, loads, pair, parent, pipe
 from ._process import spawn
 from ._wait import wait
 
@@ -21,7 +21,7 @@ from . import _errors
 
 __all__ = [
     "Array", "Connection", "File", "Listener", "Memory", "Message", "Opaque", "Peer", "Region", "Unknown",
-    "connect", "dumps", "empty", "loads", "pair", "parent", "spawn", "wait",
+    "connect", "dumps", "empty", "loads", "pair", "parent", "pipe", "spawn", "wait",
 ]
 __all__ += [
     name for name, value in vars(_errors).items()

@@ -113,6 +113,42 @@ def _sealed(array: Any, order: str) -> Region:
     return region
 
 
+def sealed_buffer(buffer: memoryview) -> Region:
+    """Returns a sealed region with the bytes of a contiguous buffer: its own memory if that is a whole `Memory` that was
+    not sealed before, otherwise a copy."""
+    owner: Any = buffer.obj
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and type(owner) is numpy.ndarray and owner.flags.forc:
+        return _sealed(owner, "F" if owner.flags.f_contiguous and not owner.flags.c_contiguous else "C")
+    memory = Memory(buffer.nbytes)
+    view = memoryview(memory)
+    if numpy is None:
+        view[:] = buffer
+    else:
+        # This copy lets other threads run.
+        numpy.frombuffer(view, "u1")[:] = numpy.frombuffer(buffer, "u1")
+    region = memory.seal()
+    assert region is not None
+    return region
+
+
+def reduce_tensor(torch: Any, tensor: Any) -> Any:
+    """Returns how to make a tensor from the buffer of an array, for `pickle`; `NotImplemented` for a tensor that is no
+    plain array in the memory of the processor."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        return NotImplemented
+    shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return _tensor, (flat, dtype, shape, tensor.requires_grad)
+
+
+def _tensor(flat: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    import torch  # type: ignore[import-not-found, unused-ignore]
+
+    tensor = torch.from_numpy(flat).view(getattr(torch, dtype)).reshape(shape)
+    return tensor.requires_grad_(requires_grad)
+
+
 def _memory(array: Any) -> Memory | None:
     """Returns the memory in which an array is; `None` for an array in memory of another kind. Raises `BufferError` in a
     child of `fork` that does not have the memory."""
