@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use strait::Error;
 
-use crate::ledger::faults::KILLS;
 use crate::ledger::{Ledger, Place};
 
 /// Returns whether an end may be gone: closed, lost, in a process that was killed, or in a message that will never be
@@ -78,28 +77,6 @@ pub(crate) fn may_be_abandoned(ledger: &Ledger, end: u32) -> bool {
         is_dead && !ledger.is_settled(stream, number)
     };
     ledger.far_ends(end).chain([end]).any(|end| ledger.end(end).unsettled().any(was_sent_in_vain))
-}
-
-/// Violations of the protocol of which the library may accuse an honest peer in a world whose processes are killed: a packet
-/// that the peer has sent is not found, once in some 50 worlds on a loaded machine. How that comes about is not known; the
-/// announcements over a link may be forgotten while the handshake of another link to the same process is unread.
-const NOT_EXPLAINED: [&str; 3] = [
-    "a lane that was never announced",
-    "an arena shared with an unknown process",
-    "a record that refers to memory which was never sent",
-];
-
-/// Returns whether an accusation is [`NOT_EXPLAINED`] in a world whose processes are killed.
-pub(crate) fn is_not_explained(ledger: &Ledger, reason: &str) -> bool {
-    ledger.faults.load(SeqCst) & KILLS != 0 && NOT_EXPLAINED.contains(&reason)
-}
-
-/// Returns whether an error is [`NOT_EXPLAINED`] in a world whose processes are killed. If so, counts it.
-pub(crate) fn count_not_explained(ledger: &Ledger, error: Error) -> bool {
-    let Error::BadPeer(reason) = error else { return false };
-    let is = is_not_explained(ledger, reason);
-    ledger.not_explained.fetch_add(is.into(), SeqCst);
-    is
 }
 
 /// Returns whether an error says that this process lacks descriptors or memory at present.

@@ -372,8 +372,6 @@ pub(crate) struct Ledger {
     next_channel: AtomicU32,
     /// The kinds of faults that the world has: bits of [`faults`].
     pub(crate) faults: AtomicU32,
-    /// The number of errors that are excused without an explanation.
-    pub(crate) not_explained: AtomicU64,
     /// The number of guests that came, sent everything back, and ended.
     pub(crate) guests: AtomicU32,
     /// The number of reports of bad peers that closed a link.

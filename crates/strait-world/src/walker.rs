@@ -296,7 +296,7 @@ impl Walker {
         match error {
             Error::WouldBlock => patience.is_zero(),
             Error::TimedOut => !patience.is_zero(),
-            _ => excuse || judge::count_not_explained(self.process.ledger, error),
+            _ => excuse,
         }
     }
 

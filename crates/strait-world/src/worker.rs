@@ -98,7 +98,7 @@ pub(crate) const REASON: &str = "a message that makes no sense, says a world";
 
 /// Counts a report of a bad peer. All peers are honest, so the library itself must accuse none.
 fn hear_of_bad_peer(process: &Process, bad: &BadPeer) {
-    if bad.reason != REASON && !judge::is_not_explained(process.ledger, bad.reason) {
+    if bad.reason != REASON {
         process.wrong(None, &format!("the library says of an honest peer: {bad}"));
     }
     process.reports.fetch_add(1, SeqCst);

@@ -51,6 +51,15 @@ impl Deadline {
         }
     }
 
+    /// Returns the earlier one of this deadline and `other`.
+    pub(crate) fn earlier(self, other: Self) -> Self {
+        match (self.0, other.0) {
+            (Until::Never, _) | (_, Until::Now) => other,
+            (Until::Now, _) | (_, Until::Never) => self,
+            (Until::At(at), Until::At(other)) => Self(Until::At(at.min(other))),
+        }
+    }
+
     /// Returns the time from `now` until the deadline: zero if the deadline has passed, `None` if the deadline never
     /// passes.
     pub(crate) fn remaining(self, now: Instant) -> Option<Duration> {

@@ -11,7 +11,6 @@ use strait::{Channel, Deadline, Error, Handle, Message};
 use super::{About, Held, Mood, Said, Walker, is_empty, parse, said};
 use crate::clock::now;
 use crate::content::check_file;
-use crate::judge;
 use crate::ledger::Place;
 use crate::own;
 use crate::trail::{self, Call};
@@ -125,10 +124,6 @@ impl Walker {
             }
             Err(Error::PeerClosed) => {
                 self.see_closed(at);
-                false
-            }
-            Err(error) if judge::count_not_explained(self.process.ledger, error) => {
-                self.close(at);
                 false
             }
             Err(error) => {

@@ -11,7 +11,6 @@ use strait::{Deadline, Error};
 
 use super::receiving::in_parts;
 use super::{About, Walker, said};
-use crate::judge;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;
 
@@ -53,7 +52,7 @@ impl Walker {
             Err(Error::Interrupted) => {}
             Err(Error::PeerClosed) => self.see_closed(at),
             Err(error) => {
-                if !excused(self.process, over, error) && !judge::count_not_explained(self.process.ledger, error) {
+                if !excused(self.process, over, error) {
                     self.wrong(end, &format!("receiving from an end that is interrupted says {error:?}"));
                 }
             }

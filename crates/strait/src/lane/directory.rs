@@ -8,8 +8,9 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::retention::{Orphaned, Search};
@@ -30,6 +31,26 @@ use crate::sync::unpoisoned;
 /// peer that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers
 /// need some.
 const MOST: usize = 1 << 13;
+
+/// The result of a search for the arena of a lane.
+struct Found {
+    /// The link to the process that holds the other end of the lane.
+    link: InUse,
+    arena: Arc<Arena>,
+    /// Whether the search has marked the end as held by this process. `false` if this process has or had that end
+    /// already, and if the search was not to mark the end.
+    is_held: bool,
+}
+
+/// The announcements of an arena among which a search for the arena of a lane chooses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// All announcements.
+    Any,
+    /// Only announcements by which the other end of the lane can be where they say: an announcement for a third process
+    /// is left out if the other end came here by that announcement.
+    OtherElsewhere,
+}
 
 /// Says which process holds the other ends of the lanes of an arena that a peer announced. An arena holds many lanes
 /// between the same two processes, of which this process is one.
@@ -84,12 +105,17 @@ struct Claim {
     cells: usize,
 }
 
+/// The key of an announcement: the number in the packet, and the number of the link over which the packet was received.
+/// A peer may announce one number over two links: if it does not know yet that both lead to this process, it introduces
+/// this process to itself, and announces an arena for the two halves of that introduction.
+type Announced = (u64, u64);
+
 /// Everything that the peer of one link has announced: arenas and introduced processes. Announcements about a process
 /// that has died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
 pub(crate) struct Announcements {
-    arenas: HashMap<u64, Known>,
-    introduced: HashMap<u64, Arc<Link>>,
+    arenas: BTreeMap<Announced, Known>,
+    introduced: BTreeMap<Announced, Arc<Link>>,
 }
 
 /// The most links of one chain from which this process receives the remaining packets before it drops the links. Such a
@@ -120,8 +146,8 @@ impl Drop for Announcements {
     /// Drops the links that these announcements hold, one after the other. None is dropped from within the destructor
     /// of another link, because a peer could make a chain of links that is longer than the stack is deep.
     fn drop(&mut self) {
-        let mut links: Vec<_> = self.introduced.drain().map(|(_, link)| link).collect();
-        links.extend(self.arenas.drain().filter_map(|(_, known)| match known.with {
+        let mut links: Vec<_> = std::mem::take(&mut self.introduced).into_values().collect();
+        links.extend(std::mem::take(&mut self.arenas).into_values().filter_map(|known| match known.with {
             With::Other(link) => Some(link),
             With::Maker | With::Us => None,
         }));
@@ -181,14 +207,14 @@ impl Announcements {
     }
 
     /// Adds `announcements`, which were received over another link to the same process, to these announcements. An
-    /// added announcement replaces a present one with the same number. Returns the replaced announcements.
+    /// added announcement replaces a present one with the same key. Returns the replaced announcements.
     pub(crate) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
-        for (number, arena) in announcements.arenas.drain() {
-            left.arenas.extend(self.arenas.insert(number, arena).map(|old| (number, old)));
+        for (key, arena) in std::mem::take(&mut announcements.arenas) {
+            left.arenas.extend(self.arenas.insert(key, arena).map(|old| (key, old)));
         }
-        for (number, link) in announcements.introduced.drain() {
-            left.introduced.extend(self.introduced.insert(number, link).map(|old| (number, old)));
+        for (key, link) in std::mem::take(&mut announcements.introduced) {
+            left.introduced.extend(self.introduced.insert(key, link).map(|old| (key, old)));
         }
         left
     }
@@ -202,6 +228,9 @@ pub(crate) struct LaneDirectory {
     /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
     /// maker is stored with the newer of its two links.
     makers: Mutex<HashMap<u64, Maker>>,
+    /// Whether announcements over this link were taken away, because nothing in use reaches the link. An announcement
+    /// that was unread then may refer to one of those that are gone.
+    has_lost_announcements: AtomicBool,
 }
 
 /// `WITH_MAKER`: the value of the field `with` of an arena packet if the process that sent the packet holds the other
@@ -277,10 +306,11 @@ impl LaneDirectory {
         if announcements.introduced.len() >= MOST {
             return Err(Error::BadPeer("more introductions than permitted"));
         }
-        let old = announcements.introduced.insert(number, Arc::clone(&link));
+        let key = (number, peer.number());
+        let old = announcements.introduced.insert(key, Arc::clone(&link));
         drop(announcements);
         let mut replaced = Announcements::default();
-        replaced.introduced.extend(old.map(|old| (number, old)));
+        replaced.introduced.extend(old.map(|old| (key, old)));
         Ok(replaced)
     }
 
@@ -307,20 +337,23 @@ impl LaneDirectory {
         let with = match with {
             WITH_MAKER => With::Maker,
             WITH_YOURSELF => With::Us,
-            other => {
-                let link = link.introduced(other - WITH_INTRODUCED);
-                With::Other(link.ok_or(Error::BadPeer("an arena shared with an unknown process"))?)
-            }
+            other => match link.introduced(other - WITH_INTRODUCED) {
+                Some(link) => With::Other(link),
+                // No end here uses the link any more, so no end will ask for the arena.
+                None if self.has_lost_announcements.load(Ordering::Acquire) => return Ok(Announcements::default()),
+                None => return Err(Error::BadPeer("an arena shared with an unknown process")),
+            },
         };
         let mut announcements = unpoisoned(&self.announcements);
         if announcements.arenas.len() >= MOST {
             return Err(Error::BadPeer("more arenas than permitted"));
         }
         let lookups = (claim.lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
-        let old = announcements.arenas.insert(claim.number, Known { memory, with, lookups });
+        let key = (claim.number, link.number());
+        let old = announcements.arenas.insert(key, Known { memory, with, lookups });
         drop(announcements);
         let mut replaced = Announcements::default();
-        replaced.arenas.extend(old.map(|old| (claim.number, old)));
+        replaced.arenas.extend(old.map(|old| (key, old)));
         Ok(replaced)
     }
 }
@@ -339,10 +372,11 @@ impl Link {
         directory.downcast_ref().expect("each link was created with a directory")
     }
 
-    /// Returns the link to the process that the peer introduced under the number `number`, over this link or over
-    /// another link to the same peer. Returns `None` if the peer has introduced no process under this number.
+    /// Returns the link to the process that the peer introduced over this link under the number `number`. Another link
+    /// to the same peer may have taken that announcement over. Returns `None` if the peer has introduced no process
+    /// under this number.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
-        let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
+        let find = |link: &Self| link.announcements().introduced.get(&(number, self.number())).cloned();
         let mut search = Search::begin();
         loop {
             let found = find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)));
@@ -359,6 +393,13 @@ impl Link {
         let lanes = self.ledger().charge(Amounts::of(Resource::Lanes, claim.lanes as usize))?;
         let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, lanes);
         Ok(Arc::new(arena.ok_or(impossible)?))
+    }
+
+    /// Takes the announcements of the peer over this link away from it, because nothing in use reaches the link.
+    pub(crate) fn lose_announcements(&self) -> Announcements {
+        // Set first: a thread that misses an announcement finds this set.
+        self.lane_directory().has_lost_announcements.store(true, Ordering::Release);
+        std::mem::take(&mut *self.announcements())
     }
 
     /// Locks the announcements of the peer over this link, and returns the guard.
@@ -381,32 +422,35 @@ impl Link {
     /// Otherwise the peer has sent this end to this process. Fails with [`Error::BadPeer`] if there is no such lane, or
     /// if this process has or had that end already.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
-        let (link, arena) = self.find_arena(name, true)?;
+        let Found { link, arena, is_held } = self.find_arena(name, side, true)?;
         if arena.lane(name.slot).is_none() {
             return Err(Error::BadPeer("a lane outside of its arena"));
         }
-        if !arena.hold(name.slot, name.usage, side) {
+        if !is_held {
             return Err(Error::BadPeer("an end that this process has or had already"));
         }
         let source = moved.then(|| self.in_use());
         Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))
     }
 
-    /// Maps the memory of the arena that has the lane with the name `name`, if that memory is not mapped yet. Returns a
-    /// temporary error if the memory cannot be mapped now, and [`Error::BadPeer`] if the peer never announced the
-    /// arena.
-    pub(crate) fn ready_lane(self: &Arc<Self>, name: Name) -> Result<(), Error> {
-        self.find_arena(name, false).map(|_| ())
+    /// Maps the memory of the arena that has the lane with the name `name`, for the end on `side`, if that memory is not
+    /// mapped yet. Returns a temporary error if the memory cannot be mapped now, and [`Error::BadPeer`] if the peer
+    /// never announced the arena.
+    pub(crate) fn ready_lane(self: &Arc<Self>, name: Name, side: usize) -> Result<(), Error> {
+        self.find_arena(name, side, false).map(|_| ())
     }
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
     /// lanes. Looks through the announcements over all links to the peer; fails with [`Error::BadPeer`] if no
-    /// announcement contains the arena. `count` says whether the call counts as one of the lookups after which an arena
-    /// with one lane is forgotten.
-    fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
+    /// announcement contains the arena. If `take` is set, the caller takes the end on `side`: the call marks that end as
+    /// held, and counts as one of the lookups after which an arena with one lane is forgotten.
+    ///
+    /// If two announcements contain the arena, both ends of the lane are in this process, and each end goes with an
+    /// announcement of its own ([`Announced`]).
+    fn find_arena(self: &Arc<Self>, name: Name, side: usize, take: bool) -> Result<Found, Error> {
         let mut search = Search::begin();
         loop {
-            if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
+            if let Some(found) = self.fetch(|_| self.look_up(name, side, take, Fit::OtherElsewhere))? {
                 return found;
             }
             // Nothing may have been received from the other link yet. A failure to receive now is not the peer's fault.
@@ -415,11 +459,15 @@ impl Link {
                 if Arc::ptr_eq(self, &link) {
                     continue;
                 }
-                match link.fetch(|_| link.look_up(name, count)) {
+                match link.fetch(|_| link.look_up(name, side, take, Fit::OtherElsewhere)) {
                     Ok(Some(found)) => return found,
                     Err(error) if error.passes() => failed = Err(error),
                     _ => {}
                 }
+            }
+            let any = |link: &Arc<Self>| link.look_up(name, side, take, Fit::Any);
+            if let Some(found) = any(self).or_else(|| self.siblings().iter().find_map(any)) {
+                return found;
             }
             if !search.was_disturbed() {
                 return failed.and(Err(Error::BadPeer("a lane that was never announced")));
@@ -428,34 +476,43 @@ impl Link {
     }
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
-    /// lanes. Returns `None` if the arena was not announced over this link, and an error if the arena's memory cannot
-    /// be mapped now. `count` says whether the call counts as one of the lookups after which an arena with one lane is
-    /// forgotten.
-    fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
+    /// lanes. Returns `None` if no announcement over this link contains the arena and is as `fit` demands, and an error
+    /// if the arena's memory cannot be mapped now. `side` and `take` are those of [`Link::find_arena`].
+    fn look_up(self: &Arc<Self>, name: Name, side: usize, take: bool, fit: Fit) -> Option<Result<Found, Error>> {
         let mut announcements = self.announcements();
-        let known = announcements.arenas.get_mut(&name.arena)?;
-        if let ArenaMemory::Arrived { attachment, claim, .. } = &known.memory {
-            match self.map_arena(attachment, *claim) {
-                Ok(arena) => known.memory = ArenaMemory::Mapped(arena),
-                Err(error) => return Some(Err(error)),
+        let mut fitting = None;
+        for (key, known) in announcements.arenas.range_mut((name.arena, 0)..=(name.arena, u64::MAX)) {
+            if let ArenaMemory::Arrived { attachment, claim, .. } = &known.memory {
+                match self.map_arena(attachment, *claim) {
+                    Ok(arena) => known.memory = ArenaMemory::Mapped(arena),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            let ArenaMemory::Mapped(arena) = &known.memory else { continue };
+            let has_other =
+                |arena: &Arena| arena.is_here(name.slot, 1 - side) || arena.has_left(name.slot, name.usage, 1 - side);
+            if fit == Fit::Any || !matches!(known.with, With::Other(_)) || !has_other(arena) {
+                fitting = Some((*key, known));
+                break;
             }
         }
-        let ArenaMemory::Mapped(arena) = &known.memory else { return None };
-        let with = match &known.with {
+        let (key, known) = fitting?;
+        let arena = known.arena()?.clone();
+        let link = match &known.with {
             With::Maker => self.in_use(),
             With::Us => Link::own(),
             With::Other(link) => link.in_use(),
         };
-        let found = (with, arena.clone());
+        let is_held = take && arena.hold(name.slot, name.usage, side);
         if let Some(lookups) = &mut known.lookups
-            && count
+            && take
         {
             *lookups -= 1;
             if *lookups == 0 {
-                announcements.arenas.remove(&name.arena);
+                announcements.arenas.remove(&key);
             }
         }
-        Some(Ok(found))
+        Some(Ok(Found { link, arena, is_held }))
     }
 
     /// Creates a lane between the peers of the links `one` and `other`, and announces the lane's arena to both; a local

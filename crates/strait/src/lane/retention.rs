@@ -61,6 +61,8 @@ static PASSED_ON: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Search {
     passed_on: u64,
     until: Deadline,
+    /// How often the search was repeated or ended.
+    looks: u32,
 }
 
 /// The longest time for which a search waits for other threads that pass announcements on, and is repeated because of
@@ -69,19 +71,30 @@ pub(crate) struct Search {
 /// held by the searching thread.
 const SEARCH: Duration = Duration::from_millis(400);
 
+/// The number of waits of a search that last up to [`AGAIN`] also after [`SEARCH`]: the process may have been stopped
+/// meanwhile.
+const LOOKS: u32 = 2;
+
+/// The longest time of a wait of a search after [`SEARCH`].
+const AGAIN: Duration = Duration::from_millis(50);
+
 impl Search {
     /// Begins a search.
     pub(crate) fn begin() -> Self {
-        Self { passed_on: PASSED_ON.load(Ordering::SeqCst), until: Deadline::after(SEARCH) }
+        Self { passed_on: PASSED_ON.load(Ordering::SeqCst), until: Deadline::after(SEARCH), looks: 0 }
     }
 
     /// Returns whether announcements were passed on since the search began or was last repeated, so that a search that
-    /// found nothing must be repeated. Waits while another thread passes announcements on, but not beyond [`SEARCH`].
+    /// found nothing must be repeated. Waits while another thread passes announcements on, but not beyond [`SEARCH`]
+    /// and [`LOOKS`] waits of [`AGAIN`].
     pub(crate) fn was_disturbed(&mut self) -> bool {
-        peers::await_dropped(self.until);
+        self.looks += 1;
+        let may_look = self.looks <= LOOKS;
+        let is_late = self.until.has_passed();
+        peers::await_dropped(if is_late && may_look { Deadline::after(AGAIN) } else { self.until });
         drop(uses::hold());
         let before = std::mem::replace(&mut self.passed_on, PASSED_ON.load(Ordering::SeqCst));
-        before != self.passed_on && !self.until.has_passed()
+        before != self.passed_on && (may_look || !self.until.has_passed())
     }
 }
 
@@ -101,7 +114,7 @@ pub(crate) fn forget_unreachable() {
 fn is_anything_to_forget() -> bool {
     let turn = uses::hold();
     let all = peers::all_there_are();
-    let reachable = Reachable::from_uses(&all, &[], &turn);
+    let reachable = Reachable::from_uses(&all, &processes_of(&all), &[], &turn);
     let is_any = all.iter().any(|link| !reachable.contains(link) && !link.announcements().is_empty());
     drop(turn);
     fault::point("before the links of a search are let go");
@@ -111,25 +124,88 @@ fn is_anything_to_forget() -> bool {
     is_any
 }
 
+/// Returns the process to which each of the links leads, as far as it is known.
+fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
+    links.iter().map(|link| link.process()).collect()
+}
+
 /// Takes the announcements over all links that nothing in use reaches, and the announcements `late` of a dropped link.
 /// Moves these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The
 /// caller must hold neither a lock of a link nor the lock of the mailbox.
+///
+/// A retained link whose handshake is unread may lead to the same process too, and its peer may be about to refer to
+/// announcements that would be forgotten. So before announcements are forgotten, the link over which they came is shut
+/// down. Then the handshakes are received, and the search is repeated. A peer that has not sent its handshake by then
+/// finds the link shut down before it refers to those announcements.
 fn collect(late: Option<Orphaned>) {
-    let mut late: Vec<_> = late.into_iter().collect();
-    let turn = uses::hold();
-    let all = peers::all_there_are();
-    let reachable = Reachable::from_uses(&all, &late, &turn);
-    for link in all.iter().filter(|link| !reachable.contains(link)) {
-        let announcements = std::mem::take(&mut *link.announcements());
+    let late: Vec<_> = late.into_iter().collect();
+    let (turn, all) = (uses::hold(), peers::all_there_are());
+    let processes = processes_of(&all);
+    let reachable = Reachable::from_uses(&all, &processes, &late, &turn);
+    let would_forget = shut_those_without_heir(&all, &processes, &reachable, &late);
+    if would_forget && all.iter().any(|link| link.is_stranger() && reachable.contains(link)) {
+        drop(turn);
+        drop(reachable);
+        let_go(all);
+        peers::drain_all();
+        let (turn, all) = (uses::hold(), peers::all_there_are());
+        let processes = processes_of(&all);
+        let reachable = Reachable::from_uses(&all, &processes, &late, &turn);
+        return pass_on_or_forget(all, &processes, reachable, late, turn);
+    }
+    pass_on_or_forget(all, &processes, reachable, late, turn);
+}
+
+/// Returns the link to `process` that takes over announcements over another link to that process: the first of `all`
+/// that is `reachable`. `processes` are the processes of the links in `all`.
+fn heir<'a>(
+    all: &'a [Arc<Link>],
+    processes: &[Option<Process>],
+    reachable: &Reachable,
+    process: Option<Process>,
+) -> Option<&'a Arc<Link>> {
+    let mut links = all.iter().zip(processes);
+    links.find(|(link, of)| process.is_some() && **of == process && reachable.contains(link)).map(|(link, _)| link)
+}
+
+/// Shuts down each link, of those in `all` that are not `reachable`, whose announcements no other link would take over.
+/// Returns whether there is such a link among them, or among the dropped links in `late`, that leads to a known process.
+fn shut_those_without_heir(
+    all: &[Arc<Link>],
+    processes: &[Option<Process>],
+    reachable: &Reachable,
+    late: &[Orphaned],
+) -> bool {
+    let has_none = |process: Option<Process>| process.is_some() && heir(all, processes, reachable, process).is_none();
+    let mut is_any = late.iter().any(|late| has_none(late.process));
+    for (link, process) in all.iter().zip(processes) {
+        if !reachable.contains(link) && has_none(*process) && !link.announcements().is_empty() {
+            link.shut();
+            is_any = true;
+        }
+    }
+    is_any
+}
+
+/// Does what [`collect`] does, once it is known which links in `all` are `reachable`, while `turn` is held. `processes`
+/// are the processes of the links in `all`.
+fn pass_on_or_forget(
+    all: Vec<Arc<Link>>,
+    processes: &[Option<Process>],
+    reachable: Reachable,
+    mut late: Vec<Orphaned>,
+    turn: MutexGuard<'_, ()>,
+) {
+    for (link, process) in all.iter().zip(processes).filter(|(link, _)| !reachable.contains(link)) {
+        let announcements = link.lose_announcements();
         if !announcements.is_empty() {
-            late.push(Orphaned { process: link.process(), announcements, dropped: None });
+            late.push(Orphaned { process: *process, announcements, dropped: None });
         }
     }
     fault::point("before announcements are passed on to another link");
     let mut forgotten = Vec::new();
     for Orphaned { process, announcements, dropped } in late {
-        let siblings = |link: &&Arc<Link>| process.is_some() && link.process() == process && reachable.contains(link);
-        forgotten.push(match all.iter().find(siblings) {
+        forgotten.push(match heir(&all, processes, &reachable, process) {
             Some(heir) => heir.announcements().take_over(announcements),
             None => announcements,
         });
@@ -210,15 +286,22 @@ impl Reachable {
         self.numbers.contains(&link.number())
     }
 
-    fn from_uses(all: &[Arc<Link>], late: &[Orphaned], _turn: &MutexGuard<'_, ()>) -> Self {
+    /// Finds the links to retain among `all`, whose processes are `processes`, and the dropped links in `late`. The
+    /// caller passes the processes, because it may learn meanwhile to which process a link leads.
+    fn from_uses(
+        all: &[Arc<Link>],
+        processes: &[Option<Process>],
+        late: &[Orphaned],
+        _turn: &MutexGuard<'_, ()>,
+    ) -> Self {
         // The announcements over all links to a process are followed together.
         let mut seen = Seen::default();
         let mut references: Vec<_> =
             all.iter().map(|link| LinkReferences::of(&link.announcements(), &mut seen)).collect();
         references.extend(late.iter().map(|late| LinkReferences::of(&late.announcements, &mut seen)));
         let mut siblings: HashMap<Process, Vec<usize>> = HashMap::new();
-        let processes = all.iter().map(|link| link.process()).chain(late.iter().map(|late| late.process));
-        for (at, process) in processes.enumerate() {
+        let known = processes.iter().copied().chain(late.iter().map(|late| late.process));
+        for (at, process) in known.enumerate() {
             if let Some(process) = process {
                 siblings.entry(process).or_default().push(at);
             }
@@ -247,7 +330,7 @@ impl Reachable {
                     continue;
                 }
                 let Some(at) = places.get(&number).copied() else { continue };
-                let known = match all[at].process() {
+                let known = match processes[at] {
                     Some(process) => siblings.remove(&process).unwrap_or_default(),
                     None => vec![at],
                 };

@@ -83,6 +83,9 @@ impl Liveness {
 pub(super) struct Life {
     /// The error with which the link went down; empty while the link is up. Set before `is_down`.
     reason: OnceLock<Error>,
+    /// The first [`Error::BadPeer`] of the link, after which the received attachments were dropped. The link may have
+    /// gone down for another reason before.
+    broken: OnceLock<Error>,
     is_down: AtomicBool,
     pub(super) process: Liveness,
     pub(super) born: Instant,
@@ -98,6 +101,7 @@ impl Default for Life {
     fn default() -> Self {
         Self {
             reason: OnceLock::new(),
+            broken: OnceLock::new(),
             is_down: AtomicBool::new(false),
             process: Liveness::default(),
             born: Instant::now(),
@@ -165,19 +169,17 @@ impl Link {
     }
 
     /// Returns the error of a record whose attachment is missing. `error` names the missing attachment, and is returned
-    /// unless the link was ended because of a bad peer. Then the received attachments were dropped, and the returned
-    /// error is the reason of the link's end.
+    /// unless the peer was found to be a bad peer before. Then the received attachments were dropped, and the returned
+    /// error says why the peer is a bad peer.
     pub(crate) fn missing(&self, error: Error) -> Error {
-        match self.life.reason() {
-            Some(reason @ Error::BadPeer(_)) => *reason,
-            _ => error,
-        }
+        self.life.broken.get().copied().unwrap_or(error)
     }
 
     pub(crate) fn fail(&self, reason: Error) {
         let _ = self.life.reason.set(reason);
         let first = !self.life.is_down.swap(true, Ordering::AcqRel);
         if let Error::BadPeer(broken) = reason {
+            let _ = self.life.broken.set(reason);
             self.inbox().clear();
             if first {
                 self.ledger.broken(broken, true);
@@ -193,6 +195,11 @@ impl Link {
     /// a hang-up of the socket.
     pub(crate) fn cut(&self, reason: Error) {
         self.fail(reason);
+        self.shut();
+    }
+
+    /// Shuts the socket down, so that the peer sees a hang-up. Packets that the peer has sent can still be received.
+    pub(crate) fn shut(&self) {
         if let Some(socket) = self.io.socket() {
             crate::os::socket::shut(socket);
         }
@@ -323,6 +330,18 @@ mod tests {
                 assert!(idle_timer.lasts(at * MS) < Duration::from_millis(5), "at {at} ms");
             }
         }
+    }
+
+    /// Shows that a missing attachment is not the peer's fault if this process has dropped the attachments: the peer
+    /// died first, and then a thread reported the peer.
+    #[test]
+    fn a_report_after_the_peers_death_explains_missing_attachments() {
+        let link = Link::local(Box::<crate::lane::directory::LaneDirectory>::default());
+        let missing = Error::BadPeer("a record that refers to memory which was never sent");
+        link.fail(Error::PeerClosed);
+        assert_eq!(link.missing(missing), missing);
+        link.fail(Error::BadPeer("a report"));
+        assert_eq!((link.reason(), link.missing(missing)), (Error::PeerClosed, Error::BadPeer("a report")));
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! leads. (If two threads received, one could take the wake-up packet of the other, which would sleep on in `poll`.)
 
 mod handshake;
+#[cfg(test)]
+mod held;
 mod in_flight;
 mod inbox;
 pub(crate) mod io;
@@ -189,12 +191,13 @@ impl Drop for Link {
             return;
         }
         peers::while_dropping(self, || {
+            let Some(socket) = self.io.socket() else { return };
+            // From here on the peer cannot send, and sees that the link is down, so it refers to none of its
+            // announcements over this link any more. Packets sent before are still there.
+            crate::os::socket::shut(socket);
             if peers::is_alone() || !self.directory.may_drain() {
                 return;
             }
-            let Some(socket) = self.io.socket() else { return };
-            // From here on the peer cannot send; packets sent before are still there.
-            crate::os::socket::stop_receiving(socket);
             let _ = self.receive_all(|_| false);
             fault::point("before the socket of a link is closed");
             self.directory.end(self);

@@ -10,12 +10,12 @@
 //! gains nothing by using the name of another process, not even with the process id of a process that has ended. If the
 //! inode number of one of the two is not known, the name and the process id decide.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -73,14 +73,36 @@ fn forgotten() -> &'static Condvar {
     FORGOTTEN.get()
 }
 
-thread_local! {
-    /// Whether this thread is in the destructor of a link.
-    static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
+/// What a thread knows while it is in the destructor of a link.
+#[derive(Default)]
+struct Dropping {
+    /// The numbers of the links in whose destructors the thread is.
+    links: Vec<u64>,
+    /// Until when the thread waits for links that other threads drop; `None` until its first wait.
+    patience: Option<Deadline>,
 }
+
+thread_local! {
+    static DROPPING: RefCell<Dropping> = const { RefCell::new(Dropping { links: Vec::new(), patience: None }) };
+}
+
+/// The longest time for which a thread that is in the destructor of a link waits, in all its waits together, for links
+/// that other threads drop: 400 ms. Two such threads may wait for each other.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// The longest time for which one look through the sockets of all links waits for other threads that receive: 100 ms.
+/// Such a thread needs some microseconds, unless it waits for a processor.
+const HEARING: Duration = Duration::from_millis(100);
 
 /// Adds the new link `link` to the list of all links of this process to other processes.
 pub(crate) fn note(link: &Arc<Link>) {
     unpoisoned(all()).insert(link.number(), Arc::downgrade(link));
+}
+
+/// Lists the link with this number as one that is being dropped. Only for tests.
+#[cfg(test)]
+pub(crate) fn list_as_dropped(number: u64) {
+    unpoisoned(all()).insert(number, Weak::new());
 }
 
 /// Removes the dropped link with this number from the list of all links. Its peer's announcements were passed on to
@@ -96,16 +118,21 @@ pub(crate) fn forget(number: u64) {
 /// from the peer table, because an entry retains the memory of its link.
 pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
     /// Says that this thread is not in the destructor of the link any more, also if the program's code has panicked there.
-    struct Dropped<'a>(&'a Link, Option<bool>);
+    struct Dropped<'a>(&'a Link);
     impl Drop for Dropped<'_> {
         fn drop(&mut self) {
-            if let Some(before) = self.1 {
-                let _ = IS_DROPPING.try_with(|is| is.set(before));
-            }
+            let _ = DROPPING.try_with(|dropping| {
+                let mut dropping = dropping.borrow_mut();
+                dropping.links.pop();
+                if dropping.links.is_empty() {
+                    *dropping = Dropping::default();
+                }
+            });
             forget(self.0.number());
         }
     }
-    let dropped = Dropped(link, IS_DROPPING.try_with(|is| is.replace(true)).ok());
+    let _ = DROPPING.try_with(|dropping| dropping.borrow_mut().links.push(link.number()));
+    let dropped = Dropped(link);
     step();
     drop(dropped);
     if let Some(process) = link.process() {
@@ -119,14 +146,24 @@ pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
     }
 }
 
-/// Waits until each link that is being dropped now has passed on its peer's announcements, or until the deadline. A
-/// thread that is in the destructor of a link does not wait.
+/// Waits until each link that another thread is dropping now has passed on its peer's announcements, or until the
+/// deadline. A thread that is in the destructor of a link itself waits for [`PATIENCE`] at most.
 pub(crate) fn await_dropped(deadline: Deadline) {
-    if IS_DROPPING.try_with(Cell::get) != Ok(false) {
+    let mut all_links = unpoisoned(all());
+    if all_links.values().all(|link| link.strong_count() > 0) {
         return;
     }
-    let mut all_links = unpoisoned(all());
-    let dropped = |(number, link): (&u64, &Weak<Link>)| (link.strong_count() == 0).then_some(*number);
+    let own = DROPPING.try_with(|dropping| {
+        let mut dropping = dropping.borrow_mut();
+        let is_in_one = !dropping.links.is_empty();
+        let patience = is_in_one.then(|| *dropping.patience.get_or_insert_with(|| Deadline::after(PATIENCE)));
+        (dropping.links.clone(), patience)
+    });
+    // Not known if the thread is ending.
+    let Ok((own, patience)) = own else { return };
+    let deadline = patience.map_or(deadline, |patience| deadline.earlier(patience));
+    let dropped =
+        |(number, link): (&u64, &Weak<Link>)| (link.strong_count() == 0 && !own.contains(number)).then_some(*number);
     let going: Vec<u64> = all_links.iter().filter_map(dropped).collect();
     while going.iter().any(|number| all_links.contains_key(number)) && !deadline.has_passed() {
         all_links = forgotten().wait(all(), all_links, deadline.remaining(Instant::now()));
@@ -159,11 +196,14 @@ pub(crate) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }
 
-/// Receives the packets in the sockets of all links of this process, except of links on which another thread is the
-/// leader. Never waits, so it can be called from anywhere.
+/// Receives the packets in the sockets of all links of this process. If another thread is the leader of a link whose
+/// handshake was not received, waits until that thread has received what is in the socket, for [`HEARING`] at most for
+/// all links together. Leaves out other links on which another thread is the leader. The caller must hold no lock of a
+/// link and not the lock of the mailbox.
 pub(crate) fn drain_all() {
+    let until = Deadline::after(HEARING);
     for link in all_there_are() {
-        link.drain_once();
+        if link.is_stranger() { link.drain_or_follow(until) } else { link.drain_once() }
     }
 }
 
@@ -214,6 +254,12 @@ impl Link {
         let known = links.entry(process).or_default();
         self.peer.entry.has_older.store(!known.is_empty(), Ordering::Relaxed);
         known.push(self.me.clone());
+    }
+
+    /// Returns whether the peer's handshake was not received yet, so that the link may turn out to be another link to a
+    /// known process.
+    pub(crate) fn is_stranger(&self) -> bool {
+        !self.is_local() && !self.is_down() && self.peer.features.get().is_none()
     }
 
     /// Returns the identity of the process at the other end. Returns `None` until the peer's handshake was received,

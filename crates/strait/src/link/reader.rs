@@ -34,6 +34,10 @@ const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 /// waits for a link while another thread, the leader, receives.
 const FOLLOW: Duration = Duration::from_millis(10);
 
+/// The longest sleep of a thread that waits until the leader has received what is in the socket, to know the peer's
+/// handshake.
+const HELD_UP: Duration = Duration::from_millis(50);
+
 /// The longest time that a wait set, or a sender that waits for room, waits for the leader (the thread that receives)
 /// to receive the packets in the socket.
 pub(super) const MOMENT: Duration = Duration::from_millis(1);
@@ -135,6 +139,31 @@ impl Link {
         if self.try_lead() {
             // An error is stored in the link.
             let _ = self.receive_and_leave();
+        }
+    }
+
+    /// Receives the packets in the socket, as [`drain_once`](Self::drain_once) does. If another thread is the leader,
+    /// waits until that thread has received the packets that are in the socket now, or until the deadline.
+    pub(super) fn drain_or_follow(&self, deadline: Deadline) {
+        // The leader may have begun to receive before the call. Then it may stop without the last packets.
+        for _ in 0..2 {
+            if self.try_lead() {
+                let _ = self.receive_and_leave();
+                return;
+            }
+            let leader = unpoisoned(&self.reader.leader);
+            match *leader {
+                Leader::None => {}
+                // If the socket is readable, a sleeping leader is about to wake up and receive the packets.
+                Leader::Sleeping
+                    if !self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) =>
+                {
+                    return;
+                }
+                Leader::Sleeping | Leader::Receiving => {
+                    drop(self.follow(leader, Some(deadline.within(HELD_UP))));
+                }
+            }
         }
     }
 

@@ -417,7 +417,7 @@ impl End {
         let (sent, handles) = (parsed.descriptors, parsed.top.len());
         // Checked before anything is taken, because a later call may ask for the message again.
         for (entry, ..) in parsed.ends.iter().skip(usize::from(holder.is_some())) {
-            link.ready_lane(entry.name)?;
+            link.ready_lane(entry.name, usize::from(entry.side))?;
         }
         let charge = link.ledger().charge(parsed.amounts())?;
         let found = match sent {

@@ -1,0 +1,200 @@
+//! Announcements that are passed on from one link to another, or forgotten, while another thread is at a certain step.
+//! Each test is that thread: it leads a link, or holds a link that nothing uses any more.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::packet::Packet;
+use super::{Attachments, InUse, Link};
+use crate::error::Error;
+use crate::lane::Name;
+use crate::lane::arena::SMALL;
+use crate::lane::directory::LaneDirectory;
+use crate::os::socket;
+use crate::shm::{Mapping, Shareable, lane_size};
+
+/// The value of the field `with` of an arena packet for the processes of the introduction with number 0.
+const WITH_INTRODUCED: u64 = 2;
+
+/// A link of this process, and the other end of its socket, by which the test is the peer.
+struct Pair {
+    ours: InUse,
+    peer: InUse,
+}
+
+impl Pair {
+    /// Creates a link over which nothing has come yet.
+    fn new() -> Self {
+        let (ours, peer) = socket::pair().unwrap();
+        let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+        Self { ours: over(ours), peer: over(peer) }
+    }
+
+    /// Creates a link whose peer has said that its name is `name`.
+    fn named(name: u128) -> Self {
+        let pair = Self::new();
+        pair.peer.send_handshake(name).unwrap();
+        pair.ours.drain_once();
+        pair
+    }
+
+    fn send(&self, packet: Packet, attachments: Attachments<'_>) {
+        assert_eq!(self.peer.try_send(&packet, attachments), Ok(true));
+    }
+
+    /// Introduces another process, which is at the returned socket, under this number.
+    fn introduce(&self, number: u64) -> std::os::fd::OwnedFd {
+        let (theirs, other) = socket::pair().unwrap();
+        self.send(Packet::Introduce { number }, Attachments::descriptors(&[theirs.as_fd()]));
+        other
+    }
+
+    /// Announces an arena with two lanes, under the number `number`, for the process that was introduced as `with`.
+    fn announce(&self, memory: &Shareable, number: u64, with: u64) {
+        let with = WITH_INTRODUCED + with;
+        let packet = Packet::Arena { token: 1, number, lanes: 2, cells: SMALL as u32, with };
+        self.send(packet, Attachments::memory(memory));
+    }
+}
+
+/// Returns memory for an arena with two lanes.
+fn lane_memory() -> Shareable {
+    let (mapping, fd) = Mapping::shared("strait-test", 2 * lane_size(SMALL)).unwrap();
+    Shareable { mapping, fd: Some(fd) }
+}
+
+fn name(arena: u64) -> Name {
+    Name { arena, slot: 0, usage: 0 }
+}
+
+/// Shows that an honest peer is not accused if this process has forgotten an introduction, because it uses the link no
+/// more, and an arena for the introduced process comes after that.
+#[test]
+fn an_arena_for_a_process_whose_introduction_was_forgotten_is_no_breach() {
+    let link = Pair::named(0xa1);
+    let _other = link.introduce(7);
+    link.ours.drain_once();
+    // Another thread has the link, and leads it, so the last search leaves its packets out.
+    let held = Arc::clone(&link.ours);
+    assert!(held.try_lead());
+    link.announce(&lane_memory(), 1, 7);
+    let Pair { ours, peer: _peer } = link;
+    drop(ours);
+    assert!(held.announcements().is_empty());
+    held.leave();
+    held.drain_once();
+    let missing = Error::BadPeer("missing");
+    assert_eq!(held.missing(missing), missing, "no accusation came before");
+    assert!(held.announcements().is_empty());
+}
+
+/// Shows that an arena for a process that was never introduced is still a breach.
+#[test]
+fn an_arena_for_a_process_that_was_never_introduced_is_a_breach() {
+    let link = Pair::named(0xa2);
+    link.announce(&lane_memory(), 1, 7);
+    link.ours.drain_once();
+    assert_eq!(link.ours.reason(), Error::BadPeer("an arena shared with an unknown process"));
+}
+
+/// Shows that announcements are passed on to a link whose handshake another thread is about to receive.
+#[test]
+fn announcements_pass_to_a_link_whose_handshake_another_thread_is_about_to_receive() {
+    let (old, new) = (Pair::named(0xa3), Pair::new());
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    old.ours.drain_once();
+    assert!(new.ours.try_lead());
+    new.peer.send_handshake(0xa3).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The time for which a leader needs a processor.
+            std::thread::sleep(Duration::from_millis(5));
+            new.ours.receive_and_leave().unwrap();
+        });
+        drop(old);
+    });
+    assert!(new.ours.find_lane(name(1), 0, false).is_ok());
+}
+
+/// Shows that a peer sees the end of a link before this process forgets what the peer has announced over it, if another
+/// link may turn out to lead to that peer. The peer then does not refer to those announcements over the other link.
+#[test]
+fn a_peer_sees_that_a_link_ends_before_its_announcements_are_forgotten() {
+    let (old, new) = (Pair::named(0xa4), Pair::new());
+    let _other = old.introduce(7);
+    old.ours.drain_once();
+    let held = Arc::clone(&old.ours);
+    let Pair { ours, peer } = old;
+    drop(ours);
+    assert!(held.announcements().is_empty());
+    peer.probe();
+    assert!(peer.is_down());
+    drop(new);
+}
+
+/// Shows that announcements with one number over two links stay apart if one of these links takes over what came over
+/// the other. The peer did not know that both links lead here, and introduced this process to itself.
+#[test]
+fn announcements_with_one_number_over_two_links_stay_apart() {
+    let (one, two) = (Pair::named(0xa5), Pair::named(0xa5));
+    let memory = lane_memory();
+    let _others = [&one, &two].map(|link| {
+        let other = link.introduce(7);
+        link.announce(&memory, 1, 7);
+        link.ours.drain_once();
+        other
+    });
+    drop(one);
+    let found = [0, 1].map(|side| two.ours.find_lane(name(1), side, false).unwrap());
+    assert_ne!(found[0].link().number(), found[1].link().number(), "each end has its own half of the introduction");
+}
+
+/// Shows that both ends of a lane get different links if the announcements are found over a third link to the peer.
+#[test]
+fn ends_of_one_lane_that_are_named_over_a_third_link_get_different_links() {
+    let links = [(); 3].map(|()| Pair::named(0xa6));
+    let memory = lane_memory();
+    let _others = [&links[0], &links[1]].map(|link| {
+        let other = link.introduce(7);
+        link.announce(&memory, 1, 7);
+        link.ours.drain_once();
+        other
+    });
+    let found = [0, 1].map(|side| links[2].ours.find_lane(name(1), side, false).unwrap());
+    assert_ne!(found[0].link().number(), found[1].link().number());
+}
+
+/// Shows that a search within the destructor of a link waits for a link that another thread is dropping, and does not
+/// wait for its own.
+#[test]
+fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
+    let (own, other) = (Pair::new(), Pair::new());
+    let wait = || {
+        let begin = std::time::Instant::now();
+        super::peers::await_dropped(crate::deadline::Deadline::after(Duration::from_secs(60)));
+        begin.elapsed()
+    };
+    let number = other.ours.number();
+    let (dropping, is_dropping) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let link = Arc::clone(&other.ours);
+            // The list has no link with this number that can still be used, as in a destructor.
+            super::peers::list_as_dropped(number);
+            dropping.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            super::peers::forget(number);
+            drop((link, other));
+        });
+        is_dropping.recv().unwrap();
+        let mut waited = Duration::ZERO;
+        super::peers::while_dropping(&own.ours, || {
+            super::peers::list_as_dropped(own.ours.number());
+            waited = wait();
+        });
+        assert!(waited >= Duration::from_millis(20), "waited for {waited:?}");
+        assert!(waited < Duration::from_secs(30), "waited for its own link");
+    });
+}
