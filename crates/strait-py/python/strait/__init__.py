@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._errors import *  # noqa: F403
 from ._errors import Unknown as Unknown
 from ._arrays import Array, empty
@@ -19,8 +21,11 @@ from ._wait import wait
 
 from . import _errors
 
+if TYPE_CHECKING:
+    from ._executor import Executor
+
 __all__ = [
-    "Array", "Connection", "File", "Listener", "Memory", "Message", "Opaque", "Peer", "Region", "Unknown",
+    "Array", "Connection", "Executor", "File", "Listener", "Memory", "Message", "Opaque", "Peer", "Region", "Unknown",
     "connect", "dumps", "empty", "loads", "pair", "parent", "pipe", "spawn", "wait",
 ]
 __all__ += [
@@ -32,3 +37,13 @@ for _name in __all__:
     if _name in vars(_errors):
         globals()[_name].__module__ = "strait"
 del _name
+
+
+def __getattr__(name: str) -> Any:
+    # What needs `multiprocessing` or `concurrent.futures` is loaded when it is first used.
+    if name == "Executor":
+        from ._executor import Executor
+
+        globals()[name] = Executor
+        return Executor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -184,6 +184,13 @@ class StillMapped(StraitError, BufferError):
     passes = True
 
 
+class WorkerDied(StraitError, RuntimeError):
+    """The process that ran a call of an `Executor` has ended. Whether the call had effects is not known."""
+
+    exitcode: int | None = None
+    """The exit code of the process; the negative number of the signal that killed it."""
+
+
 class Finished(StraitError, BrokenPipeError):
     """This end of the data pipe has ended its stream."""
 

@@ -1,0 +1,195 @@
+"""A pool of processes in which the death of one fails one future."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import multiprocessing.process
+import os
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from concurrent import futures
+from multiprocessing.context import BaseContext
+from typing import Any, ParamSpec, TypeVar
+
+from . import mp
+from ._errors import PeerClosed, WorkerDied
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+__all__ = ["Executor"]
+
+
+class Executor(futures.Executor):
+    """Runs calls in other processes, as `concurrent.futures.ProcessPoolExecutor` does.
+
+    A worker that dies fails the call that it runs, with `WorkerDied`. Another worker takes its place, and all other
+    calls are run. Arguments and results are pickled; large arrays among them travel in shared memory, and an array of
+    `strait.empty` without a copy.
+
+    The workers are started by the start method "forkserver", or by that of `mp_context`. A worker ends when this process
+    ends.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        mp_context: BaseContext | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        """Makes a pool of at most `workers` processes, by default one for each processor. Processes start as calls are
+        submitted. Each calls `initializer` first; a process whose initializer raises ends."""
+        if workers is not None and workers < 1:
+            raise ValueError("workers must be at least 1")
+        self._context: Any = mp_context or multiprocessing.get_context("forkserver")
+        self._initial = initializer, initargs
+        self._workers: set[_Worker] = set()
+        self._of_thread = threading.local()
+        # Each thread has a process of its own. The threads are few and sleep.
+        self._threads = futures.ThreadPoolExecutor(workers or os.cpu_count() or 1, "strait-executor")
+        _executors.add(self)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
+        """Returns a future of a call that one of the workers makes."""
+        return self._threads.submit(self._call, fn, args, kwargs)
+
+    def _call(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+        """Makes a call in the process of this thread."""
+        worker: _Worker | None = getattr(self._of_thread, "worker", None)
+        if worker is not None and worker.has_died():
+            self._workers.discard(worker)
+            worker = None
+        if worker is None:
+            worker = self._of_thread.worker = _Worker(self._context, self._initial)
+            self._workers.add(worker)
+        try:
+            result: T = worker.call(fn, args, kwargs)
+        except WorkerDied:
+            self._workers.discard(worker)
+            self._of_thread.worker = None
+            raise
+        return result
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accepts no more calls. Waits for those that were submitted, and for the end of the workers, if `wait`."""
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        if wait:
+            self._end()
+
+    def _end(self) -> None:
+        while self._workers:
+            self._workers.pop().end()
+
+
+_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Ends all workers once the interpreter has waited for all threads. It runs before `multiprocessing` waits for
+    processes, whose call was registered before."""
+    for executor in list(_executors):
+        executor._end()
+
+
+class _Worker:
+    """A process that makes calls, and the connection to it. Belongs to one thread."""
+
+    def __init__(self, context: Any, initial: tuple[Callable[..., object] | None, tuple[Any, ...]]) -> None:
+        self._connection, there = mp.Pipe()
+        self._process: multiprocessing.process.BaseProcess = context.Process(
+            target=_work, args=(there, *initial), name="strait-worker"
+        )
+        self._process.start()
+        # The end belongs to the process now, so its death is seen.
+        there.close()
+
+    def has_died(self) -> bool:
+        """Returns whether the process has ended while it had no call."""
+        if not self._connection.poll(0):
+            return False
+        self.end()
+        return True
+
+    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        try:
+            self._connection.send((fn, args, kwargs))
+            done, value, text = self._connection.recv()
+        except PeerClosed:
+            self.end()
+            code = self._process.exitcode
+            error = WorkerDied(f"the process of the call has ended: {_ending(code)}")
+            error.exitcode = code
+            raise error from None
+        if done:
+            return value
+        value.__cause__ = _RemoteTraceback(text)
+        try:
+            raise value
+        finally:
+            # The exception has this frame in its traceback.
+            del value
+
+    def end(self) -> None:
+        """Closes the connection, which ends the process, and waits for that."""
+        self._connection.close()
+        self._process.join()
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"signal {-code}"
+    return f"exit code {code}"
+
+
+class _RemoteTraceback(Exception):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n{self.text}"
+
+
+def _work(connection: mp.Connection, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
+    """Makes the calls that arrive, in a worker process, until the connection ends."""
+    if initializer is not None:
+        initializer(*initargs)
+    while True:
+        try:
+            fn, args, kwargs = connection.recv()
+        except PeerClosed:
+            return
+        except KeyboardInterrupt:
+            # Ctrl-C reaches each process of the terminal. The executor's own process decides.
+            continue
+        except BaseException as error:
+            answer: tuple[bool, Any, str] = False, error, traceback.format_exc()
+        else:
+            try:
+                answer = True, fn(*args, **kwargs), ""
+            except BaseException as error:
+                text = traceback.format_exc()
+                answer = False, error.with_traceback(None), text
+            del fn, args, kwargs
+        try:
+            connection.send(answer)
+        except PeerClosed:
+            return
+        except BaseException as error:
+            connection.send((False, _plain(error, answer), traceback.format_exc()))
+        del answer
+
+
+def _plain(error: BaseException, answer: tuple[bool, Any, str]) -> Exception:
+    """Returns an exception that travels in place of a result or an exception that does not."""
+    done, value, text = answer
+    what = f"the result, a {type(value)}," if done else f"an exception, {text.strip().splitlines()[-1]},"
+    print(text, end="", file=sys.stderr)
+    return TypeError(f"{what} cannot be sent: {error}")
