@@ -7,11 +7,16 @@ mod array;
 mod decoder;
 mod encoder;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-pub(crate) use decoder::decode;
-pub(crate) use encoder::encode;
+use crate::errors;
+use crate::handles;
+use crate::message::Message;
+
+pub(crate) use decoder::{Mode, decode};
+pub(crate) use encoder::{Encoded, encode};
 
 /// The greatest depth of lists, dictionaries and sets in each other.
 const MAX_DEPTH: usize = 64;
@@ -40,7 +45,7 @@ mod extension {
 /// Returns the bytes of an object without handles in the codec `plain`.
 #[pyfunction]
 pub(crate) fn dumps<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    let (bytes, carriers) = encode(obj, 0)?;
+    let Encoded { bytes, carriers, .. } = encode(obj, 0)?;
     if carriers.is_empty() {
         return Ok(PyBytes::new(obj.py(), &bytes));
     }
@@ -50,5 +55,55 @@ pub(crate) fn dumps<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes
 /// Returns the object whose bytes `dumps` made.
 #[pyfunction]
 pub(crate) fn loads(py: Python<'_>, data: &[u8]) -> PyResult<Py<PyAny>> {
-    decode(py, data, Vec::new())
+    decode(py, data, Vec::new(), Mode::default())
+}
+
+/// How a connection carries objects.
+#[derive(Default)]
+pub(crate) struct Settings {
+    /// Whether the peer may write to memory that arrays of this process lie in.
+    pub(crate) trust: bool,
+    /// The codec of the program; `None` stands for `plain`.
+    codec: Option<Py<PyAny>>,
+}
+
+impl Settings {
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self { trust: self.trust, codec: self.codec.as_ref().map(|codec| codec.clone_ref(py)) }
+    }
+
+    /// Sets the codec: `None` or `strait.codec.plain`, or an object with the methods `dumps` and `loads`.
+    pub(crate) fn set_codec(&mut self, codec: &Bound<'_, PyAny>) -> PyResult<()> {
+        if codec.is_none() || codec.getattr_opt("is_plain")?.is_some_and(|plain| plain.is_truthy().unwrap_or(false)) {
+            self.codec = None;
+        } else if codec.hasattr("dumps")? && codec.hasattr("loads")? {
+            self.codec = Some(codec.clone().unbind());
+        } else {
+            return Err(PyTypeError::new_err("codec: give strait.codec.plain, json, pickle or msgspec(Type)"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn codec(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.codec.as_ref().map(|codec| codec.clone_ref(py))
+    }
+
+    /// Returns the message of an object.
+    pub(crate) fn encode(&self, object: &Bound<'_, PyAny>) -> PyResult<Encoded> {
+        let Some(codec) = &self.codec else { return encode(object, MAX_REGIONS) };
+        let dumped = codec.bind(object.py()).call_method1("dumps", (object,))?;
+        let (bytes, objects): (Bound<'_, PyAny>, Bound<'_, PyAny>) = dumped.extract()?;
+        let bytes = crate::connection::steady(&bytes)?.as_bytes().to_owned();
+        let carriers = handles::carriers(&objects)?;
+        Ok(Encoded { bytes, carriers, copied: 0 })
+    }
+
+    /// Returns the object of a message. Its arrays are writable, or read-only.
+    pub(crate) fn decode(&self, py: Python<'_>, mut message: strait::Message, writable: bool) -> PyResult<Py<PyAny>> {
+        if let Some(codec) = &self.codec {
+            return Ok(codec.bind(py).call_method1("loads", (Message::new(py, message),))?.unbind());
+        }
+        let handles = message.take_handles().map_err(|error| errors::raise(py, error))?;
+        decode(py, message.bytes(), handles, Mode { trust: self.trust, writable })
+    }
 }

@@ -1,20 +1,28 @@
 //! Connections: ends of channels.
 
+use std::io::IoSlice;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
+use strait::quota::Reported;
 use strait::wait::{Event, Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
+use crate::codec::Settings;
+use crate::errors;
 use crate::handles::{self, Carrier};
 use crate::message::{Message, Peer};
+use crate::status::{self, Counters, Status};
 use crate::sync::lock;
 use crate::unopened::{OpenError, Unopened};
 use crate::waiting::{self, Timeout};
-use crate::{codec, errors};
+
+/// The greatest number of further messages that one call receives.
+const MOST_AT_ONCE: usize = 1 << 16;
 
 /// An end of a channel. Any number of threads may use it at once.
 #[pyclass(frozen, weakref, module = "strait")]
@@ -26,6 +34,9 @@ pub(crate) struct Connection {
     /// Whether this object sends.
     #[pyo3(get)]
     writable: bool,
+    settings: Settings,
+    /// The number of arrays that `send` has copied into regions.
+    copied: AtomicU64,
 }
 
 enum End {
@@ -57,13 +68,26 @@ impl End {
 }
 
 impl Connection {
+    /// Makes a connection with the default settings.
     pub(crate) fn new(channel: Channel) -> Self {
-        Self { end: Mutex::new(End::open(channel)), readable: true, writable: true }
+        Self::with(channel, Settings::default())
+    }
+
+    pub(crate) fn with(channel: Channel, settings: Settings) -> Self {
+        Self::made(End::open(channel), true, true, settings)
     }
 
     /// Makes a connection whose first use opens it.
-    pub(crate) fn unopened(end: Unopened, readable: bool, writable: bool) -> Self {
-        Self { end: Mutex::new(End::Unopened(end)), readable, writable }
+    pub(crate) fn unopened(end: Unopened, readable: bool, writable: bool, settings: Settings) -> Self {
+        Self::made(End::Unopened(end), readable, writable, settings)
+    }
+
+    fn made(end: End, readable: bool, writable: bool, settings: Settings) -> Self {
+        Self { end: Mutex::new(end), readable, writable, settings, copied: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn settings(&self, py: Python<'_>) -> Settings {
+        self.settings.clone_ref(py)
     }
 
     fn channel(&self, py: Python<'_>) -> PyResult<Arc<Channel>> {
@@ -173,11 +197,25 @@ impl Connection {
 
     /// Sends bytes with the handles of `carriers`. All handles stay with this process if the call fails.
     fn send_with(&self, py: Python<'_>, bytes: &[u8], carriers: &[Carrier], timeout: Timeout) -> PyResult<()> {
+        self.send_parts(py, &[IoSlice::new(bytes)], carriers, timeout)
+    }
+
+    fn send_parts(
+        &self,
+        py: Python<'_>,
+        parts: &[IoSlice<'_>],
+        carriers: &[Carrier],
+        timeout: Timeout,
+    ) -> PyResult<()> {
         self.check_writable()?;
         let channel = self.channel(py)?;
         let mut kept = handles::take_all(py, carriers)?;
         let sent = waiting::wait(py, timeout, |deadline| {
-            let outgoing = Outgoing::new(bytes).handles(std::mem::take(&mut kept));
+            let outgoing = match parts {
+                [whole] => Outgoing::new(whole),
+                parts => Outgoing::vectored(parts),
+            };
+            let outgoing = outgoing.handles(std::mem::take(&mut kept));
             channel.send_by(outgoing, deadline).map_err(|failed| {
                 kept = failed.handles;
                 failed.error
@@ -224,6 +262,17 @@ pub(crate) fn steady<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyByt
     }
 }
 
+/// Returns a view of the bytes of a writable buffer, and the number of bytes from an offset on.
+pub(crate) fn writable_room<'py>(buffer: &Bound<'py, PyAny>, offset: usize) -> PyResult<(Bound<'py, PyAny>, usize)> {
+    let view = PyMemoryView::from(buffer)?.call_method1("cast", ("B",))?;
+    if view.getattr("readonly")?.is_truthy()? {
+        return Err(PyValueError::new_err("the buffer is read-only"));
+    }
+    let room = view.len()?.checked_sub(offset);
+    let room = room.ok_or_else(|| PyValueError::new_err(format!("offset {offset} is beyond the buffer")))?;
+    Ok((view, room))
+}
+
 /// Returns the part of `bytes` that an offset and a size select.
 fn part(bytes: &[u8], offset: usize, size: Option<usize>) -> PyResult<&[u8]> {
     let end = size.map_or(Some(bytes.len()), |size| offset.checked_add(size));
@@ -235,21 +284,21 @@ fn part(bytes: &[u8], offset: usize, size: Option<usize>) -> PyResult<&[u8]> {
 
 #[pymethods]
 impl Connection {
-    /// Sends an object in the codec `plain`. Open files are duplicated; connections move into the message.
+    /// Sends an object in the connection's codec, by default `plain`. Open files are duplicated; connections move into the message.
     #[pyo3(signature = (obj, *, timeout=None))]
     fn send(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = Timeout::of(timeout)?;
         self.channel(py)?;
-        let (bytes, carriers) = codec::encode(obj, codec::MAX_REGIONS)?;
-        self.send_with(py, &bytes, &carriers, timeout)
+        let encoded = self.settings.encode(obj)?;
+        self.copied.fetch_add(encoded.copied, Ordering::Relaxed);
+        self.send_with(py, &encoded.bytes, &encoded.carriers, timeout)
     }
 
-    /// Receives an object in the codec `plain`.
-    #[pyo3(signature = (*, timeout=None))]
-    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let mut message = self.receive(py, Timeout::of(timeout)?)?;
-        let handles = message.take_handles().map_err(|error| errors::raise(py, error))?;
-        codec::decode(py, message.bytes(), handles)
+    /// Receives an object in the connection's codec. Unless `writable`, its arrays are read-only.
+    #[pyo3(signature = (*, timeout=None, writable=true))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>, writable: bool) -> PyResult<Py<PyAny>> {
+        let message = self.receive(py, Timeout::of(timeout)?)?;
+        self.settings.decode(py, message, writable)
     }
 
     /// Sends bytes, and handles with them.
@@ -268,6 +317,131 @@ impl Connection {
         let bytes = part(data.as_bytes(), offset, size)?;
         let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
         self.send_with(py, bytes, &carriers, timeout)
+    }
+
+    /// Sends the bytes of several buffers as one message.
+    #[pyo3(signature = (parts, *, handles=None, timeout=None))]
+    fn sendv(
+        &self,
+        py: Python<'_>,
+        parts: &Bound<'_, PyAny>,
+        handles: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let timeout = Timeout::of(timeout)?;
+        let parts = parts.try_iter()?.map(|part| steady(&part?)).collect::<PyResult<Vec<_>>>()?;
+        let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
+        let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part.as_bytes())).collect();
+        self.send_parts(py, &slices, &carriers, timeout)
+    }
+
+    /// Sends several messages of bytes with few wake-ups of the peer, and returns the number of messages sent. If a
+    /// message cannot be sent, raises the error only if it is the first message.
+    #[pyo3(signature = (messages, *, timeout=None))]
+    fn send_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
+        self.check_writable()?;
+        let timeout = Timeout::of(timeout)?;
+        let messages = messages.try_iter()?.map(|data| steady(&data?)).collect::<PyResult<Vec<_>>>()?;
+        let messages: Vec<_> = messages.iter().map(|data| data.as_bytes()).collect();
+        let channel = self.channel(py)?;
+        let mut sent = 0;
+        let outcome = waiting::wait(py, timeout, |deadline| {
+            channel.send_many(messages[sent..].iter().copied(), deadline).map(drop).map_err(|failed| {
+                sent += failed.sent;
+                failed.failed.error
+            })
+        });
+        match outcome {
+            Ok(Ok(())) => Ok(messages.len()),
+            _ if sent > 0 => Ok(sent),
+            outcome => outcome?.map(|()| 0).map_err(|error| self.failed(py, &channel, error)),
+        }
+    }
+
+    /// Receives at least one and at most `n` messages, and returns their bytes. Closes the handles that came with them.
+    #[pyo3(signature = (n, *, timeout=None))]
+    fn recv_many<'py>(&self, py: Python<'py>, n: usize, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        if n == 0 {
+            return Err(PyValueError::new_err("n must be at least 1"));
+        }
+        let mut all = vec![self.receive(py, Timeout::of(timeout)?)?];
+        let channel = self.channel(py)?;
+        let mut slots: Vec<_> = std::iter::repeat_with(strait::Message::new).take((n - 1).min(MOST_AT_ONCE)).collect();
+        // Messages that came before an error are returned; the next call raises the error.
+        let more = if slots.is_empty() { 0 } else { channel.recv_many(&mut slots, Deadline::NOW).unwrap_or(0) };
+        slots.truncate(more);
+        all.append(&mut slots);
+        self.settle(py);
+        Ok(all.iter().map(|message| PyBytes::new(py, message.bytes())).collect())
+    }
+
+    /// Returns memory of `nbytes` bytes to fill in place and send. With `dtype`, the memory is an array of that many
+    /// bytes, and is sent as an object without a copy.
+    #[pyo3(signature = (nbytes, dtype=None))]
+    fn reserve<'py>(
+        slf: &Bound<'py, Self>,
+        nbytes: usize,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().check_writable()?;
+        slf.get().channel(slf.py())?;
+        slf.py().import("strait._arrays")?.getattr("Reservation")?.call1((slf, nbytes, dtype))
+    }
+
+    /// Ends the waits of other threads on this end: they raise `Interrupted`. Calls that begin later wait as before.
+    fn interrupt(&self, py: Python<'_>) -> PyResult<()> {
+        let interrupter = self.channel(py)?.interrupter();
+        interrupter.interrupt();
+        interrupter.resume();
+        Ok(())
+    }
+
+    /// Moves the messages of this end to memory of this process's own link with the peer, if the end came by others.
+    #[pyo3(signature = (*, timeout=None))]
+    fn rehome(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let channel = self.channel(py)?;
+        let moved = waiting::wait(py, Timeout::of(timeout)?, |deadline| channel.rehome(deadline))?;
+        moved.map_err(|error| self.failed(py, &channel, error))
+    }
+
+    /// Reports that the peer has broken a protocol of the program. Closes the link with the peer, and with it all
+    /// connections that use it, if the peer's end has always been with the process at the other side of the link.
+    /// Returns "closed", "within", "brought" or "gone".
+    fn report_bad(&self, py: Python<'_>, why: &str) -> PyResult<&'static str> {
+        let channel = self.channel(py)?;
+        let why = status::interned(why);
+        Ok(match py.detach(|| channel.report_bad(why)) {
+            Reported::Closed => "closed",
+            Reported::Within => "within",
+            Reported::Brought => "brought",
+            _ => "gone",
+        })
+    }
+
+    /// What this end has to receive, and whether it has room to send.
+    #[getter]
+    fn status(&self, py: Python<'_>) -> PyResult<Status> {
+        let channel = self.channel(py)?;
+        let status = channel.status().map_err(|error| self.failed(py, &channel, error))?;
+        Ok(status.into())
+    }
+
+    /// What this end has counted since it was made or received.
+    #[getter]
+    fn counters(&self, py: Python<'_>) -> PyResult<Counters> {
+        Ok(Counters::new(self.channel(py)?.counters(), self.copied.load(Ordering::Relaxed)))
+    }
+
+    /// Whether arrays may lie in memory that the peer can write to.
+    #[getter]
+    fn trust(&self) -> bool {
+        self.settings.trust
+    }
+
+    /// The codec that the program gave; `None` stands for `plain`.
+    #[getter]
+    fn codec(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.settings.codec(py)
     }
 
     /// Receives the bytes of a message, and closes the handles that came with it.
@@ -291,12 +465,7 @@ impl Connection {
         offset: usize,
         timeout: Option<f64>,
     ) -> PyResult<usize> {
-        let view = PyMemoryView::from(buffer)?.call_method1("cast", ("B",))?;
-        if view.getattr("readonly")?.is_truthy()? {
-            return Err(PyValueError::new_err("the buffer is read-only"));
-        }
-        let room = view.len()?.checked_sub(offset);
-        let room = room.ok_or_else(|| PyValueError::new_err(format!("offset {offset} is beyond the buffer")))?;
+        let (view, room) = writable_room(buffer, offset)?;
         let message = self.receive_within(py, room, Timeout::of(timeout)?)?;
         let bytes = message.bytes();
         let target = PySlice::new(py, offset.try_into()?, (offset + bytes.len()).try_into()?, 1);
@@ -388,14 +557,14 @@ impl Connection {
     }
 
     /// Moves this end into a new object that may only receive, or only send.
-    fn limited(&self, readable: bool, writable: bool) -> Self {
+    fn limited(&self, py: Python<'_>, readable: bool, writable: bool) -> Self {
         let end = match &mut *lock(&self.end) {
             // The end of a connection that was closed or moved stays what it is.
             End::Closed => End::Closed,
             end => std::mem::replace(end, End::Moved),
         };
         let (readable, writable) = (self.readable && readable, self.writable && writable);
-        Self { end: Mutex::new(end), readable, writable }
+        Self::made(end, readable, writable, self.settings.clone_ref(py))
     }
 
     /// Lets a connection be an argument of a `multiprocessing.Process`.
@@ -432,7 +601,7 @@ impl Connection {
 
     /// Receives the next object. Ends once the peer has closed and everything was received.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        match self.recv(py, None) {
+        match self.recv(py, None, true) {
             Err(error) if errors::is(py, &error, "PeerClosed") => Ok(None),
             received => received.map(Some),
         }

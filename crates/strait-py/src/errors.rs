@@ -42,6 +42,7 @@ fn class(error: Error) -> &'static str {
         Error::UnsafeDirectory(_) => "UnsafeDirectory",
         Error::WrongServer { .. } => "WrongServer",
         Error::NoParent | Error::ParentTaken => "NoParent",
+        Error::NoInvitation => "NoInvitation",
         Error::System { .. } => "System",
         _ => "StraitError",
     }

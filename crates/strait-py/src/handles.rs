@@ -10,6 +10,7 @@ use crate::connection::Connection;
 use crate::errors;
 use crate::file::{self, File};
 use crate::region::Region;
+use crate::streams::{Consumer, Producer};
 use crate::sync::lock;
 
 /// A received handle of a kind that this package cannot use yet. It can be sent on or closed.
@@ -33,6 +34,8 @@ pub(crate) enum Carrier {
     Connection(Py<Connection>),
     Opaque(Py<Opaque>),
     Region(Py<Region>),
+    Producer(Py<Producer>),
+    Consumer(Py<Consumer>),
 }
 
 impl Carrier {
@@ -48,6 +51,12 @@ impl Carrier {
         if let Ok(region) = object.cast::<Region>() {
             return Ok(Some(Self::Region(region.clone().unbind())));
         }
+        if let Ok(producer) = object.cast::<Producer>() {
+            return Ok(Some(Self::Producer(producer.clone().unbind())));
+        }
+        if let Ok(consumer) = object.cast::<Consumer>() {
+            return Ok(Some(Self::Consumer(consumer.clone().unbind())));
+        }
         if let Ok(opaque) = object.cast::<Opaque>() {
             return Ok(Some(Self::Opaque(opaque.clone().unbind())));
         }
@@ -62,6 +71,8 @@ impl Carrier {
             Self::File(file) => file.get().take(py),
             Self::Connection(connection) => connection.get().take(py),
             Self::Region(region) => Ok(region.get().handle()),
+            Self::Producer(producer) => producer.get().take(py),
+            Self::Consumer(consumer) => consumer.get().take(py),
             Self::Opaque(opaque) => {
                 let handle = lock(&opaque.get().handle).take();
                 handle.ok_or_else(|| errors::named(py, "Closed", "this handle was closed or sent before".to_owned()))
@@ -73,6 +84,8 @@ impl Carrier {
         match self {
             Self::File(file) => file.get().restore(handle),
             Self::Connection(connection) => connection.get().restore(handle),
+            Self::Producer(producer) => producer.get().restore(handle),
+            Self::Consumer(consumer) => consumer.get().restore(handle),
             // The region has kept its own handle.
             Self::Region(_) => {}
             Self::Opaque(opaque) => *lock(&opaque.get().handle) = Some(handle),
@@ -101,7 +114,7 @@ pub(crate) fn carriers(objects: &Bound<'_, PyAny>) -> PyResult<Vec<Carrier>> {
         carriers.push(carrier.ok_or_else(|| {
             let class = object.get_type().to_string();
             PyTypeError::new_err(format!(
-                "{class} is no handle: give a connection, a region, an open file, a socket, or File(fd)"
+                "{class} is no handle: give a connection, a region, an end of a data pipe, an open file, a socket, or File(fd)"
             ))
         })?);
     }
@@ -136,6 +149,8 @@ pub(crate) fn received(py: Python<'_>, handle: Handle) -> PyResult<Py<PyAny>> {
         Handle::Fd(fd) => Ok(Py::new(py, File::new(fd))?.into_any()),
         Handle::Channel(channel) => Ok(Py::new(py, Connection::new(channel))?.into_any()),
         Handle::Region(region) => Ok(Py::new(py, Region::new(region))?.into_any()),
+        Handle::Producer(producer) => Ok(Py::new(py, Producer::new(producer))?.into_any()),
+        Handle::Consumer(consumer) => Ok(Py::new(py, Consumer::new(consumer))?.into_any()),
         other => Ok(Py::new(py, Opaque { handle: Mutex::new(Some(other)) })?.into_any()),
     }
 }

@@ -3,8 +3,10 @@
 //! The Python sources in `python/strait` add the exceptions, the start of child processes, and waiting for several
 //! objects. Nothing here keeps a lock while it calls Python code.
 
+mod calls;
 mod codec;
 mod connection;
+mod dlpack;
 mod errors;
 mod file;
 mod handles;
@@ -14,6 +16,8 @@ mod memory;
 mod message;
 mod options;
 mod region;
+mod status;
+mod streams;
 mod sync;
 mod tasks;
 mod unopened;
@@ -23,23 +27,31 @@ mod waiting;
 #[pyo3::pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
+    use crate::calls::{Caller, Request};
+    #[pymodule_export]
     use crate::codec::{dumps, loads};
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::dlpack::dlpack;
     #[pymodule_export]
     use crate::file::File;
     #[pymodule_export]
     use crate::handles::Opaque;
     #[pymodule_export]
-    use crate::listener::Listener;
+    use crate::listener::{Invitation, Listener};
     #[pymodule_export]
-    use crate::meet::{Inheritance, connect, inherit, pair, parent};
+    use crate::meet::{Inheritance, connect, inherit, invited, pair, parent};
     #[pymodule_export]
     use crate::memory::Memory;
     #[pymodule_export]
     use crate::message::{Message, Peer};
     #[pymodule_export]
     use crate::region::Region;
+    #[pymodule_export]
+    use crate::status::{Counters, Status, set_limits};
+    #[pymodule_export]
+    use crate::streams::{Consumer, DataPipe, Producer};
     #[pymodule_export]
     use crate::tasks::{AsyncEnd, Draft, Reactor};
     #[pymodule_export]

@@ -3,12 +3,16 @@
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use strait::Error;
+use strait::{Channel, Error};
 
+use crate::codec::Settings;
 use crate::connection::Connection;
+use crate::message::Peer;
 use crate::sync::lock;
 use crate::waiting::{self, Timeout};
 use crate::{errors, options};
@@ -17,6 +21,18 @@ use crate::{errors, options};
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Listener {
     listener: Mutex<Option<Arc<strait::Listener>>>,
+    /// The name, for `connect`.
+    #[pyo3(get)]
+    address: String,
+    settings: Settings,
+    last_accepted: Mutex<Option<strait::Peer>>,
+}
+
+/// A token that lets one process connect to a listener, once.
+#[pyclass(frozen, module = "strait")]
+pub(crate) struct Invitation {
+    invitation: strait::meet::Invitation,
+    settings: Settings,
 }
 
 fn closed(py: Python<'_>) -> PyErr {
@@ -24,23 +40,68 @@ fn closed(py: Python<'_>) -> PyErr {
 }
 
 impl Listener {
+    fn accepted(&self, py: Python<'_>, channel: Channel) -> Connection {
+        *lock(&self.last_accepted) = channel.peer().ok().flatten();
+        Connection::with(channel, self.settings.clone_ref(py))
+    }
+
     fn get(&self, py: Python<'_>) -> PyResult<Arc<strait::Listener>> {
         lock(&self.listener).clone().ok_or_else(|| closed(py))
+    }
+}
+
+/// Asks a policy of the program whether a process is let in. A policy that raises an exception refuses.
+fn allows(policy: &Py<PyAny>, peer: strait::Peer) -> bool {
+    let asked = Python::try_attach(|py| {
+        let answer = policy.bind(py).call1((Peer::from(peer),)).and_then(|answer| answer.is_truthy());
+        answer.unwrap_or_else(|error| {
+            error.write_unraisable(py, Some(policy.bind(py)));
+            false
+        })
+    });
+    asked.unwrap_or(false)
+}
+
+#[pymethods]
+impl Invitation {
+    /// Writes the invitation, one line, to an open file or a descriptor: the standard input of the invited process.
+    fn tell(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
+        let fd = crate::file::of(file)?.take(py)?.into_fd();
+        let fd = fd.ok_or_else(|| errors::raise(py, Error::BadHandle))?;
+        let told = py.detach(|| self.invitation.tell(&mut std::fs::File::from(fd)));
+        told.map_err(|error| errors::raise(py, error))
+    }
+
+    /// Returns the connection to the invited process; waits for that process until the timeout.
+    #[pyo3(signature = (timeout=None))]
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
+        let accepted = waiting::wait(py, Timeout::of(timeout)?, |deadline| self.invitation.accept(deadline))?;
+        let channel = accepted.map_err(|error| errors::raise(py, error))?;
+        Ok(Connection::with(channel, self.settings.clone_ref(py)))
     }
 }
 
 #[pymethods]
 impl Listener {
     #[new]
-    #[pyo3(signature = (name, *, mode=None, directory=None, **options))]
+    #[pyo3(signature = (name, *, policy=None, mode=None, invited_only=false, directory=None, **options))]
     fn new(
         py: Python<'_>,
         name: &str,
+        policy: Option<Py<PyAny>>,
         mode: Option<u32>,
+        invited_only: bool,
         directory: Option<PathBuf>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let mut builder = strait::Listener::builder().options(options::of(options)?);
+        let (options, settings) = options::all(options)?;
+        let mut builder = strait::Listener::builder().options(options);
+        if let Some(policy) = policy {
+            builder = builder.policy(move |peer| allows(&policy, *peer));
+        }
+        if invited_only {
+            builder = builder.invited_only();
+        }
         if let Some(mode) = mode {
             builder = builder.mode(mode);
         }
@@ -48,7 +109,8 @@ impl Listener {
             builder = builder.directory(directory);
         }
         let listener = py.detach(|| builder.bind(name)).map_err(|error| errors::raise_meeting(py, &error))?;
-        Ok(Self { listener: Mutex::new(Some(Arc::new(listener))) })
+        let listener = Mutex::new(Some(Arc::new(listener)));
+        Ok(Self { listener, address: name.to_owned(), settings, last_accepted: Mutex::new(None) })
     }
 
     /// Returns the connection to the next process that connects; waits for that process until the timeout.
@@ -62,10 +124,24 @@ impl Listener {
             listener.accept(deadline)
         })?;
         match accepted {
-            Ok(channel) => Ok(Connection::new(channel)),
+            Ok(channel) => Ok(self.accepted(py, channel)),
             Err(Error::Interrupted) => Err(closed(py)),
             Err(error) => Err(errors::raise(py, error)),
         }
+    }
+
+    /// Returns an invitation that is valid for a number of seconds.
+    fn invite(&self, py: Python<'_>, valid_for: f64) -> PyResult<Invitation> {
+        let valid_for = Duration::try_from_secs_f64(valid_for)
+            .map_err(|error| PyValueError::new_err(format!("valid_for={valid_for}: {error}")))?;
+        let invitation = self.get(py)?.invite(valid_for).map_err(|error| errors::raise(py, error))?;
+        Ok(Invitation { invitation, settings: self.settings.clone_ref(py) })
+    }
+
+    /// The process that was accepted last; `None` before the first.
+    #[getter]
+    fn last_accepted(&self) -> Option<Peer> {
+        lock(&self.last_accepted).map(Peer::from)
     }
 
     /// Returns a descriptor that is readable whenever a process may wait to be accepted. Do not read from it.

@@ -18,22 +18,25 @@ use crate::{errors, options};
 #[pyfunction]
 #[pyo3(signature = (**options))]
 pub(crate) fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Connection, Connection)> {
-    let (one, other) = options::of(options)?.pair().map_err(|error| errors::raise(py, error))?;
-    Ok((Connection::new(one), Connection::new(other)))
+    let (options, settings) = options::all(options)?;
+    let (one, other) = options.pair().map_err(|error| errors::raise(py, error))?;
+    Ok((Connection::with(one, settings.clone_ref(py)), Connection::with(other, settings)))
 }
 
 /// Connects to the listener of a name; waits until the listener accepts, or until the timeout.
 #[pyfunction]
-#[pyo3(signature = (name, *, server_uid=None, directory=None, timeout=None, **options))]
+#[pyo3(signature = (name, *, server_uid=None, directory=None, wait_for_listener=false, timeout=None, **options))]
 pub(crate) fn connect(
     py: Python<'_>,
     name: &str,
     server_uid: Option<u32>,
     directory: Option<PathBuf>,
+    wait_for_listener: bool,
     timeout: Option<f64>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Connection> {
-    let mut connector = Connector::new().options(options::of(options)?);
+    let (options, settings) = options::all(options)?;
+    let mut connector = Connector::new().options(options);
     if let Some(uid) = server_uid {
         connector = connector.server(uid);
     }
@@ -41,7 +44,10 @@ pub(crate) fn connect(
         connector = connector.directory(directory);
     }
     let deadline = Timeout::of(timeout)?.whole();
-    Ok(Connection::new(connect_by(py, &connector, name, deadline)?))
+    if wait_for_listener {
+        connector = connector.wait_for_listener();
+    }
+    Ok(Connection::with(connect_by(py, &connector, name, deadline)?, settings))
 }
 
 /// Connects by a deadline. Unlike other waits, this one has no slices: each attempt stands in the listener's queue.
@@ -59,8 +65,25 @@ fn connect_by(py: Python<'_>, connector: &Connector, name: &str, deadline: Deadl
 #[pyfunction]
 #[pyo3(signature = (**options))]
 pub(crate) fn parent(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Connection> {
-    let channel = options::of(options)?.from_parent().map_err(|error| errors::raise_meeting(py, &error))?;
-    Ok(Connection::new(channel))
+    let (options, settings) = options::all(options)?;
+    let channel = options.from_parent().map_err(|error| errors::raise_meeting(py, &error))?;
+    Ok(Connection::with(channel, settings))
+}
+
+/// Connects to the listener that has invited this process. Reads the invitation, one line, from the standard input. A
+/// process can do this once.
+#[pyfunction]
+#[pyo3(signature = (*, timeout=None, **options))]
+pub(crate) fn invited(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Connection> {
+    let (options, settings) = options::all(options)?;
+    let deadline = Timeout::of(timeout)?.whole();
+    // A signal ends no wait here: the line can be read only once.
+    let channel = py.detach(|| options.invited(deadline)).map_err(|error| errors::raise_meeting(py, &error))?;
+    Ok(Connection::with(channel, settings))
 }
 
 /// What a new process has to inherit to be the other end of a connection.
@@ -92,7 +115,8 @@ impl Inheritance {
 #[pyfunction]
 #[pyo3(signature = (**options))]
 pub(crate) fn inherit(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Connection, Inheritance)> {
-    let made = options::of(options)?.inheritance().map_err(|error| errors::raise(py, error))?;
+    let (options, settings) = options::all(options)?;
+    let made = options.inheritance().map_err(|error| errors::raise(py, error))?;
     let inheritance = Inheritance { inheritance: Mutex::new(Some(made.1)) };
-    Ok((Connection::new(made.0), inheritance))
+    Ok((Connection::with(made.0, settings), inheritance))
 }

@@ -1,6 +1,7 @@
 //! The memory of arrays: private to this process, at one address as long as its object lives.
 
 use std::ffi::c_int;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -8,13 +9,13 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use strait::Error;
-use strait::region::{RegionCopy, RegionError, RegionWriter};
+use strait::region::{Access, RegionCopy, RegionError, RegionMap, RegionOptions, RegionView, RegionWriter};
 
 use crate::errors;
 use crate::region::Region;
 use crate::sync::lock;
 
-/// Memory that only this process can write, as a buffer. `Memory(size)` makes memory of zeros that can be sealed into a
+/// The memory of an array, as a buffer. Unless the program asks for shared memory, only this process can write to it. `Memory(size)` makes memory of zeros that can be sealed into a
 /// region without a copy.
 ///
 /// NumPy keeps the address of an array's memory and a reference to this object, but no buffer of it. So the memory is
@@ -23,6 +24,7 @@ use crate::sync::lock;
 pub(crate) struct Memory {
     base: AtomicPtr<u8>,
     len: usize,
+    readonly: bool,
     held: Mutex<Held>,
 }
 
@@ -31,6 +33,10 @@ enum Held {
     Filling { writer: RegionWriter, pid: u32 },
     /// A private copy of a sealed region. Held for its drop.
     Private { _copy: RegionCopy },
+    /// A sealed region from `offset` on, which nobody can change. The view is held for its drop.
+    Viewed { _view: RegionView, region: strait::region::Region, offset: usize },
+    /// A region that other processes may write to. The map is held for its drop.
+    Shared { _map: RegionMap, region: strait::region::Region, offset: usize },
     /// The state during a call of `seal`, which holds the lock.
     Sealing,
 }
@@ -39,12 +45,30 @@ impl Memory {
     /// Makes the memory of a received array.
     pub(crate) fn private(mut copy: RegionCopy) -> Self {
         let (base, len) = (AtomicPtr::new(copy.as_mut_ptr()), copy.len());
-        Self { base, len, held: Mutex::new(Held::Private { _copy: copy }) }
+        Self { base, len, readonly: false, held: Mutex::new(Held::Private { _copy: copy }) }
+    }
+
+    /// Makes the memory of an array that is read-only. `view` begins at `offset` of `region`.
+    pub(crate) fn viewed(view: RegionView, region: strait::region::Region, offset: usize) -> Self {
+        let (base, len) = (AtomicPtr::new(view.as_ptr().cast_mut()), view.len());
+        Self { base, len, readonly: true, held: Mutex::new(Held::Viewed { _view: view, region, offset }) }
+    }
+
+    /// Maps a range of a region that other processes may write to at any time, for a program that trusts these.
+    pub(crate) fn shared(
+        region: strait::region::Region,
+        range: Range<usize>,
+        writable: bool,
+    ) -> Result<Self, RegionError> {
+        let readonly = !writable || region.access()? != Access::Writable;
+        let map = if readonly { region.map(range.clone())? } else { region.map_writable(range.clone())? };
+        let (base, len) = (AtomicPtr::new(map.as_ptr()), map.len());
+        Ok(Self { base, len, readonly, held: Mutex::new(Held::Shared { _map: map, region, offset: range.start }) })
     }
 
     fn filling(mut writer: RegionWriter) -> Self {
         let (base, len) = (AtomicPtr::new(writer.as_mut_ptr()), writer.len());
-        Self { base, len, held: Mutex::new(Held::Filling { writer, pid: std::process::id() }) }
+        Self { base, len, readonly: false, held: Mutex::new(Held::Filling { writer, pid: std::process::id() }) }
     }
 
     /// Seals memory that was not sealed before, at its address. Returns `None` if it was.
@@ -88,9 +112,28 @@ impl Memory {
 #[pymethods]
 impl Memory {
     #[new]
-    fn new(py: Python<'_>, size: usize) -> PyResult<Self> {
-        let writer = py.detach(|| RegionWriter::new(size)).map_err(|error| errors::raise_region(py, &error))?;
+    #[pyo3(signature = (size, *, huge_pages=false))]
+    fn new(py: Python<'_>, size: usize, huge_pages: bool) -> PyResult<Self> {
+        let options = RegionOptions::new().huge_pages(huge_pages);
+        let writer = py.detach(|| options.writer(size)).map_err(|error| errors::raise_region(py, &error))?;
         Ok(Self::filling(writer))
+    }
+
+    /// Returns the region in which the memory lies, and the place of its first byte there. Returns `None` for memory
+    /// that is private to this process.
+    fn region(&self) -> Option<(Region, usize)> {
+        match &*lock(&self.held) {
+            Held::Viewed { region, offset, .. } | Held::Shared { region, offset, .. } => {
+                Some((Region::new(region.clone()), *offset))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the memory cannot be written to.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.readonly
     }
 
     /// Seals the memory, and returns a region of its bytes that no process can ever change. The memory stays at its
@@ -117,9 +160,10 @@ impl Memory {
         memory.check()?;
         let base = memory.base.load(Ordering::Relaxed);
         // SAFETY: the interpreter gives a buffer to fill in. The memory is mapped for reading and writing as long as
-        // the object lives, to which the buffer gets a reference, and only this process can write to it: it is private,
-        // or no other process has it. If a call loses the mapping, `seal_in_place` ends the process.
-        unsafe { fill(&slf, view, base, memory.len, false, flags) }
+        // the object lives (for reading only if it is `readonly`), to which the buffer gets a reference. Only this process
+        // can write to it: it is private, sealed, or no other process has it; or the program trusts the processes that
+        // share it. If a call loses the mapping, `seal_in_place` ends the process.
+        unsafe { fill(&slf, view, base, memory.len, memory.readonly, flags) }
     }
 
     fn __repr__(&self) -> String {

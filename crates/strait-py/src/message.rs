@@ -43,6 +43,25 @@ impl Message {
         let list = PyList::new(py, objects)?.unbind();
         Ok(lock(&self.handles).get_or_insert(list).clone_ref(py))
     }
+
+    /// Closes the handles that the program has not taken from the list or used.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        for handle in self.handles(py)?.bind(py).iter() {
+            if handle.hasattr("close")? {
+                handle.call_method0("close")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
 }
 
 /// The process at the other end of a connection, as the kernel named it.

@@ -2,18 +2,29 @@
 
 use std::time::Duration;
 
+use crate::codec::Settings;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use strait::{Options, Wait};
 
+/// Returns the options that the keyword arguments of a call name, and the settings of the Python object.
+pub(crate) fn all(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<(Options, Settings)> {
+    let (mut options, mut settings) = (Options::new(), Settings::default());
+    for (name, value) in keywords.into_iter().flatten() {
+        match name.cast::<PyString>()?.to_str()? {
+            "trust" => settings.trust = value.extract()?,
+            "codec" => settings.set_codec(&value)?,
+            name => options = with(options, name, &value)?,
+        }
+    }
+    Ok((options, settings))
+}
+
 /// Returns the options that the keyword arguments of a call name.
 pub(crate) fn of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
-    let mut options = Options::new();
-    for (name, value) in keywords.into_iter().flatten() {
-        options = with(options, name.cast::<PyString>()?.to_str()?, &value)?;
-    }
-    Ok(options)
+    Ok(all(keywords)?.0)
 }
 
 fn with(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Options> {
@@ -35,12 +46,12 @@ fn with(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Opti
     })
 }
 
-fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+pub(crate) fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let seconds = value.extract::<f64>()?;
     Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(format!("spin={seconds}: {error}")))
 }
 
-fn strategy(value: &Bound<'_, PyAny>) -> PyResult<Wait> {
+pub(crate) fn strategy(value: &Bound<'_, PyAny>) -> PyResult<Wait> {
     match value.cast::<PyString>()?.to_str()? {
         "adaptive" => Ok(Wait::Adaptive),
         "spin" => Ok(Wait::Spin),

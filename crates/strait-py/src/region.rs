@@ -1,13 +1,14 @@
 //! Regions: shared memory as an object that messages carry.
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use strait::Handle;
-use strait::region::{Access, RegionError, RegionView};
+use strait::region::{Access, RegionError, RegionOptions, RegionView};
 
 use crate::memory::{self, Memory};
 use crate::{connection, errors};
@@ -53,8 +54,23 @@ fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, RegionErro
 #[pymethods]
 impl Region {
     #[new]
-    fn of_size(py: Python<'_>, size: usize) -> PyResult<Self> {
-        detached(py, || strait::region::Region::new(size)).map(Self::new)
+    #[pyo3(signature = (size, *, name=None, huge_pages=false))]
+    fn of_size(py: Python<'_>, size: usize, name: Option<String>, huge_pages: bool) -> PyResult<Self> {
+        let mut options = RegionOptions::new().huge_pages(huge_pages);
+        if let Some(name) = name {
+            options = options.name(name);
+        }
+        detached(py, || options.create(size)).map(Self::new)
+    }
+
+    /// Returns the region of a descriptor that is one: memory of a fixed size, made by `memfd_create`. The descriptor of
+    /// the open file, or with this number, is duplicated.
+    #[staticmethod]
+    fn from_fd(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let fd = crate::file::of(file)?.take(py)?.into_fd();
+        let fd = fd.ok_or_else(|| errors::raise(py, strait::Error::BadHandle))?;
+        let made = strait::region::Region::from_fd(fd);
+        made.map(Self::new).map_err(|(error, _)| errors::raise_region(py, &error))
     }
 
     /// Returns a sealed region that holds a copy of the bytes of a buffer.
@@ -78,6 +94,48 @@ impl Region {
     /// Seals the region: no process can ever change it again. Raises `StillMapped` if a process maps it for writing.
     fn seal(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.region.seal())
+    }
+
+    /// Has the kernel refuse each later attempt to map the region for writing, by any process.
+    fn admit_no_writer(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, || self.region.admit_no_writer())
+    }
+
+    /// Returns a handle of the region that can only be read.
+    fn reader(&self, py: Python<'_>) -> PyResult<Self> {
+        detached(py, || self.region.reader()).map(Self::new)
+    }
+
+    /// The name that was given when the region was made.
+    #[getter]
+    fn name(&self) -> Option<String> {
+        self.region.name()
+    }
+
+    /// Returns the number of the descriptor, which stays this object's.
+    fn fileno(&self) -> i32 {
+        self.region.as_raw_fd()
+    }
+
+    /// Maps the bytes as memory that other processes may write to at any time. Many operations of NumPy and others on
+    /// such memory can be led out of bounds by a process that writes to it, so the program has to trust every process
+    /// that has the region.
+    fn trusted(&self, py: Python<'_>) -> PyResult<Memory> {
+        detached(py, || Memory::shared(self.region.clone(), 0..self.region.len(), true))
+    }
+
+    /// Returns an array over the bytes from `offset` on: a read-only one of a sealed region. Of a region that is not
+    /// sealed only with `trust`, since another process may write to it at any time.
+    #[pyo3(signature = (shape, dtype, *, offset=0, order="C", trust=false))]
+    fn array<'py>(
+        slf: &Bound<'py, Self>,
+        shape: &Bound<'py, PyAny>,
+        dtype: &Bound<'py, PyAny>,
+        offset: usize,
+        order: &str,
+        trust: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("strait._arrays")?.call_method1("of_region", (slf, shape, dtype, offset, order, trust))
     }
 
     /// Maps the bytes of a sealed region as private memory of this process. What is written there changes no other

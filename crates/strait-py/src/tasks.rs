@@ -62,7 +62,7 @@ impl Draft {
     /// Makes the message of an object in the codec `plain`.
     #[new]
     fn new(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (bytes, carriers) = codec::encode(obj, codec::MAX_REGIONS)?;
+        let codec::Encoded { bytes, carriers, .. } = codec::encode(obj, codec::MAX_REGIONS)?;
         Ok(Self { bytes, carriers })
     }
 
@@ -95,6 +95,7 @@ impl Wake for Callback {
 pub(crate) struct AsyncEnd {
     channel: Mutex<Option<Arc<AsyncChannel>>>,
     waker: Waker,
+    settings: codec::Settings,
 }
 
 impl AsyncEnd {
@@ -130,17 +131,17 @@ impl AsyncEnd {
         reactor: &Bound<'_, Reactor>,
         callback: Py<PyAny>,
     ) -> PyResult<Self> {
+        let settings = connection.get().settings(py);
         let channel = connection.get().take(py)?.into_channel();
         let channel = channel.ok_or_else(|| errors::named(py, "BadHandle", "this is no connection".to_owned()))?;
         let channel = AsyncChannel::new(channel, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
-        Ok(Self { channel: Mutex::new(Some(Arc::new(channel))), waker: Arc::new(Callback(callback)).into() })
+        Ok(Self { channel: Mutex::new(Some(Arc::new(channel))), waker: Arc::new(Callback(callback)).into(), settings })
     }
 
     /// Receives an object in the codec `plain`, in a tuple; returns `None` if there is nothing.
     fn poll_recv(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
-        let Some(mut message) = self.received(py)? else { return Ok(None) };
-        let handles = message.take_handles().map_err(|error| errors::raise(py, error))?;
-        Ok(Some((codec::decode(py, message.bytes(), handles)?,)))
+        let Some(message) = self.received(py)? else { return Ok(None) };
+        Ok(Some((self.settings.decode(py, message, true)?,)))
     }
 
     /// Receives the bytes of a message; returns `None` if there is none.
@@ -187,7 +188,7 @@ impl AsyncEnd {
         self.channel(py)?;
         let channel = lock(&self.channel).take().and_then(Arc::into_inner);
         let channel = channel.ok_or_else(|| errors::named(py, "Closed", "another thread uses this".to_owned()))?;
-        Ok(Connection::new(py.detach(|| channel.into_inner())))
+        Ok(Connection::with(py.detach(|| channel.into_inner()), self.settings.clone_ref(py)))
     }
 
     /// Whether this end was closed or detached.

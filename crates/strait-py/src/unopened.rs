@@ -77,8 +77,10 @@ pub(crate) fn pipe(
         rustix::io::Errno::MFILE | rustix::io::Errno::NFILE => errors::raise(py, Error::NoDescriptors),
         error => errors::raise(py, Error::System { call: "socketpair", code: error.raw_os_error() }),
     })?;
+    let settings = crate::options::all(options)?.1;
     let (one, other) = (Unopened::new(py, one, options)?, Unopened::new(py, other, options)?);
-    Ok((Connection::unopened(one, true, duplex), Connection::unopened(other, duplex, true)))
+    let one = Connection::unopened(one, true, duplex, settings.clone_ref(py));
+    Ok((one, Connection::unopened(other, duplex, true, settings)))
 }
 
 /// Returns the end whose connected socket has the descriptor `fd`, which belongs to the connection from now on.
@@ -100,5 +102,6 @@ pub(crate) fn unopened(
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).map_err(std::io::Error::from)?;
     // SAFETY: the descriptor is open, and the caller gives it away.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    Ok(Connection::unopened(Unopened::new(py, socket, options)?, readable, writable))
+    let settings = crate::options::all(options)?.1;
+    Ok(Connection::unopened(Unopened::new(py, socket, options)?, readable, writable, settings))
 }

@@ -233,4 +233,5 @@ def test_nothing_is_left_of_loops_and_connections():
         references = run(main())
     gc.collect()
     assert all(reference() is None for reference in references)
-    assert len(os.listdir("/proc/self/fd")) == before
+    # A thread of the library may close descriptors of an earlier test meanwhile.
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -10,6 +10,7 @@ import weakref
 import pytest
 
 import strait
+import strait.mp
 from conftest import LONG
 
 np = pytest.importorskip("numpy")
@@ -348,3 +349,297 @@ def test_bytes_outside_of_a_region_are_refused():
     with pytest.raises((strait.NoMemory, strait.System)):
         strait.Region(2**64 - 1)
     assert region.read(10) == b"" and bytes(strait.Region.sealed(b"")) == b""
+
+
+# ---------------------------------------------------------------- other libraries
+
+
+def test_arrays_can_be_received_read_only(pair):
+    one, other = pair
+    for value in (np.arange(5), np.arange(MANY, dtype="f8")):
+        one.send(value)
+        received = other.recv(writable=False)
+        assert not received.flags.writeable and np.array_equal(received, value)
+        with pytest.raises(ValueError):
+            received[0] = 1
+    # An array that nobody can change is sent on as it is.
+    copied = one.counters.copied
+    one.send(received)
+    assert one.counters.copied == copied and np.array_equal(other.recv(), value)
+    one.send(received[1:])
+    assert one.counters.copied == copied + 1 and np.array_equal(other.recv(), value[1:])
+
+
+def test_7_counters_tell_what_was_copied(pair):
+    one, other = pair
+    array = strait.empty((1 << 28,), "u1")
+    array[:] = 7
+    one.send(array)
+    received = other.recv()
+    assert one.counters.copied == 0 and is_mapped(received)
+    array[0], received[1] = 9, 5
+    assert (array[0], array[1], received[0], received[1]) == (9, 7, 7, 5)
+    one.send(array)
+    assert one.counters.copied == 1 and other.recv()[0] == 9
+
+
+def test_reservations_are_filled_in_place(pair):
+    one, other = pair
+    with one.reserve(1 << 20, dtype="u1") as reservation:
+        kept = reservation.buffer
+        reservation.array[:] = 3
+        reservation.send()
+        with pytest.raises(strait.Closed):
+            reservation.send()
+    received = other.recv()
+    kept[0] = 9
+    assert one.counters.copied == 0 and received[0] == 3 and kept[1] == 3 and reservation.array[0] == 9
+    raw = one.reserve(5)
+    raw.buffer[:] = b"bytes"
+    raw.send()
+    assert other.recv_bytes() == b"bytes"
+    with one.reserve(100) as cancelled:
+        pass
+    with pytest.raises(strait.Closed):
+        cancelled.send()
+    assert not other.poll()
+    one.reserve(0).send()
+    assert other.recv_bytes() == b""
+
+
+def test_buffers_of_numbers_arrive_as_arrays(pair):
+    import array
+    import ctypes
+    import mmap
+
+    for value, dtype in (
+        (array.array("i", range(10)), "<i4"), (array.array("d", [1.5] * 100_000), "<f8"),
+        ((ctypes.c_uint16 * 3)(1, 2, 3), "<u2"), (np.int64(7), "<i8"), (np.float32(1.5), "<f4"),
+    ):
+        received = over(pair, value)
+        assert received.dtype.str == dtype and np.array_equal(received, np.asarray(value))
+    memory = mmap.mmap(-1, 10)
+    memory[:3] = b"abc"
+    assert over(pair, memory) == b"abc" + bytes(7)
+    assert over(pair, strait.Memory(4)) == bytes(4)
+
+
+class Foreign:
+    """An array of another library, which DLPack alone describes."""
+
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device = array, device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+
+def test_arrays_of_any_library_travel_by_dlpack(pair):
+    for array in (np.arange(6, dtype="f4").reshape(2, 3), np.arange(MANY)):
+        received = over(pair, Foreign(array))
+        assert type(received) is np.ndarray and np.array_equal(received, array)
+    mine = strait.empty((MANY,), "u1")
+    mine[:] = 4
+    over(pair, Foreign(mine))
+    assert pair[0].counters.copied == 1
+    with pytest.raises(strait.NotPlain, match=r"x\[0\]: .*device 2.0"):
+        pair[0].send([Foreign(np.ones(2), (2, 0))])
+
+
+def test_an_array_without_numpy_is_given_by_dlpack():
+    from strait._arrays import Array
+
+    memory = bytearray(np.arange(6, dtype="<f4").tobytes())
+    for order, expected in (("C", [[0, 1, 2], [3, 4, 5]]), ("F", [[0, 2, 4], [1, 3, 5]])):
+        taken = np.from_dlpack(Array("<f4", (2, 3), order, memory))
+        assert taken.tolist() == expected and taken.dtype == "f4"
+    taken[0, 0] = 9
+    assert np.frombuffer(memory, "f4")[0] == 9
+    frozen = Array("<i2", (2,), "C", bytes(4))
+    assert not np.from_dlpack(frozen).flags.writeable
+    with pytest.raises(BufferError, match="read-only"):
+        frozen.__dlpack__()
+    capsule = Array("|b1", (), "C", bytearray(1)).__dlpack__(max_version=(1, 0), copy=True)
+    assert "dltensor_versioned" in repr(capsule)
+    del capsule
+    gc.collect()
+    for wrong in (Array(">f4", (1,), "C", bytearray(4)), Array("<M8[s]", (1,), "C", bytearray(8))):
+        with pytest.raises(BufferError):
+            wrong.__dlpack__()
+    with pytest.raises(ValueError, match="shape"):
+        Array("<f4", (7,), "C", bytearray(4)).__dlpack__()
+    with pytest.raises(BufferError):
+        frozen.__dlpack__(dl_device=(2, 0))
+    reference = weakref.ref(strait.Memory(1 << 20))
+    kept = np.from_dlpack(Array("|u1", (1 << 20,), "C", memory := strait.Memory(1 << 20)))
+    reference = weakref.ref(memory)
+    del memory
+    gc.collect()
+    assert reference() is not None and kept[0] == 0
+    del kept
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_region_is_an_array_only_if_nobody_can_write_to_it(pair):
+    region = strait.Region(1 << 17, name="frames")
+    assert region.name == "frames" and os.fstat(region.fileno()).st_size == 1 << 17
+    with pytest.raises(strait.NotSealed, match="trust=True"):
+        region.array((10,), "u1")
+    shared = region.array((1 << 17,), "u1", trust=True)
+    shared[:] = 3
+    assert region.read(0, 2) == b"\3\3"
+    # Only a connection that trusts its peer takes an array that the peer can still write to.
+    one, other = pair
+    one.send(shared)
+    with pytest.raises(strait.Malformed, match="sealed"):
+        other.recv()
+    one, other = strait.pair(trust=True)
+    one.send(shared)
+    received = other.recv()
+    shared[1] = 8
+    assert received[1] == 8 and received.flags.writeable
+    received[2] = 9
+    assert shared[2] == 9 and one.counters.copied == 0
+    one.send(region.reader().array((1 << 17,), "u1", trust=True))
+    assert not other.recv().flags.writeable
+    del shared, received
+    gc.collect()
+    reader = region.reader()
+    assert reader.access == "read-only"
+    region.admit_no_writer()
+    region.seal()
+    array = region.array((2, 3), "u1", offset=1, order="F")
+    assert array[0, 0] == 8 and not array.flags.writeable
+    for wrong in (((1 << 18,), "u1"), ((2,), "O")):
+        with pytest.raises((TypeError, ValueError)):
+            region.array(*wrong)
+    again = strait.Region.from_fd(region.fileno())
+    assert again.access == "sealed" and again.read(1, 1) == b"\x08"
+    with open(os.devnull) as file, pytest.raises(strait.NotARegion):
+        strait.Region.from_fd(file)
+
+
+def test_hostile_origins_of_arrays(pair):
+    one, other = pair
+    for parts in (
+        ["|u1", [3], "C", b"abc", "arrow.table"], ["|u1", [3], "C", b"abc", "arrow.other"], ["<f8", [1], "C", bytes(8), "arrow.batch"],
+        [">f8", [1], "C", bytes(8), "torch"], ["bfloat16", [2], "C", b"abc", ""], ["|u1", [3], "C", b"abc", 7],
+        ["|u1", [3], "C", b"abc", "", ""], ["|b1", [1], "C", b"\2", "torch"],
+    ):
+        one.send(strait.Unknown(2, strait.dumps(parts)))
+        try:
+            received = other.recv()
+        except strait.Malformed:
+            continue
+        # Where a library is not installed, its arrays are bytes.
+        assert isinstance(received, (np.ndarray, strait.Array)), parts
+
+
+# ---------------------------------------------------------------- torch
+
+
+def test_tensors_travel(pair):
+    torch = pytest.importorskip("torch")
+    one, other = pair
+    kinds = [
+        torch.arange(12).reshape(3, 4), torch.ones(MANY, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.bool),
+        torch.tensor(2.5), torch.zeros(0, 3), torch.ones(4, dtype=torch.complex64).conj(), torch.arange(20).reshape(4, 5).T,
+        torch.ones(5, requires_grad=True), torch.ones(3, dtype=torch.bfloat16), torch.arange(MANY, dtype=torch.uint8),
+    ]
+    for tensor in kinds:
+        received = over(pair, {"t": tensor})["t"]
+        assert type(received) is torch.Tensor and received.dtype == tensor.dtype and torch.equal(received, tensor.detach())
+        received += 1 if tensor.dtype != torch.bool else received
+    one.send(torch.ones(MANY))
+    received = other.recv(writable=False)
+    received += 1
+    assert received[0] == 2
+    array = strait.empty((MANY,), "f4")
+    tensor = torch.from_numpy(array)
+    tensor += 1
+    copied = one.counters.copied
+    one.send(tensor)
+    received = other.recv()
+    assert one.counters.copied == copied and received[0] == 1 and is_mapped(received.numpy())
+    tensor += 5
+    received += 1
+    assert (tensor[0], received[0]) == (6, 2)
+    with pytest.raises(strait.NotPlain, match="to_dense"):
+        one.send(torch.ones(3).to_sparse())
+    with pytest.raises(strait.NotPlain, match=r"on meta: send t.cpu\(\)"):
+        one.send(torch.ones(3, device="meta"))
+
+
+def test_8_a_received_array_is_a_tensor_without_a_copy(pair):
+    torch = pytest.importorskip("torch")
+    sent = np.arange(MANY, dtype="f8")
+    received = over(pair, sent)
+    tensor = torch.from_dlpack(received)
+    tensor += 1
+    assert received[0] == 1 and sent[0] == 0 and tensor.data_ptr() == received.ctypes.data
+
+
+def test_tensors_in_pickles_leave_the_pickle():
+    torch = pytest.importorskip("torch")
+    here, there = strait.mp.Pipe()
+    tensor = torch.ones(MANY, dtype=torch.bfloat16)
+    here.send([tensor, torch.arange(3), torch.ones(2, requires_grad=True)])
+    message = there._end.recv_message()
+    assert len(message.bytes) < 5000 and len(message.handles) == 1
+    here.send([tensor, torch.arange(3), torch.ones(2, requires_grad=True)])
+    big, small, grad = there.recv()
+    assert torch.equal(big, tensor) and small.tolist() == [0, 1, 2] and grad.requires_grad
+    big += 1
+    assert tensor[0] == 1
+
+
+# ---------------------------------------------------------------- Arrow
+
+
+def test_tables_travel(pair):
+    pa = pytest.importorskip("pyarrow")
+    one, other = pair
+    small = pa.table({"n": [1, 2, None], "s": ["a", "bc", None], "d": pa.array(["x", "y", "x"]).dictionary_encode()})
+    large = pa.table({"n": np.arange(100_000), "s": [str(number) for number in range(100_000)]})
+    batch = large.to_batches()[0]
+    for table in (small, large, large.slice(5, 10), small.slice(0, 0), batch):
+        received = over(pair, [table])[0]
+        assert type(received) is type(table) and received.equals(table)
+    received = over(pair, large)
+    assert one.counters.copied and is_mapped(np.asarray(received["n"].chunk(0)))
+    other_reads = large.slice(3, 2)
+    strait.arrays.send_arrow(one, other_reads)
+    assert other.recv(writable=False).equals(other_reads)
+
+
+def test_a_hostile_table_is_validated(pair):
+    pa = pytest.importorskip("pyarrow")
+    one, other = pair
+    table = pa.table({"s": ["a" * 10, "b" * 10]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream = bytearray(sink.getvalue().to_pybytes())
+    offsets = np.array([0, 10, 20], "<i4").tobytes()
+    at = bytes(stream).index(offsets)
+    stream[at + 4 : at + 8] = (1 << 30).to_bytes(4, "little")
+    hostile = strait.Unknown(2, strait.dumps(["|u1", [len(stream)], "C", bytes(stream), "arrow.table"]))
+    one.send(hostile)
+    with pytest.raises(strait.Malformed):
+        other.recv()
+    rng = random.Random(7)
+    good = bytes(sink.getvalue().to_pybytes())
+    for _ in range(500):
+        broken = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            broken[rng.randrange(len(broken))] = rng.randrange(256)
+        one.send(strait.Unknown(2, strait.dumps(["|u1", [len(broken)], "C", bytes(broken), "arrow.table"])))
+        try:
+            received = other.recv()
+        except strait.Malformed:
+            continue
+        received.to_pydict()

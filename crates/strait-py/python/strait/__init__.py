@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Any
 from ._errors import *  # noqa: F403
 from ._errors import Unknown as Unknown
 from ._arrays import Array, empty
-from ._native import Connection, File, Listener, Memory, Message, Opaque, Peer, Region
-from ._native import connect, dumps, loads, pair, parent, pipe
+from ._native import Caller, Connection, Consumer, Counters, DataPipe, File, Invitation, Listener, Memory, Message
+from ._native import Opaque, Peer, Producer, Region, Request, Status
+from ._native import connect, dumps, invited, loads, pair, parent, pipe, set_limits
+from ._options import Limits, Options
 from ._process import spawn
 from ._wait import wait
 
-from . import _errors
+from . import _errors, arrays, codec
 
 if TYPE_CHECKING:
     from ._executor import Executor
 
 __all__ = [
-    "Array", "Connection", "Executor", "File", "Listener", "Memory", "Message", "Opaque", "Peer", "Region", "Unknown",
-    "connect", "dumps", "empty", "loads", "pair", "parent", "pipe", "spawn", "wait",
+    "Array", "Caller", "Connection", "Consumer", "Counters", "DataPipe", "Executor", "File", "Invitation", "Limits",
+    "Listener", "Memory", "Message", "Opaque", "Options", "Peer", "Producer", "Region", "Request", "Status", "Unknown",
+    "arrays", "codec", "connect", "dumps", "empty", "invited", "loads", "pair", "parent", "pipe", "set_limits", "spawn", "wait",
 ]
 __all__ += [
     name for name, value in vars(_errors).items()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import sys
+import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ._errors import StillMapped
-from ._native import Memory, Region
+from ._errors import Closed, NotSealed, StillMapped
+from ._native import Connection, Memory, Region, dlpack
 
 if TYPE_CHECKING:
     import numpy
@@ -19,22 +23,79 @@ INLINE = 1 << 16
 _KINDS = frozenset("biufcmMSUV")
 _DIMENSIONS = 32
 
+_TORCH = {
+    "bool": "|b1", "uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8", "int8": "|i1", "int16": "<i2",
+    "int32": "<i4", "int64": "<i8", "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<c8",
+    "complex128": "<c16", "bfloat16": "bfloat16",
+}
+"""The types of the elements of tensors, as NumPy writes them."""
+
+_FORMATS = {
+    "b": "i", "B": "u", "h": "i", "H": "u", "i": "i", "I": "u", "l": "i", "L": "u", "q": "i", "Q": "u", "e": "f",
+    "f": "f", "d": "f", "?": "b",
+}
+"""The kinds of the elements of buffers, in NumPy's letters."""
+
+_filling: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
+"""The memory of arrays of `empty`, by its address. It is found so in an array, a tensor or a buffer of any library."""
+
+
+class Parts(NamedTuple):
+    """What a message carries of an array. The native part reads the fields by their place."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    order: str
+    data: bytes | Region
+    offset: int = 0
+    """The place of the first byte in the region."""
+    copied: bool = False
+    """Whether the bytes were copied into the region."""
+    origin: str = ""
+    """The kind of the array: nothing for NumPy's, "torch", "arrow.table" or "arrow.batch"."""
+
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """A received array, where NumPy is not installed. It can be sent on."""
+    """A received array, where NumPy is not installed. It can be sent on, and given to any library that takes DLPack."""
 
     dtype: str
     """The type of the elements, as NumPy writes it: `"<f8"` is a float of 8 bytes."""
     shape: tuple[int, ...]
     order: str
     """The order of the elements in memory: `"C"` or `"F"`."""
-    memory: Memory | bytearray
-    """The bytes: a writable buffer that only this process has."""
+    memory: Memory | bytearray | bytes
+    """The bytes: a buffer that only this process has, unless the connection trusts its peer."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Returns the device: the memory of the processor."""
+        return 1, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Returns a capsule of DLPack over the memory, which another library makes its own array of."""
+        if stream is not None or (dl_device is not None and tuple(dl_device) != (1, 0)):
+            raise BufferError("the array is in the memory of the processor: it goes to no other device")
+        memory: Any = bytearray(self.memory) if copy else self.memory
+        kinds = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+        if self.dtype == "bfloat16":
+            code, size = 4, 2
+        elif self.dtype[0] != ">" and self.dtype[1] in kinds:
+            code, size = kinds[self.dtype[1]], int(self.dtype[2:])
+        else:
+            raise BufferError(f"DLPack has no elements of the type {self.dtype}")
+        versioned = max_version is not None and max_version[0] >= 1
+        return dlpack(memory, code, size, self.shape, self.order == "F", versioned, bool(copy))
 
 
 def empty(
-    shape: int | tuple[int, ...], dtype: numpy.typing.DTypeLike = "f8", *, order: str = "C"
+    shape: int | tuple[int, ...], dtype: numpy.typing.DTypeLike = "f8", *, order: str = "C", huge_pages: bool = False
 ) -> numpy.ndarray[Any, Any]:
     """Returns a NumPy array of zeros that `send` sends without a copy, the first time that it is sent.
 
@@ -49,8 +110,32 @@ def empty(
     template = numpy.broadcast_to(numpy.empty((), dtype), shape)
     if template.nbytes == 0:
         return numpy.empty(shape, dtype, order=_order(order))
-    memory: Any = Memory(template.nbytes)
+    memory: Any = filling(template.nbytes, huge_pages)
     return numpy.ndarray(shape, dtype, memory, order=_order(order))
+
+
+def filling(size: int, huge_pages: bool = False) -> Memory:
+    """Returns memory that is sent without a copy, the first time that it is sent whole."""
+    memory = Memory(size, huge_pages=huge_pages)
+    _filling[memory.address] = memory
+    return memory
+
+
+def of_region(
+    region: Region, shape: int | tuple[int, ...], dtype: Any, offset: int, order: str, trust: bool
+) -> numpy.ndarray[Any, Any]:
+    """Returns an array over the bytes of a region."""
+    import numpy
+
+    if numpy.dtype(dtype).hasobject:
+        raise TypeError(f"{dtype}: an array of Python objects cannot be in a region")
+    if region.access != "sealed" and not trust:
+        raise NotSealed(
+            "another process may write to the region while NumPy computes with it, and lead NumPy out of bounds: seal "
+            "the region first, or say trust=True if you trust every process that has it"
+        )
+    buffer: Any = region if region.access == "sealed" else region.trusted()
+    return numpy.ndarray(shape, dtype, buffer, offset, order=_order(order))
 
 
 def _order(order: str) -> Any:
@@ -59,23 +144,156 @@ def _order(order: str) -> Any:
     return order
 
 
-def parts(value: Any, by_region: bool) -> tuple[str, tuple[int, ...], str, bytes | Region] | str | None:
-    """Returns the type, the shape, the order and the bytes of an array. Returns text that says why the array cannot be
-    sent, and `None` for what is no array. The bytes are a region if `by_region` and they are many."""
+class Reservation:
+    """Memory to fill in place, and the message that `send` makes of it. A block of `with` that ends without `send` sends
+    nothing."""
+
+    def __init__(self, connection: Connection, nbytes: int, dtype: Any = None) -> None:
+        self._connection = connection
+        self._sent = False
+        self._plain: Any = bytearray() if nbytes == 0 else filling(nbytes)
+        self.array: Any = None
+        """The memory as an array of one dimension; `None` without a type of elements."""
+        if dtype is not None:
+            import numpy
+
+            kind = numpy.dtype(dtype)
+            self.array = numpy.ndarray((nbytes // kind.itemsize,), kind, self._plain)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The memory. It stays valid after `send`; what is written to it then is private to this process."""
+        return memoryview(self._plain)
+
+    def send(self, *, timeout: float | None = None) -> None:
+        """Sends the memory: the array as an object, without a copy; or else the bytes."""
+        if self._sent:
+            raise Closed("this reservation was sent or cancelled before")
+        if self.array is None:
+            self._connection.send_bytes(self._plain, timeout=timeout)
+        else:
+            self._connection.send(self.array, timeout=timeout)
+        self._sent = True
+
+    def cancel(self) -> None:
+        """Gives the memory back without sending it."""
+        self._sent = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+
+def parts(value: Any, by_region: bool) -> Parts | str | None:
+    """Returns what a message carries of an array. Returns text that says why the array cannot be sent, and `None` for
+    what is no array. The bytes are a region if `by_region` and they are many."""
     if type(value) is Array:
         data = bytes(value.memory)
         many = by_region and len(data) > INLINE
-        return value.dtype, tuple(value.shape), value.order, Region.sealed(data) if many else data
+        return Parts(value.dtype, tuple(value.shape), value.order, Region.sealed(data) if many else data, copied=many)
     numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(value, numpy.ndarray):
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return _obstacle(numpy, value) or _of_array(value, by_region)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_tensor(torch, value, by_region)
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None and isinstance(value, (arrow.Table, arrow.RecordBatch)):
+        return _of_table(arrow, value, by_region)
+    if hasattr(value, "__dlpack__"):
+        return _of_dlpack(value, by_region)
+    return _of_buffer(value, by_region)
+
+
+def _of_array(array: Any, by_region: bool, dtype: str = "", origin: str = "") -> Parts:
+    _memory(array)
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    dtype = dtype or array.dtype.str
+    if not by_region or array.nbytes <= INLINE:
+        return Parts(dtype, array.shape, order, array.tobytes(_order(order)), origin=origin)
+    kept = _kept(array)
+    if kept is not None:
+        return Parts(dtype, array.shape, order, *kept, origin=origin)
+    region, copied = _sealed(array, order)
+    return Parts(dtype, array.shape, order, region, 0, copied, origin)
+
+
+def _of_tensor(torch: Any, tensor: Any, by_region: bool) -> Parts | str:
+    if tensor.device.type != "cpu":
+        return f"a tensor on {tensor.device}: send t.cpu()"
+    if tensor.layout is not torch.strided:
+        return f"a tensor of the layout {tensor.layout}: send t.to_dense()"
+    dtype = _TORCH.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None:
+        return f"a tensor of {tensor.dtype}: send a view of it with a plain type of elements"
+    if tensor.ndim > _DIMENSIONS:
+        return f"a tensor of {tensor.ndim} dimensions: at most {_DIMENSIONS} travel"
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    array = (tensor.view(torch.int16) if dtype == "bfloat16" else tensor).numpy()
+    return _of_array(array, by_region, dtype, "torch")
+
+
+def _of_table(arrow: Any, table: Any, by_region: bool) -> Parts:
+    """Writes a table as a stream of Arrow's IPC format: once to learn its size, once into the memory."""
+    batches = [table] if isinstance(table, arrow.RecordBatch) else None
+    origin = "arrow.table" if batches is None else "arrow.batch"
+
+    def write(sink: Any) -> Any:
+        with arrow.ipc.new_stream(sink, table.schema) as writer:
+            if batches is None:
+                writer.write_table(table)
+            else:
+                writer.write_batch(table)
+        return sink
+
+    size: int = write(arrow.MockOutputStream()).size()
+    if not by_region or size <= INLINE:
+        stream = write(arrow.BufferOutputStream()).getvalue().to_pybytes()
+        return Parts("|u1", (size,), "C", stream, origin=origin)
+    memory = Memory(size)
+    with arrow.FixedSizeBufferWriter(arrow.py_buffer(memory)) as sink:
+        write(sink)
+    region = memory.seal()
+    assert region is not None
+    return Parts("|u1", (size,), "C", region, 0, True, origin)
+
+
+def _of_dlpack(value: Any, by_region: bool) -> Parts | str | None:
+    """Returns the parts of an array of another library."""
+    kind, number = value.__dlpack_device__()
+    if kind != 1:
+        return f"an array of {type(value)} on device {int(kind)}.{number} of DLPack: send a copy on the CPU"
+    try:
+        import numpy
+
+        array = numpy.from_dlpack(value)
+    except (ImportError, BufferError, RuntimeError, TypeError) as error:
+        return f"an array of {type(value)} that NumPy cannot take by DLPack: {error}"
+    return _obstacle(numpy, array) or _of_array(array, by_region)
+
+
+def _of_buffer(value: Any, by_region: bool) -> Parts | None:
+    """Returns the parts of a buffer of numbers; `None` for a buffer of bytes, and for what is no buffer."""
+    if isinstance(value, (Memory, Region)):
         return None
-    why = _obstacle(numpy, value)
-    if why is not None:
-        return why
-    _memory(value)
-    order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
-    many = by_region and value.nbytes > INLINE
-    return value.dtype.str, value.shape, order, _sealed(value, order) if many else value.tobytes(_order(order))
+    try:
+        view = memoryview(value)
+    except TypeError:
+        return None
+    with view:
+        kind = _FORMATS.get(view.format.lstrip("@<="))
+        if kind is None or view.format == "B" or view.ndim > _DIMENSIONS:
+            return None
+        dtype = f"{'|' if view.itemsize == 1 else '<'}{kind}{view.itemsize}"
+        if sys.byteorder == "big":
+            return None
+        if not by_region or view.nbytes <= INLINE or not view.c_contiguous:
+            return Parts(dtype, view.shape or (), "C", view.tobytes())
+        return Parts(dtype, view.shape or (), "C", sealed_buffer(view.cast("B")), 0, True)
 
 
 def _obstacle(numpy: Any, array: Any) -> str | None:
@@ -93,24 +311,35 @@ def _obstacle(numpy: Any, array: Any) -> str | None:
     return None
 
 
-def _sealed(array: Any, order: str) -> Region:
-    """Returns a sealed region with the bytes of an array: its own memory if that is a whole `Memory` that was not
-    sealed before, otherwise a copy."""
-    memory = _memory(array)
-    whole = memory is not None and array.nbytes == len(memory) and array.ctypes.data == memory.address
-    if memory is not None and whole and array.flags.forc:
+def _sealed(array: Any, order: str) -> tuple[Region, bool]:
+    """Returns a sealed region with the bytes of an array, and whether they were copied. The region is the array's own
+    memory if that is a whole `Memory` that was not sealed before."""
+    memory = _filling.get(array.ctypes.data)
+    if memory is not None and array.nbytes == len(memory) and array.flags.forc:
         try:
             region = memory.seal()
         except StillMapped:  # A child that is being started still has the memory.
             region = None
         if region is not None:
-            return region
-    copy: Any = empty(array.shape, array.dtype, order=order)
+            return region, False
+    import numpy
+
+    own = Memory(array.nbytes)
+    buffer: Any = own
+    copy: Any = numpy.ndarray(array.shape, array.dtype, buffer, order=_order(order))
     copy[...] = array
-    own: Memory = copy.base
     region = own.seal()
     assert region is not None
-    return region
+    return region, True
+
+
+def _kept(array: Any) -> tuple[Region, int] | None:
+    """Returns the region in which all of an array lies, and its place there: for an array that was received read-only,
+    or that is in memory that processes share. A part of such an array is copied, so that the peer sees no more."""
+    memory = _memory(array)
+    if memory is None or array.nbytes != len(memory) or array.ctypes.data != memory.address or not array.flags.forc:
+        return None
+    return memory.region()
 
 
 def sealed_buffer(buffer: memoryview) -> Region:
@@ -118,8 +347,8 @@ def sealed_buffer(buffer: memoryview) -> Region:
     not sealed before, otherwise a copy."""
     owner: Any = buffer.obj
     numpy = sys.modules.get("numpy")
-    if numpy is not None and type(owner) is numpy.ndarray and owner.flags.forc:
-        return _sealed(owner, "F" if owner.flags.f_contiguous and not owner.flags.c_contiguous else "C")
+    if numpy is not None and type(owner) is numpy.ndarray and owner.flags.forc and owner.nbytes == buffer.nbytes:
+        return _sealed(owner, "F" if owner.flags.f_contiguous and not owner.flags.c_contiguous else "C")[0]
     memory = Memory(buffer.nbytes)
     view = memoryview(memory)
     if numpy is None:
@@ -137,13 +366,15 @@ def reduce_tensor(torch: Any, tensor: Any) -> Any:
     plain array in the memory of the processor."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         return NotImplemented
-    shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in _TORCH:
+        return NotImplemented
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return _tensor, (flat, dtype, shape, tensor.requires_grad)
+    return _tensor, (flat, dtype, tuple(tensor.shape), tensor.requires_grad)
 
 
 def _tensor(flat: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
-    import torch  # type: ignore[import-not-found, unused-ignore]
+    import torch
 
     tensor = torch.from_numpy(flat).view(getattr(torch, dtype)).reshape(shape)
     return tensor.requires_grad_(requires_grad)
@@ -163,15 +394,53 @@ def _memory(array: Any) -> Memory | None:
     return base
 
 
-def made(dtype: str, shape: tuple[int, ...], order: str, memory: Memory | bytearray) -> Any:
+def made(
+    dtype: str,
+    shape: tuple[int, ...],
+    order: str,
+    memory: Memory | bytearray | bytes,
+    origin: str = "",
+    trust: bool = False,
+) -> Any:
     """Returns the array of received parts, whose sizes were checked."""
-    try:
-        import numpy
-    except ImportError:
+    _order(order)
+    if origin.startswith("arrow."):
+        table = _table(dtype, shape, memory, origin, trust)
+        if table is not None:
+            return table
+    numpy = _imported("numpy")
+    if numpy is None or (dtype == "bfloat16" and origin != "torch" and _imported("ml_dtypes") is None):
         return Array(dtype, shape, order, memory)
+    torch = _imported("torch") if origin == "torch" else None
+    plain = dtype
+    if dtype == "bfloat16":
+        if torch is None and _imported("ml_dtypes") is None:
+            return Array(dtype, shape, order, memory)
+        plain = "<i2" if torch is not None else "bfloat16"
+    array = _of_memory(numpy, plain, shape, order, memory)
+    if torch is None:
+        return array
+    if _TORCH_TYPES.get(dtype) is None:
+        raise ValueError(f"a tensor has no elements of the type {dtype}")
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+
+
+_TORCH_TYPES = {plain: name for name, plain in _TORCH.items()}
+
+
+@functools.cache
+def _imported(name: str) -> Any:
+    """Returns a module if it is installed, otherwise `None`. Loading it may take a moment, the first time."""
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+
+
+def _of_memory(numpy: Any, dtype: str, shape: tuple[int, ...], order: str, memory: Memory | bytearray | bytes) -> Any:
     if isinstance(memory, Memory):
-        buffer: Any = memory
-        array: Any = numpy.ndarray(shape, dtype, buffer, order=_order(order))
+        array: Any = numpy.ndarray(shape, dtype, memory, order=_order(order))
     elif not memory:
         array = numpy.empty(shape, dtype, order=_order(order))
     else:
@@ -180,3 +449,25 @@ def made(dtype: str, shape: tuple[int, ...], order: str, memory: Memory | bytear
     if array.dtype.kind == "b" and array.size and array.view("u1").max() > 1:
         raise ValueError("a truth value is neither 0 nor 1")
     return array
+
+
+def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: bool) -> Any:
+    """Reads a table from a stream of Arrow's IPC format, without a copy of its columns. Returns `None` where Arrow is not
+    installed."""
+    arrow = _imported("pyarrow")
+    if arrow is None:
+        return None
+    if dtype != "|u1" or len(shape) != 1 or math.prod(shape) == 0 or origin not in ("arrow.table", "arrow.batch"):
+        raise ValueError("a table is no stream of bytes")
+    try:
+        with arrow.ipc.open_stream(arrow.py_buffer(memory)) as reader:
+            if origin == "arrow.table":
+                table = reader.read_all()
+            else:
+                table = reader.read_next_batch()
+        if not trust:
+            # The offsets of columns are used without a look at each.
+            table.validate(full=True)
+    except (arrow.ArrowException, OSError, StopIteration) as error:
+        raise ValueError(f"a table that Arrow refuses: {error}") from None
+    return table

@@ -156,6 +156,10 @@ class NoParent(StraitError, RuntimeError):
     """This process has no connection to a parent, or has taken it before."""
 
 
+class NoInvitation(StraitError, ValueError):
+    """The standard input of this process is no invitation."""
+
+
 class UnsafeDirectory(StraitError, PermissionError):
     """The directory of the names is missing, or other users could change it."""
 
@@ -193,6 +197,24 @@ class WorkerDied(StraitError, RuntimeError):
 
 class Finished(StraitError, BrokenPipeError):
     """This end of the data pipe has ended its stream."""
+
+
+class CallError(StraitError, RuntimeError):
+    """A call has failed. The cause of the exception says why."""
+
+
+class NotSent(CallError):
+    """The request was not sent, so the other side has not carried it out."""
+
+    passes = True
+
+
+class NotAnswered(CallError):
+    """The other side has dropped the request without a reply."""
+
+
+class OutcomeUnknown(CallError):
+    """The request was sent, and no reply came. Whether the other side has carried it out is not known."""
 
 
 class NotPlain(StraitError, TypeError):

@@ -11,7 +11,7 @@ from . import _native
 
 OPTIONS = frozenset(
     "max_message max_handles queue_bytes queue_messages queue_handles inline_max ring ring_max pool peer_memory "
-    "accept_descriptors spin wait".split()
+    "accept_descriptors spin wait trust codec".split()
 )
 
 

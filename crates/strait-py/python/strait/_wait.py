@@ -8,7 +8,14 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ._native import Connection
+from ._native import Connection, Consumer, Producer
+
+_ASKED = Connection, Consumer, Producer
+"""The objects that are asked themselves: the descriptor of one may be readable although there is nothing."""
+
+
+def _ready(item: Any) -> bool:
+    return item.poll(0) if isinstance(item, Connection) else item.poll()
 
 
 def _milliseconds(end: float | None) -> int | None:
@@ -21,8 +28,8 @@ def _milliseconds(end: float | None) -> int | None:
 def wait(objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
     """Waits until one of the objects has something to receive or to accept, and returns all that have.
 
-    The objects are connections, listeners, and anything else with a method `fileno`. Returns an empty list if the
-    timeout ends first. A connection whose peer has closed counts as ready.
+    The objects are connections, listeners, ends of data pipes, and anything else with a method `fileno`. Returns an
+    empty list if the timeout ends first. A connection whose peer has closed counts as ready.
     """
     objects = list(objects)
     end = None if timeout is None else time.monotonic() + max(0.0, timeout)
@@ -36,15 +43,14 @@ def wait(objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
         ready = {
             id(item)
             for item in objects
-            if isinstance(item, Connection) and item.poll(0)
+            if isinstance(item, _ASKED) and _ready(item)
         }
         limit = 0 if ready else _milliseconds(end)
         for descriptor, _event in poller.poll(limit):
-            # A connection is asked itself: its descriptor may be readable although there is nothing.
             ready |= {
                 id(item)
                 for item in by_descriptor[descriptor]
-                if not isinstance(item, Connection) or item.poll(0)
+                if not isinstance(item, _ASKED) or _ready(item)
             }
         if ready or (end is not None and time.monotonic() >= end):
             return [item for item in objects if id(item) in ready]

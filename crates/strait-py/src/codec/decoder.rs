@@ -5,8 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PySet, PyString, PyTuple};
 use rmp::Marker;
-use strait::region::RegionCopy;
-use strait::{Error, Handle};
+use strait::Handle;
 
 use super::{MAX_DEPTH, array, extension};
 use crate::memory::Memory;
@@ -14,9 +13,9 @@ use crate::{errors, handles};
 
 /// Returns the object of a message. Raises `Malformed` if the bytes are no plain object, if a handle is named twice or
 /// does not exist, and if no part of the object names a handle. Then all handles are closed.
-pub(crate) fn decode(py: Python<'_>, bytes: &[u8], handles: Vec<Handle>) -> PyResult<Py<PyAny>> {
+pub(crate) fn decode(py: Python<'_>, bytes: &[u8], handles: Vec<Handle>, mode: Mode) -> PyResult<Py<PyAny>> {
     let handles = handles.into_iter().map(Some).collect();
-    let mut decoder = Decoder { py, total: bytes.len(), rest: bytes, handles };
+    let mut decoder = Decoder { py, total: bytes.len(), rest: bytes, handles, mode };
     let object = decoder.value(0, Place::Value)?;
     if !decoder.rest.is_empty() {
         return Err(decoder.malformed("more bytes follow the object"));
@@ -25,6 +24,21 @@ pub(crate) fn decode(py: Python<'_>, bytes: &[u8], handles: Vec<Handle>) -> PyRe
         return Err(decoder.malformed("the object does not name each handle of the message"));
     }
     Ok(object.unbind())
+}
+
+/// How arrays are made.
+#[derive(Clone, Copy)]
+pub(crate) struct Mode {
+    /// Whether an array may lie in memory that the peer can write to, and tables of Arrow are not validated.
+    pub(crate) trust: bool,
+    /// Whether arrays are writable.
+    pub(crate) writable: bool,
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self { trust: false, writable: true }
+    }
 }
 
 /// Where an object is to stand.
@@ -40,6 +54,7 @@ struct Decoder<'py, 'a> {
     total: usize,
     rest: &'a [u8],
     handles: Vec<Option<Handle>>,
+    mode: Mode,
 }
 
 impl<'py, 'a> Decoder<'py, 'a> {
@@ -213,22 +228,33 @@ impl<'py, 'a> Decoder<'py, 'a> {
         handle.ok_or_else(|| self.malformed("it names a handle twice, or one that the message has not"))
     }
 
-    /// Decodes an array, whose bytes are in the message or in a sealed region.
+    /// Decodes an array, whose bytes are in the message or in a region.
     fn numbers(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
         let parts = self.tuple(payload, depth)?;
-        let parts: PyResult<(String, Vec<u64>, String, Bound<'py, PyAny>)> = parts.extract();
-        let (dtype, shape, order, data) =
-            parts.map_err(|_| self.malformed("an array has not a type, a shape, an order and bytes"))?;
+        let wrong = || self.malformed("an array has not a type, a shape, an order and bytes");
+        let origin: String = match parts.len() {
+            4 => String::new(),
+            5 => parts.get_item(4)?.extract().map_err(|_| wrong())?,
+            _ => return Err(wrong()),
+        };
+        let four: PyResult<(String, Vec<u64>, String, Bound<'py, PyAny>)> = parts.get_slice(0, 4).extract();
+        let (dtype, shape, order, data) = four.map_err(|_| wrong())?;
         let item =
             array::item_size(&dtype).ok_or_else(|| self.malformed("an array has an unknown type of elements"))?;
         let size = array::size(item, &shape).ok_or_else(|| self.malformed("an array has too large a shape"))?;
+        // A tensor has no read-only kind, so it always gets memory that it may write to.
+        let writable = self.mode.writable || origin == "torch";
         let memory = match data.cast::<PyBytes>() {
-            Ok(bytes) if bytes.as_bytes().len() == size => PyByteArray::new(self.py, bytes.as_bytes()).into_any(),
-            Ok(_) => return Err(self.malformed("an array has not as many bytes as its shape")),
-            Err(_) => Bound::new(self.py, Memory::private(self.mapped(&data, size)?))?.into_any(),
+            Ok(bytes) if bytes.as_bytes().len() != size => {
+                return Err(self.malformed("an array has not as many bytes as its shape"));
+            }
+            Ok(bytes) if writable => PyByteArray::new(self.py, bytes.as_bytes()).into_any(),
+            Ok(bytes) => bytes.clone().into_any(),
+            Err(_) => Bound::new(self.py, self.mapped(&data, size, writable)?)?.into_any(),
         };
         let shape = PyTuple::new(self.py, shape)?;
-        let made = self.py.import("strait._arrays")?.call_method1("made", (dtype, shape, order, memory));
+        let arguments = (dtype, shape, order, memory, origin, self.mode.trust);
+        let made = self.py.import("strait._arrays")?.call_method1("made", arguments);
         made.map_err(|error| {
             let is_value =
                 error.is_instance_of::<PyValueError>(self.py) || error.is_instance_of::<PyTypeError>(self.py);
@@ -236,19 +262,24 @@ impl<'py, 'a> Decoder<'py, 'a> {
         })
     }
 
-    /// Maps the bytes of an array from `[index of the region, offset]`, as private memory.
-    fn mapped(&mut self, place: &Bound<'py, PyAny>, size: usize) -> PyResult<RegionCopy> {
+    /// Maps the bytes of an array from `[index of the region, offset]`: as private memory, read-only, or, if the peer is
+    /// trusted and the region is not sealed, as memory that processes share.
+    fn mapped(&mut self, place: &Bound<'py, PyAny>, size: usize, writable: bool) -> PyResult<Memory> {
         let place: PyResult<(usize, usize)> = place.extract();
         let (index, offset) =
             place.map_err(|_| self.malformed("the bytes of an array are neither bytes nor a region"))?;
         let region = self.named_handle(Some(index))?.into_region();
         let region = region.ok_or_else(|| self.malformed("the handle of an array is no region"))?;
         let end = offset.checked_add(size).filter(|end| size > 0 && *end <= region.len());
-        let end = end.ok_or_else(|| self.malformed("an array is not within its region"))?;
-        region.copy_on_write(offset..end).map_err(|failed| match failed.error {
-            Error::NotSealed => self.malformed("the region of an array is not sealed"),
-            _ => errors::raise_region(self.py, &failed),
-        })
+        let range = offset..end.ok_or_else(|| self.malformed("an array is not within its region"))?;
+        let is_sealed = region.is_sealed().map_err(|error| errors::raise_region(self.py, &error))?;
+        let mapped = match (is_sealed, writable) {
+            (true, true) => region.copy_on_write(range).map(Memory::private),
+            (true, false) => region.view(range.clone()).map(|view| Memory::viewed(view, region, range.start)),
+            (false, _) if self.mode.trust => Memory::shared(region, range, writable),
+            (false, _) => return Err(self.malformed("the region of an array is not sealed")),
+        };
+        mapped.map_err(|failed| errors::raise_region(self.py, &failed))
     }
 
     /// Decodes the payload of an extension that is a MessagePack array.

@@ -15,10 +15,10 @@ use crate::region::Region;
 /// `regions` arrays become regions of their own.
 ///
 /// Raises `NotPlain`, which names the place in the object, for anything that the codec cannot carry.
-pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<(Vec<u8>, Vec<Carrier>)> {
-    let mut encoder = Encoder { bytes: Vec::new(), carriers: Vec::new(), regions };
+pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<Encoded> {
+    let mut encoder = Encoder { bytes: Vec::new(), carriers: Vec::new(), regions, copied: 0 };
     match encoder.value(object, 0) {
-        Ok(()) => Ok((encoder.bytes, encoder.carriers)),
+        Ok(()) => Ok(Encoded { bytes: encoder.bytes, carriers: encoder.carriers, copied: encoder.copied }),
         Err(Failed::Raised(error)) => Err(error),
         Err(Failed::NotPlain { mut place, why }) => {
             place.push("x".to_owned());
@@ -26,6 +26,14 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<(Vec
             Err(errors::named(object.py(), "NotPlain", format!("{}: {why}", place.concat())))
         }
     }
+}
+
+/// The message of an object.
+pub(crate) struct Encoded {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) carriers: Vec<Carrier>,
+    /// The number of arrays that were copied into regions.
+    pub(crate) copied: u64,
 }
 
 enum Failed {
@@ -65,6 +73,7 @@ struct Encoder {
     carriers: Vec<Carrier>,
     /// The number of arrays that may still become regions.
     regions: usize,
+    copied: u64,
 }
 
 impl Encoder {
@@ -203,6 +212,10 @@ impl Encoder {
             let code = object.getattr("code")?.extract()?;
             return self.extension_of(code, &object.getattr("data")?);
         }
+        // Any other buffer.
+        if PyMemoryView::from(object).is_ok() {
+            return self.buffer(object);
+        }
         Err(Failed::because(object.get_type().to_string()))
     }
 
@@ -242,10 +255,13 @@ impl Encoder {
         Ok(true)
     }
 
-    /// Appends the parts of an array: type, shape, order, and bytes or `[index of the region, offset]`.
+    /// Appends the parts of an array: type, shape, order, bytes or `[index of the region, offset]`, and the kind of array
+    /// if it is not NumPy's.
     fn parts(&mut self, parts: &Bound<'_, PyAny>) -> Result<(), Failed> {
-        let (dtype, shape, order, data): (String, Vec<u64>, String, Bound<'_, PyAny>) = parts.extract()?;
-        self.write(|bytes| write::write_array_len(bytes, 4))?;
+        let parts: (String, Vec<u64>, String, Bound<'_, PyAny>, u64, bool, String) = parts.extract()?;
+        let (dtype, shape, order, data, offset, copied, origin) = parts;
+        self.copied += u64::from(copied);
+        self.write(|bytes| write::write_array_len(bytes, if origin.is_empty() { 4 } else { 5 }))?;
         self.write(|bytes| write::write_str(bytes, &dtype))?;
         let count = length(shape.len())?;
         self.write(|bytes| write::write_array_len(bytes, count))?;
@@ -255,13 +271,14 @@ impl Encoder {
         self.write(|bytes| write::write_str(bytes, &order))?;
         match data.cast::<Region>() {
             Ok(region) => {
-                self.regions -= 1;
+                self.regions = self.regions.saturating_sub(1);
                 self.write(|bytes| write::write_array_len(bytes, 2))?;
                 self.index(Carrier::Region(region.clone().unbind()))?;
-                self.write(|bytes| write::write_uint(bytes, 0))
+                self.write(|bytes| write::write_uint(bytes, offset))?;
             }
-            Err(_) => self.binary(data.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes()),
+            Err(_) => self.binary(data.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes())?,
         }
+        if origin.is_empty() { Ok(()) } else { self.write(|bytes| write::write_str(bytes, &origin)) }
     }
 }
 

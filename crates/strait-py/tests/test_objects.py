@@ -1,0 +1,490 @@
+"""Data pipes, calls, invitations, and what connections tell about themselves."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import strait
+from conftest import LONG, is_open
+
+
+def thread(function, *arguments):
+    started = threading.Thread(target=function, args=arguments, daemon=True)
+    started.start()
+    return started
+
+
+# ---------------------------------------------------------------- data pipes
+
+
+def test_a_data_pipe_carries_bytes_and_ends():
+    producer, consumer = strait.DataPipe(4096)
+    assert (producer.capacity, consumer.capacity, producer.element, producer.room) == (4096, 4096, 1, 4096)
+    assert producer.write(b"hello ") == 6
+    producer.write_whole(bytearray(b"world"))
+    assert consumer.available == 11 and consumer.peek(5) == b"hello"
+    assert consumer.read(3) == b"hel" and consumer.discard(3) == 3 and consumer.read_whole(2) == b"wo"
+    buffer = bytearray(b"......")
+    assert consumer.readinto(buffer) == 3 and buffer == b"rld..."
+    with pytest.raises(strait.WouldBlock):
+        consumer.read(timeout=0)
+    with pytest.raises(strait.TimedOut):
+        consumer.read(timeout=0.01)
+    producer.finish()
+    assert consumer.read() == b"" and consumer.available == 0
+    with pytest.raises(strait.Finished):
+        producer.write(b"x")
+    with pytest.raises(strait.OutOfRange):
+        consumer.read_whole(1)
+
+
+def test_more_than_the_buffer_goes_through_a_data_pipe():
+    data = os.urandom(1 << 20)
+    producer, consumer = strait.DataPipe(1 << 14)
+
+    def write():
+        with producer:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[producer.write(rest) :]
+
+    writing = thread(write)
+    assert b"".join(consumer) == data
+    writing.join(LONG)
+
+
+def test_whole_elements_and_what_does_not_fit():
+    producer, consumer = strait.DataPipe(64, element=8)
+    assert consumer.element == 8
+    with pytest.raises(strait.NotElements):
+        producer.write(b"1234567")
+    with pytest.raises(strait.NotElements):
+        consumer.read_whole(7)
+    with pytest.raises(strait.OutOfRange):
+        producer.write_whole(bytes(72))
+    with pytest.raises(strait.OutOfRange):
+        consumer.read_whole(1 << 40)
+    producer.write_whole(bytes(64))
+    with pytest.raises(strait.WouldBlock):
+        producer.write(bytes(8), timeout=0)
+    with pytest.raises(TypeError):
+        producer.write("text")
+    with pytest.raises(ValueError):
+        strait.DataPipe(64, wait="never")
+
+
+def test_ends_of_a_data_pipe_travel_with_what_is_unread(child):
+    process, connection = child("producer = up.recv(); consumer = up.recv()\nproducer.write(consumer.read_whole(6).upper())\nup.recv()")
+    out, theirs_in = strait.DataPipe(4096)
+    theirs_out, back = strait.DataPipe(4096)
+    out.write(b"before")
+    connection.send(theirs_out)
+    connection.send(theirs_in)
+    assert theirs_in.closed and theirs_out.closed
+    with pytest.raises(strait.Moved):
+        theirs_in.read()
+    assert back.read_whole(6, timeout=LONG) == b"BEFORE"
+    threading.Timer(0.1, process.kill).start()
+    with pytest.raises(strait.PeerClosed):
+        back.read(timeout=LONG)
+    with pytest.raises(BrokenPipeError):
+        while True:
+            out.write(bytes(4096), timeout=LONG)
+
+
+def test_an_end_that_was_not_sent_stays():
+    one, other = strait.pair(max_message=10)
+    producer, consumer = strait.DataPipe(64)
+    with pytest.raises(strait.MessageTooLarge):
+        one.send_bytes(bytes(20), handles=[consumer])
+    producer.write(b"x")
+    assert consumer.read() == b"x"
+    one.send_bytes(b"", handles=[producer])
+    assert other.recv_message().handles[0].write(b"y") == 1 and consumer.read() == b"y"
+
+
+def test_wait_and_close_with_data_pipes():
+    producer, consumer = strait.DataPipe(64)
+    assert strait.wait([consumer], 0) == []
+    producer.write(b"x")
+    assert strait.wait([consumer], LONG) == [consumer]
+    assert consumer.read() == b"x"
+    ended = []
+
+    def read():
+        try:
+            consumer.read()
+        except strait.Closed as error:
+            ended.append(error)
+
+    reading = thread(read)
+    time.sleep(0.05)
+    consumer.close()
+    reading.join(LONG)
+    assert ended and consumer.closed
+    with pytest.raises(strait.PeerClosed):
+        while True:
+            producer.write(b"x", timeout=LONG)
+
+
+# ---------------------------------------------------------------- calls
+
+
+@pytest.fixture
+def callers():
+    one, other = strait.pair()
+    client, server = strait.Caller(one), strait.Caller(other)
+    with client, server:
+        yield client, server
+
+
+def test_calls_are_answered(callers):
+    client, server = callers
+    serving = thread(server.serve, lambda number: number * 2)
+    assert [client.call(number, timeout=LONG) for number in range(100)] == [number * 2 for number in range(100)]
+    calling = [thread(lambda: [client.call(1, timeout=LONG) for _ in range(50)]) for _ in range(4)]
+    for each in calling:
+        each.join(LONG)
+    assert client.counters[0] == 300 and server.counters[1] == 300 and client.under_way == 0
+    client.close()
+    serving.join(LONG)
+    assert not serving.is_alive()
+    with pytest.raises(strait.Closed):
+        client.call(1)
+
+
+def test_the_outcomes_of_calls(callers):
+    client, server = callers
+    with pytest.raises(strait.OutcomeUnknown) as unknown:
+        client.call("nobody serves", timeout=0.01)
+    assert isinstance(unknown.value.__cause__, strait.TimedOut) and isinstance(unknown.value, RuntimeError)
+    with pytest.raises(strait.OutcomeUnknown):
+        client.call(1, timeout=0)
+
+    def drop():
+        request = server.next_request(timeout=LONG)
+        while request.cancelled:
+            request = server.next_request(timeout=LONG)
+        request.drop()
+        with pytest.raises(strait.Closed):
+            request.reply(1)
+
+    dropping = thread(drop)
+    with pytest.raises(strait.NotAnswered):
+        client.call("dropped", timeout=LONG)
+    dropping.join(LONG)
+    with pytest.raises(strait.NotPlain):
+        client.call(object())
+    server.close()
+    with pytest.raises(strait.CallError) as closed:
+        client.call(1, timeout=LONG)
+    assert isinstance(closed.value.__cause__, strait.PeerClosed)
+    with pytest.raises(strait.PeerClosed):
+        client.next_request(timeout=LONG)
+
+
+def test_calls_carry_bytes_and_handles(callers):
+    client, server = callers
+
+    def serve():
+        request = server.next_request()
+        one, other = strait.pair()
+        with pytest.raises(strait.NotPlain):
+            request.reply(object())
+        request.reply_bytes(request.bytes().upper(), handles=[other])
+        with pytest.raises(strait.Closed):
+            request.reply(None)
+        one.send("over the new connection")
+
+    serving = thread(serve)
+    region = strait.Region.sealed(b"abc")
+    reply = client.call_bytes(b"request", handles=[region], timeout=LONG)
+    assert reply.bytes == b"REQUEST" and reply.handles[0].recv(timeout=LONG) == "over the new connection"
+    serving.join(LONG)
+
+
+def test_a_caller_whose_server_is_killed(child):
+    process, connection = child(
+        "server = strait.Caller(up)\nserver.next_request().reply('ready')\nrequest = server.next_request()\nos.kill(os.getpid(), 9)"
+    )
+    client = strait.Caller(connection)
+    assert client.call(None, timeout=LONG) == "ready"
+    with pytest.raises(strait.OutcomeUnknown):
+        client.call("work", timeout=LONG)
+    assert process.wait(LONG) == -signal.SIGKILL
+
+
+# ---------------------------------------------------------------- listeners
+
+
+@pytest.fixture
+def directory(tmp_path):
+    os.chmod(tmp_path, 0o700)
+    return tmp_path
+
+
+def test_an_invited_process_connects(directory, python):
+    listener = strait.Listener("editor", directory=directory, invited_only=True)
+    assert listener.address == "editor" and listener.last_accepted is None
+    invitation = listener.invite(60)
+    program = "import strait; c = strait.invited(timeout=60); c.send('in'); c.recv()"
+    process = python(program, stdin=subprocess.PIPE)
+    invitation.tell(process.stdin)
+    connection = invitation.accept(LONG)
+    assert connection.recv(timeout=LONG) == "in" and connection.peer.pid == process.pid
+    process.stdin.close()
+    accepting = thread(lambda: pytest.raises(strait.StraitError, listener.accept, 1))
+    with pytest.raises(strait.Refused):
+        strait.connect("editor", directory=directory, timeout=LONG)
+    accepting.join(LONG)
+    for wrong in (-1, float("nan")):
+        with pytest.raises(ValueError):
+            listener.invite(wrong)
+
+
+def test_what_is_no_invitation(python):
+    program = (
+        "import strait\n"
+        "try: strait.invited(timeout=60)\n"
+        "except strait.NoInvitation as error: print('none')\n"
+    )
+    process = python(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert process.communicate(timeout=LONG)[0] == "none\n"
+
+
+def test_a_policy_decides(directory, monkeypatch):
+    asked, raised = [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: raised.append(str(args.exc_value)))
+
+    def policy(peer):
+        asked.append(peer.pid)
+        if len(asked) == 2:
+            raise RuntimeError("the policy is broken")
+        return len(asked) == 3
+
+    with strait.Listener("door", directory=directory, policy=policy) as listener:
+        accepted = []
+        accepting = thread(lambda: accepted.append(listener.accept(LONG)))
+        for _ in range(2):
+            with pytest.raises(strait.Refused, match="policy"):
+                strait.connect("door", directory=directory, timeout=LONG)
+        client = strait.connect("door", directory=directory, timeout=LONG)
+        accepting.join(LONG)
+        client.send(1)
+        assert accepted[0].recv(timeout=LONG) == 1
+        assert asked == [os.getpid()] * 3 and listener.last_accepted.pid == os.getpid()
+    assert raised == ["the policy is broken"]
+
+
+def test_connect_can_wait_for_the_listener(directory):
+    connected = []
+    connecting = thread(
+        lambda: connected.append(strait.connect("late", directory=directory, wait_for_listener=True, timeout=LONG))
+    )
+    time.sleep(0.05)
+    with strait.Listener("late", directory=directory) as listener:
+        listener.accept(LONG).send("hello")
+        connecting.join(LONG)
+        assert connected[0].recv(timeout=LONG) == "hello"
+
+
+# ---------------------------------------------------------------- connections
+
+
+def test_parts_and_rows_of_messages(pair):
+    one, other = pair
+    one.sendv([b"abc", bytearray(b"def"), memoryview(b"ghi")[::2]], handles=[strait.Region.sealed(b"x")])
+    message = other.recv_message()
+    assert message.bytes == b"abcdefgi" and len(message.handles) == 1
+    assert one.send_many([b"1", b"2", b"", bytearray(b"4")]) == 4
+    assert other.recv_many(3) == [b"1", b"2", b""] and other.recv_many(100) == [b"4"]
+    with pytest.raises(strait.TimedOut):
+        other.recv_many(2, timeout=0.01)
+    with pytest.raises(ValueError):
+        other.recv_many(0)
+    one.sendv([])
+    assert other.recv_bytes() == b"" and one.send_many([]) == 0
+    with pytest.raises(TypeError):
+        one.send_many([1])
+
+
+def test_a_row_that_does_not_fit_is_sent_in_part():
+    one, other = strait.pair(queue_messages=3)
+    assert one.send_many([b"x"] * 5, timeout=0) == 3
+    with pytest.raises(strait.WouldBlock):
+        one.send_many([b"x"], timeout=0)
+    assert other.recv_many(10) == [b"x"] * 3
+    one, other = strait.pair(max_message=4)
+    assert one.send_many([b"1234", b"12345"]) == 1
+    with pytest.raises(strait.MessageTooLarge):
+        one.send_many([b"12345"])
+
+
+def test_status_and_counters(pair):
+    one, other = pair
+    one.send_bytes(b"abc")
+    one.send_bytes(b"de")
+    status = other.status
+    assert (status.messages, status.bytes, status.peer_closed, status.has_room) == (2, 5, False, True)
+    assert other.recv_bytes() == b"abc"
+    assert (one.counters.messages_sent, one.counters.bytes_sent, other.counters.messages_received) == (2, 5, 1)
+    assert one.counters.copied == 0 and "messages=1" in repr(other.status)
+    one.close()
+    assert other.status.peer_closed
+
+
+def test_interrupt_ends_waits_of_other_threads_once(pair):
+    one, other = pair
+    ended = []
+
+    def receive():
+        try:
+            other.recv()
+        except strait.Interrupted as error:
+            ended.append(error)
+
+    receiving = thread(receive)
+    while not ended:
+        time.sleep(0.02)
+        other.interrupt()
+    receiving.join(LONG)
+    one.send(1)
+    assert other.recv(timeout=LONG) == 1
+
+
+def test_rehome_and_reports(child):
+    process, connection = child("up.recv()")
+    connection.rehome(timeout=LONG)
+    assert connection.report_bad("it sent nonsense") == "closed"
+    with pytest.raises((strait.BadPeer, strait.PeerClosed)):
+        connection.recv(timeout=LONG)
+    one, _other = strait.pair()
+    assert one.report_bad("it sent nonsense") in ("within", "gone")
+    process.wait(LONG)
+
+
+def test_a_message_closes_its_handles(pair):
+    one, other = pair
+    read, write = os.pipe()
+    one.send_bytes(b"", handles=[strait.File(read), strait.File(write)])
+    os.close(read)
+    os.close(write)
+    with other.recv_message() as message:
+        numbers = [file.fileno() for file in message.handles]
+        kept = message.handles[1].detach()
+    assert [is_open(number) for number in numbers] == [False, True]
+    os.close(kept)
+
+
+def test_options_and_limits_are_types_and_keywords():
+    one, other = strait.pair(**strait.Options(max_message=100, trust=True))
+    with pytest.raises(strait.MessageTooLarge):
+        one.send_bytes(bytes(101))
+    assert one.trust and one.codec is None and not strait.pair()[0].trust
+    with pytest.raises(TypeError):
+        strait.pair(unknown=1)
+    with pytest.raises(ValueError):
+        strait.set_limits(peer={"unknown": 1})
+    program = (
+        "import strait\n"
+        "strait.set_limits(peer=strait.Limits(descriptors=100), user={'regions': 50})\n"
+        "print('set')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"set\n"
+    del other
+
+
+# ---------------------------------------------------------------- codecs
+
+
+def test_codecs_are_of_a_connection(child):
+    one, other = strait.pair(codec=strait.codec.json)
+    one.send({"a": [1, None, "text"]})
+    assert other.recv() == {"a": [1, None, "text"]} and one.codec is strait.codec.json
+    with pytest.raises(strait.NotPlain):
+        one.send(object())
+    one.send_bytes(b"\xff")
+    with pytest.raises(strait.Malformed):
+        other.recv()
+    one.send_bytes(b"[" * 100_000)
+    with pytest.raises(strait.Malformed):
+        other.recv()
+    assert strait.pair(codec=strait.codec.plain)[0].codec is None
+    with pytest.raises(TypeError):
+        strait.pair(codec=object())
+    process, connection = child("", codec=strait.codec.json)
+    assert connection.codec is strait.codec.json
+    process.wait(LONG)
+
+
+def test_pickle_has_to_be_named_on_both_ends():
+    one, other = strait.pair(codec=strait.codec.pickle)
+    region = strait.Region.sealed(b"abc")
+    one.send((1, {2, 3}, ValueError("x"), region))
+    number, numbers, error, received = other.recv()
+    assert (number, numbers, error.args) == (1, {2, 3}, ("x",)) and bytes(memoryview(received)) == b"abc"
+    plain, pickling = strait.pair()
+    plain.send_bytes(strait.codec.pickle.dumps(os.getpid)[0])
+    with pytest.raises(strait.Malformed):
+        pickling.recv()
+
+
+def test_msgspec_checks_the_type():
+    msgspec = pytest.importorskip("msgspec")
+
+    class Point(msgspec.Struct):
+        x: int
+        y: int = 0
+
+    one, other = strait.pair(codec=strait.codec.msgspec(Point))
+    one.send(Point(1, 2))
+    assert other.recv() == Point(1, 2)
+    one.send_bytes(b"\x81\xa1x\xa1a")
+    with pytest.raises(strait.Malformed):
+        other.recv()
+    with pytest.raises(strait.NotPlain):
+        one.send(object())
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+
+WAITS = {
+    "read": "p = strait.DataPipe(64); p.consumer.read()",
+    "write": "p = strait.DataPipe(64); p.producer.write(bytes(64)); p.producer.write(b'x')",
+    "call": "one, other = strait.pair(); strait.Caller(one).call(1)",
+    "request": "one, other = strait.pair(); strait.Caller(one).next_request()",
+    "invitation": "strait.Listener('x', directory=sys.argv[1]).invite(60).accept()",
+    "mp.accept": "from strait import mp; mp.Listener().accept()",
+    "mp.recv": "from strait import mp; a, b = mp.Pipe(); a.recv()",
+    "executor": "e = strait.Executor(1); e.submit(time.sleep, 30).result()",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_4_ctrl_c_ends_each_wait(wait, directory):
+    program = (
+        "import os, strait, sys, time\n"
+        "def main():\n"
+        "    print('ready', flush=True)\n"
+        "    try:\n"
+        f"        {WAITS[wait]}\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted', flush=True)\n"
+        "        os._exit(0)\n"
+        "if __name__ == '__main__':\n"
+        "    main()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - begun < 5
