@@ -1,10 +1,12 @@
 //! `strait bench`: translates the command line to works of `strait-lab`, runs them, and prints the results.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use strait_lab::CATALOGUE;
 use strait_lab::bars::{self, ends, fairness, floors, scale, toolbox};
+use strait_lab::peers::{self, Contest, Form, PeerResults, Program, Row};
 use strait_lab::results::{Figure, Results, State, tables};
 use strait_lab::runner::{self, Plan};
 use strait_lab::shape::names as shapes;
@@ -60,7 +62,62 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
                 fairness::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, trips);
             judged(&suite, Some(fairness::HOW), broken, asked.json)
         }
+        Some(What::Peers(asked)) => peers(&asked),
     }
+}
+
+/// Runs `strait bench peers`: Strait beside other libraries, or an earlier result printed again.
+fn peers(asked: &cli::Peers) -> Result<ExitCode> {
+    // Files that cannot be written are found before anything is measured.
+    for file in asked.output.iter().chain(&asked.picture) {
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(file)
+            .doing(&format!("opening {}", file.display()))?;
+    }
+    let results = match &asked.from {
+        Some(file) => peers::read(file)?,
+        None => contest(asked)?,
+    };
+    if let Some(file) = &asked.output {
+        peers::write(&results, file)?;
+    }
+    if let Some(file) = &asked.picture {
+        std::fs::write(file, peers::picture::svg(&results)).doing(&format!("writing {}", file.display()))?;
+    }
+    if asked.share {
+        print!("{}", peers::tables::markdown(&results));
+    } else {
+        print!("{}", peers::tables::print(&results, std::io::stdout().is_terminal()));
+    }
+    let failed = results.figures.iter().any(|figure| figure.program == "strait" && !figure.failed.is_empty());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Measures Strait beside other libraries.
+fn contest(asked: &cli::Peers) -> Result<PeerResults> {
+    let mut programs = Program::all(&asked.programs)?;
+    if let Some(name) = asked.only.iter().find(|name| programs.iter().all(|program| program.name != **name)) {
+        return Err(Trouble::new(format!(
+            "{} has no program peer-{name}; in a checkout: tools/peers {name}",
+            asked.programs.display()
+        )));
+    }
+    if !asked.only.is_empty() {
+        programs.retain(|program| asked.only.contains(&program.name));
+    }
+    runner::stop_on_interrupt()?;
+    peers::run(&Contest {
+        programs,
+        forms: if asked.tuned { vec![Form::Default, Form::Tuned] } else { vec![Form::Default] },
+        rows: if asked.rows.is_empty() { Row::ALL.to_vec() } else { asked.rows.clone() },
+        spots: asked.placements.clone(),
+        repetitions: asked.repetitions.into(),
+        milliseconds: asked.milliseconds,
+        cpus: cpus(&asked.cpus)?,
+        seed: asked.seed.unwrap_or_else(runner::any_seed),
+    })
 }
 
 /// Returns the CPUs given on the command line; without any, the first two that are allowed.

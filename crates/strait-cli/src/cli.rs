@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use strait_lab::peers::{Row, Spot};
 use strait_lab::suite::{Place, Suite};
 use strait_lab::{Mechanism, Shape, Wait, shape as shapes};
 
@@ -149,6 +150,54 @@ pub(crate) enum What {
     Scale(Bars),
     /// Measure how long a quiet channel waits beside busy channels on its own link, and on another
     Fairness(Bars),
+    /// Compare Strait with other libraries, each used as in the first example of its documentation
+    ///
+    /// The libraries are measured by programs of their own, which `tools/peers` builds in a checkout.
+    Peers(Peers),
+}
+
+/// Options of the comparison with other libraries.
+#[derive(Debug, Args)]
+pub(crate) struct Peers {
+    /// Directory of the programs that `tools/peers` built
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/peers/release")]
+    pub(crate) programs: PathBuf,
+    /// Only these programs, by name without `peer-`, for example strait,pipe,iceoryx2 [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Rows: round-trip:SIZE, ends:SIZE, pages:SIZE, stream:SIZE, descriptor, idle, death [default: all of the comparison]
+    #[arg(long, value_delimiter = ',', value_parser = row)]
+    pub(crate) rows: Vec<Row>,
+    /// Also use each library as its documentation advises for speed
+    #[arg(long)]
+    pub(crate) tuned: bool,
+    /// CPU placements: unpinned, busy (beside programs that use every processor), same, two
+    #[arg(long, value_delimiter = ',', value_parser = spot, default_value = "unpinned")]
+    pub(crate) placements: Vec<Spot>,
+    /// Number of repetitions, each with two new processes for every row
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) repetitions: u16,
+    /// Time of one measurement in milliseconds, after a fifth of it to warm up
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(crate) milliseconds: u64,
+    /// CPUs to use for `same` and `two`: one or two [default: the first two that are allowed]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) cpus: Vec<usize>,
+    /// Random seed for the run order [default: a new one each time]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Measure nothing: take the results from this file, which `-o` wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    pub(crate) from: Option<PathBuf>,
+    /// Result file to write (JSON)
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print Markdown tables, to share
+    #[arg(long)]
+    pub(crate) share: bool,
+    /// Write the picture of the default forms as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) picture: Option<PathBuf>,
 }
 
 /// Options of how a suite is run and where its results go.
@@ -226,6 +275,16 @@ pub(crate) struct Bars {
 
 /// Parses the name of a mechanism.
 fn mechanism(words: &str) -> Result<Mechanism, String> {
+    words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
+}
+
+/// Parses a row of the comparison with other libraries.
+fn row(words: &str) -> Result<Row, String> {
+    words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
+}
+
+/// Parses a placement of the comparison with other libraries.
+fn spot(words: &str) -> Result<Spot, String> {
     words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
 }
 
@@ -317,6 +376,9 @@ mod tests {
             "strait bench table --mechanisms carrier-pigeon",
             "strait bench everything",
             "strait bench floors --repetitions 0",
+            "strait bench peers --rows round-trip",
+            "strait bench peers --placements nowhere",
+            "strait bench peers --from a.json -o b.json",
             "strait sail",
         ] {
             assert!(parse(words).is_err(), "{words}");

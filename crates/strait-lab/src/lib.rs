@@ -13,6 +13,7 @@
 //! * [`process`] starts and observes a process, and [`pair`] runs the processes of a measurement.
 //! * [`suite`] lists the works of each named suite, [`runner`] measures them in random order and in repetitions,
 //!   [`results`] stores the figures, and [`compare`] compares two stored results.
+//! * [`peers`] compares Strait with other libraries, each in a program of its own.
 //! * [`bars`] judges Strait: each of its targets, with a floor that was measured in the same seconds.
 //!
 //! Each module uses only those below it; `tests/layers.rs` has their order.
@@ -27,6 +28,7 @@ mod loops;
 pub mod machine;
 mod mechanism;
 pub mod pair;
+pub mod peers;
 mod placement;
 pub mod process;
 pub mod progress;

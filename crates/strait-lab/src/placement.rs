@@ -77,6 +77,11 @@ impl Cpus {
         }
     }
 
+    /// Returns the processors: the first, and the second if there is one.
+    pub(crate) fn both(self) -> (usize, Option<usize>) {
+        (self.first, self.second)
+    }
+
     /// Returns the placement of all processes on the first of the processors.
     pub fn same(self) -> Placement {
         Placement::Same(self.first)

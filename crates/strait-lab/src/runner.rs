@@ -74,7 +74,8 @@ pub fn any_seed() -> u64 {
     fastrand::u64(..)
 }
 
-fn stopped() -> bool {
+/// Whether the program was asked to stop: see [`stop_on_interrupt`].
+pub(crate) fn stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 

@@ -10,8 +10,17 @@ const LOOK: TableStyle = TableStyle::new()
 /// Returns an empty table with the column heads `heads`. The columns whose index is in `figures` are aligned to the
 /// right.
 pub fn new<const N: usize>(heads: [&str; N], figures: std::ops::Range<usize>) -> Table {
+    of(&heads, figures)
+}
+
+/// Returns an empty table with any number of columns. Those from the index `first` on are aligned to the right.
+pub fn empty(heads: &[&str], first: usize) -> Table {
+    of(heads, first..heads.len())
+}
+
+fn of(heads: &[&str], figures: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
-    table.load_style(LOOK).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);
+    table.load_style(LOOK).set_content_arrangement(ContentArrangement::Disabled).set_header(heads.to_vec());
     for index in figures {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);

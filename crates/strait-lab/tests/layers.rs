@@ -27,6 +27,7 @@ const LAYERS: &[&[&str]] = &[
     &["results"],
     &["runner"],
     &["compare"],
+    &["peers"],
     &["bars"],
 ];
 

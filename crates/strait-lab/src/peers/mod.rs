@@ -1,0 +1,147 @@
+//! Strait beside other libraries, each as a user of its documentation gets it.
+//!
+//! The libraries are measured by programs of their own (`crates/strait-peers`, built by `tools/peers`), in the build profile
+//! of a user who changes nothing. A program starts a second process, measures one [`Row`] in one [`Form`] and prints a line
+//! of JSON. [`run`] starts the programs one after the other: each repetition has every row of every program, in random
+//! order. [`tables`] formats the results, and [`picture`] draws them.
+
+pub mod picture;
+mod program;
+mod results;
+mod row;
+pub mod tables;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+pub use program::Program;
+pub use results::{Figure, PeerResults, Run};
+pub use row::{Form, Row, Spot};
+
+use crate::machine::Machine;
+use crate::placement::Cpus;
+use crate::progress::Progress;
+use crate::runner;
+use crate::trouble::{Result, Trouble, While};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Contest {
+    /// The programs.
+    pub programs: Vec<Program>,
+    /// How each library is used.
+    pub forms: Vec<Form>,
+    /// What is measured.
+    pub rows: Vec<Row>,
+    /// Where the processes run.
+    pub spots: Vec<Spot>,
+    /// The number of repetitions.
+    pub repetitions: usize,
+    /// The time of one measurement in milliseconds, after a fifth of it to warm up.
+    pub milliseconds: u64,
+    /// The two processors for the pinned placements.
+    pub cpus: Cpus,
+    /// The seed of the order.
+    pub seed: u64,
+}
+
+/// Measures everything that `contest` asks for. After an interrupt (Ctrl-C), returns what was measured until then.
+///
+/// # Errors
+///
+/// If a placement needs a second processor and there is none. A program that fails is reported in its figure.
+pub fn run(contest: &Contest) -> Result<PeerResults> {
+    let mut figures = Vec::new();
+    for spot in &contest.spots {
+        spot.processors(contest.cpus)?;
+        for form in &contest.forms {
+            for row in contest.rows.iter().filter(|row| row.is_for(*form, *spot)) {
+                for program in &contest.programs {
+                    figures.push(Figure::new(program, *form, *row, *spot));
+                }
+            }
+        }
+    }
+    let mut random = fastrand::Rng::with_seed(contest.seed);
+    let before = Machine::here();
+    let mut progress = Progress::new(figures.len() * contest.repetitions);
+    let mut complete = true;
+    'all: for _ in 0..contest.repetitions {
+        let mut order: Vec<usize> = (0..figures.len()).collect();
+        random.shuffle(&mut order);
+        for index in order {
+            if runner::stopped() {
+                complete = false;
+                break 'all;
+            }
+            let figure = &mut figures[index];
+            progress.step(&figure.words());
+            if !figure.is_settled() {
+                let burners = if figure.spot == Spot::Busy { Some(Burners::start()?) } else { None };
+                figure.add(measure(contest, figure)?);
+                drop(burners);
+            }
+        }
+    }
+    progress.finish();
+    Ok(PeerResults {
+        machine: before,
+        repetitions: contest.repetitions,
+        milliseconds: contest.milliseconds,
+        seed: contest.seed,
+        complete,
+        figures,
+    })
+}
+
+/// Runs one program once.
+fn measure(contest: &Contest, figure: &Figure) -> Result<program::Outcome> {
+    let program = contest.programs.iter().find(|program| program.name == figure.program);
+    let program = program.ok_or_else(|| Trouble::new("a figure of a program that is not there"))?;
+    program.run(figure.form, figure.row, figure.spot.processors(contest.cpus)?, contest.milliseconds)
+}
+
+/// Processes that keep all processors busy. They are killed when this value is dropped.
+#[derive(Debug)]
+struct Burners(Vec<Child>);
+
+impl Burners {
+    fn start() -> Result<Self> {
+        let mut burners = Self(Vec::new());
+        for _ in 0..Machine::processors() {
+            let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+            burners.0.push(child.doing("starting a process that computes without end")?);
+        }
+        Ok(burners)
+    }
+}
+
+impl Drop for Burners {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // A failure means that the process has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Writes results to a file as JSON.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn write(results: &PeerResults, file: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(results).doing("writing JSON")?;
+    std::fs::write(file, text + "\n").doing(&format!("writing {}", file.display()))
+}
+
+/// Reads results from a file that [`write`] wrote.
+///
+/// # Errors
+///
+/// If the file cannot be read, or has something else in it.
+pub fn read(file: &Path) -> Result<PeerResults> {
+    let text = std::fs::read_to_string(file).doing(&format!("reading {}", file.display()))?;
+    serde_json::from_str(&text).doing(&format!("reading {}", file.display()))
+}

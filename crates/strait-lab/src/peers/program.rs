@@ -1,0 +1,149 @@
+//! The programs that measure one library each.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use super::results::Run;
+use super::row::{Form, Row};
+use crate::trouble::{Result, Trouble, While};
+
+/// The begin of the name of each program.
+const PREFIX: &str = "peer-";
+
+/// A program, and what it says of its library.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The name of the program without `peer-`.
+    pub name: String,
+    /// The name of the library in tables.
+    pub title: String,
+    /// What the form *default* does.
+    pub default: String,
+    /// What the form *tuned* does, if the library's documentation advises anything.
+    pub tuned: Option<String>,
+    path: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Description {
+    title: String,
+    default: String,
+    tuned: Option<String>,
+}
+
+/// What one run of a program brought.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The figures of the run.
+    Measured(Box<Run>),
+    /// The library does not offer the row, for this reason.
+    Lacking(String),
+    /// The program failed, and said this.
+    Failed(String),
+}
+
+impl Program {
+    /// Returns the programs in `directory`, Strait first and the others by name.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be read, has no program, or lacks Strait's; the error says how to build them.
+    pub fn all(directory: &Path) -> Result<Vec<Self>> {
+        let how = "build the programs first, in a checkout: tools/peers";
+        let entries = std::fs::read_dir(directory)
+            .map_err(|error| Trouble::new(format!("{}: {error}; {how}", directory.display())))?;
+        let mut programs = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(name) = name.strip_prefix(PREFIX).filter(|name| !name.contains('.')) {
+                programs.push(Self::described(name, entry.path())?);
+            }
+        }
+        programs.sort_by_key(|program| (program.name != "strait", program.name.clone()));
+        match programs.first() {
+            Some(first) if first.name == "strait" => Ok(programs),
+            _ => Err(Trouble::new(format!("{} has no program peer-strait; {how}", directory.display()))),
+        }
+    }
+
+    fn described(name: &str, path: PathBuf) -> Result<Self> {
+        let output = Command::new(&path).arg("describe").output().doing(&path.display().to_string())?;
+        let described: Description =
+            serde_json::from_slice(&output.stdout).doing(&format!("the description by {}", path.display()))?;
+        let Description { title, default, tuned } = described;
+        Ok(Self { name: name.to_owned(), title, default, tuned, path })
+    }
+
+    /// Runs the program once.
+    pub(super) fn run(
+        &self,
+        form: Form,
+        row: Row,
+        processors: Option<[usize; 2]>,
+        milliseconds: u64,
+    ) -> Result<Outcome> {
+        let processors = processors.map_or("-".to_owned(), |[client, server]| format!("{client},{server}"));
+        // No measurement takes longer than this but by a fault of the library: such a program is ended.
+        let limit = (30 + milliseconds / 100).to_string();
+        let output = Command::new("timeout")
+            .args(["--kill-after=5", &limit])
+            .arg(&self.path)
+            .args(["run", form.name(), row.word(), &row.size().to_string(), &processors, &milliseconds.to_string()])
+            .output()
+            .doing("timeout")?;
+        if output.status.code() == Some(124) {
+            return Ok(Outcome::Failed(format!("no end within {limit} s")));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        match serde_json::from_str::<Run>(text.trim()) {
+            Ok(Run { lacking: Some(why), .. }) => Ok(Outcome::Lacking(why)),
+            Ok(run) => Ok(Outcome::Measured(Box::new(run))),
+            Err(_) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                Ok(Outcome::Failed(said.lines().last().unwrap_or("no word").trim().to_owned()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::{Outcome, Program};
+    use crate::peers::{Form, Row};
+
+    fn program(directory: &Path, name: &str, script: &str) {
+        let path = directory.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    const DESCRIBED: &str = r#"[ "$1" = describe ] && echo '{"title":"T","default":"d","tuned":null}' && exit"#;
+
+    #[test]
+    fn a_directory_without_the_programs_says_how_to_build_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = |path: &Path| Program::all(path).unwrap_err().to_string();
+        assert!(error(&directory.path().join("none")).contains("tools/peers"));
+        assert!(error(directory.path()).contains("tools/peers"));
+    }
+
+    #[test]
+    fn a_program_is_described_and_run() {
+        let directory = tempfile::tempdir().unwrap();
+        program(directory.path(), "peer-strait", &format!(r#"{DESCRIBED}; echo '{{"p50":7,"count":1}}'"#));
+        program(directory.path(), "peer-a", &format!(r#"{DESCRIBED}; echo '{{"lacking":"not offered"}}'"#));
+        program(directory.path(), "peer-b", &format!("{DESCRIBED}; echo broken >&2; exit 1"));
+        std::fs::write(directory.path().join("peer-a.d"), "").unwrap();
+        let programs = Program::all(directory.path()).unwrap();
+        assert_eq!(programs.iter().map(|program| program.name.as_str()).collect::<Vec<_>>(), ["strait", "a", "b"]);
+        let run = |index: usize| programs[index].run(Form::Default, Row::RoundTrip(64), None, 1).unwrap();
+        assert!(matches!(run(0), Outcome::Measured(run) if run.p50 == Some(7.0)));
+        assert!(matches!(run(1), Outcome::Lacking(why) if why == "not offered"));
+        assert!(matches!(run(2), Outcome::Failed(why) if why == "broken"));
+    }
+}

@@ -1,0 +1,222 @@
+//! What the programs measured.
+
+use serde::{Deserialize, Serialize};
+
+use super::program::{Outcome, Program};
+use super::row::{Form, Row, Spot};
+use crate::machine::Machine;
+use crate::stats::median;
+
+/// The figures of one run of a program. Times are in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// The number of round trips or messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<f64>,
+    /// The mean time of a round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<f64>,
+    /// The median time of a round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50: Option<f64>,
+    /// The time that 99 % of the round trips do not exceed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99: Option<f64>,
+    /// The time that 99.9 % of the round trips do not exceed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p999: Option<f64>,
+    /// The longest time of a round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<f64>,
+    /// The processor time of both sides for a round trip or message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// The number of messages that arrived in a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<f64>,
+    /// The number of messages of a stream that did not arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<f64>,
+    /// The time from the start of connecting to the first reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect: Option<f64>,
+    /// The seconds for which two processes were idle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// How often a thread of the two idle processes went to sleep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleeps: Option<f64>,
+    /// The processor time of the two idle processes, in the kernel's ticks of 10 ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_ticks: Option<f64>,
+    /// The threads of both processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<f64>,
+    /// The open descriptors of both processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub descriptors: Option<f64>,
+    /// The memory of both processes, shared pages in part, in KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pss_kib: Option<f64>,
+    /// The time from SIGKILL of the server to the client's error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noticed: Option<f64>,
+    /// The time in milliseconds within which a client noticed nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_noticed_within_ms: Option<f64>,
+    /// Why the library does not offer the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacking: Option<String>,
+}
+
+/// One library in one row, form and placement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Figure {
+    /// The name of the program without `peer-`.
+    pub program: String,
+    /// The name of the library.
+    pub title: String,
+    /// What the program does with the library.
+    pub does: String,
+    /// How the library is used.
+    pub form: Form,
+    /// What is measured.
+    pub row: Row,
+    /// Where the processes run.
+    pub spot: Spot,
+    /// The runs, in the order in which they were made.
+    pub runs: Vec<Run>,
+    /// Why there is no figure: the library does not offer the row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacking: Option<String>,
+    /// What the program said in each run that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+}
+
+/// The number of failed runs after which a program is run no more in its row.
+const PATIENCE: usize = 2;
+
+impl Figure {
+    pub(super) fn new(program: &Program, form: Form, row: Row, spot: Spot) -> Self {
+        let does = match form {
+            Form::Default => program.default.clone(),
+            Form::Tuned => program.tuned.clone().unwrap_or_default(),
+        };
+        let lacking = (form == Form::Tuned && program.tuned.is_none())
+            .then(|| "its documentation advises nothing else".to_owned());
+        let (program, title) = (program.name.clone(), program.title.clone());
+        Self { program, title, does, form, row, spot, runs: Vec::new(), lacking, failed: Vec::new() }
+    }
+
+    /// Whether further runs would show nothing new.
+    pub(super) fn is_settled(&self) -> bool {
+        self.lacking.is_some() || self.failed.len() >= PATIENCE
+    }
+
+    pub(super) fn add(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Measured(run) => self.runs.push(*run),
+            Outcome::Lacking(why) => self.lacking = Some(why),
+            Outcome::Failed(why) => self.failed.push(why),
+        }
+    }
+
+    /// Describes the figure in a line.
+    pub fn words(&self) -> String {
+        format!("{}, {}: {}, {}", self.title, self.form.name(), self.row.words(), self.spot.words())
+    }
+
+    /// Whether the row is a floor, and no product.
+    pub fn is_floor(&self) -> bool {
+        self.title.starts_with("floor")
+    }
+
+    /// Returns the values of one field of all runs.
+    pub fn values(&self, field: fn(&Run) -> Option<f64>) -> Vec<f64> {
+        self.runs.iter().filter_map(field).collect()
+    }
+
+    /// Returns the median of one field over all runs.
+    pub fn median(&self, field: fn(&Run) -> Option<f64>) -> Option<f64> {
+        median(&self.values(field))
+    }
+
+    /// Returns the lower and the upper quartile of one field over all runs.
+    pub fn quartiles(&self, field: fn(&Run) -> Option<f64>) -> Option<[f64; 2]> {
+        let mut values = self.values(field);
+        values.sort_by(f64::total_cmp);
+        let last = values.len().checked_sub(1)?;
+        Some([values[last / 4], values[last - last / 4]])
+    }
+
+    /// Returns the figure by which the libraries of a row are ordered, the smaller the better: the median time, for a stream
+    /// the time for each message, for idle processes how often they woke up.
+    pub fn rank(&self) -> Option<f64> {
+        match self.row {
+            Row::Stream(_) => self.median(|run| run.per_second).map(|rate| 1e9 / rate),
+            Row::Idle => self.median(|run| run.sleeps),
+            Row::Death => self.median(|run| run.noticed),
+            _ => self.median(|run| run.p50),
+        }
+    }
+}
+
+/// All figures of one run of the comparison.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerResults {
+    /// The machine.
+    pub machine: Machine,
+    /// The number of repetitions that were asked for.
+    pub repetitions: usize,
+    /// The time of one measurement in milliseconds.
+    pub milliseconds: u64,
+    /// The seed of the order.
+    pub seed: u64,
+    /// Whether every repetition was made.
+    pub complete: bool,
+    /// The figures.
+    pub figures: Vec<Figure>,
+}
+
+impl PeerResults {
+    /// Returns the groups of figures that belong into one table, in the order in which they were asked for.
+    pub fn groups(&self) -> Vec<(Form, Row, Spot)> {
+        let mut groups = Vec::new();
+        for figure in &self.figures {
+            let key = (figure.form, figure.row, figure.spot);
+            if !groups.contains(&key) {
+                groups.push(key);
+            }
+        }
+        groups
+    }
+
+    /// Returns the figures of one group that were measured, the best first.
+    pub fn ranked(&self, (form, row, spot): (Form, Row, Spot)) -> Vec<&Figure> {
+        let of_group = |figure: &&Figure| (figure.form, figure.row, figure.spot) == (form, row, spot);
+        let mut figures: Vec<&Figure> =
+            self.figures.iter().filter(of_group).filter(|figure| !figure.runs.is_empty()).collect();
+        let rank = |figure: &Figure| figure.rank().unwrap_or(f64::INFINITY);
+        figures.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+        figures
+    }
+
+    /// Returns the median over the repetitions of the ratio of a figure to Strait's in the same repetition.
+    ///
+    /// Repetitions are paired by their number; a failed run of either shifts the pairs, so a figure with failed runs has no
+    /// ratio.
+    pub fn ratio(&self, figure: &Figure, field: fn(&Run) -> Option<f64>) -> Option<f64> {
+        let same = |other: &&Figure| {
+            other.program == "strait" && (other.form, other.row, other.spot) == (figure.form, figure.row, figure.spot)
+        };
+        let strait = self.figures.iter().find(same)?;
+        if !strait.failed.is_empty() || !figure.failed.is_empty() {
+            return None;
+        }
+        let (own, others) = (strait.values(field), figure.values(field));
+        let ratios: Vec<f64> = own.iter().zip(others).map(|(own, other)| other / own).collect();
+        median(&ratios)
+    }
+}
