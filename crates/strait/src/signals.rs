@@ -64,19 +64,20 @@
 //!
 //! * The program blocks the signal, and a separate thread takes the signal by `sigwait` and then calls
 //!   [`Interrupter::interrupt`](crate::Interrupter::interrupt). An interruption is never missed.
-//! * The program blocks the signal, and sleeps in `ppoll` with a mask that lets the signal through, on the descriptor
-//!   of a [`WaitSet`](crate::wait::WaitSet).
+//! * The program checks its flag in the closure that it gives to [`guarded_if`].
 //! * The program waits for a limited time, and checks its flag in between.
 //!
 //! # Costs
 //! Making and dropping a guard are a few instructions and no system call. A thread with a guard sleeps in a wait set
 //! by epoll only, which takes a few microseconds longer to wake. Nothing else changes until a signal comes.
+//! [`guarded_if`] makes some more system calls, which its documentation names.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::os::process::held;
 
 /// The longest sleep of a thread with a guard, after which the thread looks and sleeps again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
@@ -131,6 +132,54 @@ impl Drop for Guard {
 pub fn guarded<T>(wait: impl FnOnce() -> T) -> T {
     let _guard = Guard::new();
     wait()
+}
+
+/// Blocks all signals of this thread, calls `check`, and if that returns `true`, calls `wait` with a [`Guard`]. While
+/// `wait` sleeps, signals are not blocked. Returns the result of `wait`, or `None` if `check` returned `false`.
+///
+/// So no signal is missed between the check and the sleep: a signal that arrives after `check` was called reaches its
+/// handler in the next sleep, which it ends with [`Error::Signalled`], or when this function returns.
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::time::{Duration, Instant};
+/// use strait::{Channel, Error, signals};
+///
+/// /// Set by the program's signal handler.
+/// static STOP: AtomicBool = AtomicBool::new(false);
+///
+/// fn receive(channel: &Channel) -> Result<Option<strait::Message>, Error> {
+///     let since = Instant::now();
+///     loop {
+///         let checked = signals::guarded_if(since, || !STOP.load(Ordering::SeqCst), || channel.recv());
+///         match checked {
+///             Some(Err(Error::Signalled)) => continue,
+///             Some(received) => return received.map(Some),
+///             None => return Ok(None),
+///         }
+///     }
+/// }
+///
+/// let (near, far) = Channel::pair()?;
+/// far.send(b"hello")?;
+/// assert_eq!(receive(&near)?.unwrap().bytes(), b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// * **Sleeps on words.** A thread sleeps on a word (a futex) in a wait for another thread: on a channel within the
+///   process, or because the other thread uses the end or receives from the peer. Such a sleep cannot unblock signals
+///   and begin in one step. A signal in the less than a microsecond between the two does not end the sleep. So each
+///   such sleep lasts at most as long as the program has waited since `since`, and at least 20 ms if nothing happens.
+///   The wait then ends with [`Error::Signalled`] although there may have been no signal. A connection to a listener
+///   whose queue is full waits in the same way.
+/// * **Only this thread.** If another thread does not block a signal, the kernel may give the signal to that thread
+///   while this thread blocks it. Then the sleep of this thread does not end.
+/// * **Costs.** Two system calls (`rt_sigprocmask`), and up to three more for each sleep on a word. Sleeps in a wait set
+///   take one more (`ppoll`). If the kernel refuses `rt_sigprocmask`, this function works as [`guarded`] does.
+/// * **`check`** runs with all signals blocked, and so do its child processes if it starts any.
+pub fn guarded_if<T>(since: Instant, check: impl FnOnce() -> bool, wait: impl FnOnce() -> T) -> Option<T> {
+    let _guard = Guard::new();
+    held::holding(since, || check().then(wait))
 }
 
 /// Returns whether this thread has a [`Guard`].

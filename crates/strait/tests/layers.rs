@@ -9,8 +9,8 @@ use sources::{files, uses};
 /// `strait-ring`, below all others.
 const LAYERS: &[&[&str]] = &[
     &["ring"],
-    &["sync", "peer", "deadline", "error", "blocked_on", "signals", "kept"],
-    &["os"],
+    &["sync", "peer", "deadline", "error", "blocked_on", "kept"],
+    &["os", "signals"],
     &["deferred", "quota"],
     &["shm"],
     &["wake"],

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt as _;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{
     Actor, DEADLINE, SOON, Watched, file_with, parent, parent_over_any, spawn, spawn_over_socket, spawn_with,
@@ -14,7 +14,7 @@ use common::{
 use strait::call::{CallEnd, CallError};
 use strait::meet::Connector;
 use strait::pipe::DataPipe;
-use strait::signals::{Guard, guarded};
+use strait::signals::{Guard, guarded, guarded_if};
 use strait::wait::{Dispatcher, Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt as _, Deadline, Error, Listener, Options, Outgoing, SendError, Wait};
 
@@ -81,10 +81,20 @@ impl Target {
     }
 }
 
-/// Asserts that a signal ends the wait that `wait` makes under a guard: soon after the wait has begun, and once it has
-/// lasted for long. `wait` returns the error of its call.
+/// Asserts that a signal ends the wait that `wait` makes under a guard: right before the wait begins, soon after the
+/// wait has begun, and once it has lasted for long. `wait` returns the error of its call.
 fn ends(what: &str, wait: impl Fn() -> Error + Sync) {
     for signal in [PLAIN, RESTARTS] {
+        let (target, handled) = (Target::new(), AtomicU64::new(0));
+        let signal_right_before = || {
+            target.enter();
+            handled.store(HANDLED.load(Ordering::SeqCst), Ordering::SeqCst);
+            target.send(signal);
+            true
+        };
+        let error = guarded_if(Instant::now(), signal_right_before, &wait);
+        assert_eq!(error, Some(Error::Signalled), "{what}: signal {signal} right before the wait");
+        assert!(HANDLED.load(Ordering::SeqCst) > handled.load(Ordering::SeqCst), "{what}: signal {signal} was handled");
         for after in [0, 150].map(Duration::from_millis) {
             // A signal that comes between two sleeps of one wait ends neither. That is so rare that it does not happen
             // three times in a row.
@@ -342,6 +352,38 @@ fn a_signal_ends_waits_of_accept_and_connect() {
     ends("connecting", || failed(connector.connect("signals", DEADLINE).map_err(Error::from)));
     drop(listener);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Returns how often this thread has slept so far.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// Shows that no wait begins if the check fails, that the signal mask is restored, and that a thread that holds its
+/// signals sleeps without a wake-up of its own.
+#[test]
+fn a_thread_that_misses_no_signal_sleeps_without_a_break() {
+    let (actor, channel) = spawn("silent");
+    channel.recv_by(DEADLINE).unwrap();
+    let mask = || {
+        std::fs::read_to_string("/proc/thread-self/status")
+            .unwrap()
+            .lines()
+            .find(|l| l.starts_with("SigBlk"))
+            .map(str::to_owned)
+    };
+    let before = mask();
+    assert_eq!(guarded_if(Instant::now(), || false, || channel.recv().map(drop)), None);
+    let wait = || guarded_if(Instant::now(), || true, || channel.recv_by(Duration::from_millis(1500))).unwrap();
+    assert_eq!(wait().unwrap_err(), Error::TimedOut);
+    let slept = sleeps();
+    assert_eq!(wait().unwrap_err(), Error::TimedOut);
+    assert!(sleeps() - slept <= 8, "slept {} times", sleeps() - slept);
+    drop(actor);
+    assert_eq!(wait().unwrap_err(), Error::PeerClosed);
+    assert_eq!(mask(), before);
 }
 
 /// Shows that a thread without a guard goes on waiting, however many signals it handles.

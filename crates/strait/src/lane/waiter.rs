@@ -269,6 +269,7 @@ impl Waiter<'_> {
             }
             if begin.get_or_insert_with(Instant::now).elapsed() >= SLICE {
                 self.link.probe_if_due();
+                os::process::held::let_through();
             }
             if self.link.is_down() {
                 return self.gone_or(Error::PeerClosed, ready);

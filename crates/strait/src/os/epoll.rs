@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 use rustix::time::{self, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
+use super::process::held;
 use super::{Named, call};
 use crate::error::Error;
 
@@ -110,8 +111,19 @@ pub(crate) fn wait<'a>(
     found: &'a mut Found,
     limit: Option<Duration>,
 ) -> Result<impl Iterator<Item = u64> + 'a, Error> {
-    let limit = limit
+    let mut limit = limit
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
+    if held::is_holding() {
+        // The sleep lets signals through; the call below does not sleep.
+        match call("ppoll", || held::poll(&mut [PollFd::new(epoll, PollFlags::IN)], limit.as_ref())) {
+            Ok(_) => {}
+            Err(Errno::INTR) => {
+                crate::signals::interrupted();
+            }
+            Err(errno) => return Err(super::failed("poll", errno)),
+        }
+        limit = Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+    }
     let found = match call("epoll_wait", || epoll::wait(epoll, &mut found[..], limit.as_ref())) {
         Ok((found, _)) => &*found,
         Err(Errno::INTR) => {

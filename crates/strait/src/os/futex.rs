@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{call, failed};
 use crate::error::Error;
+use crate::os::process::held::Opened;
 use crate::signals;
 
 /// The threads that may sleep on a word and wake its sleepers: only threads of this process, or threads of all
@@ -33,10 +34,22 @@ impl Scope {
 /// Sleeps while `word` has the value `expected`, for at most `limit` (without end if it is `None`). May return at any
 /// time without a reason; the caller must load the word again. Fails only if the kernel refuses futexes.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<Duration>) -> Result<(), Error> {
-    let limit = signals::bounded(limit)
+    let opened = Opened::new();
+    if opened.as_ref().is_some_and(Opened::came) {
+        return Ok(());
+    }
+    let bounded = opened.as_ref().map(|opened| opened.bounded(limit));
+    let timeout = bounded
+        .or_else(|| signals::bounded(limit))
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
-    match call("futex(WAIT)", || futex::wait(word, scope.flags(), expected, limit.as_ref())) {
-        Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),
+    match call("futex(WAIT)", || futex::wait(word, scope.flags(), expected, timeout.as_ref())) {
+        Ok(()) | Err(Errno::AGAIN) => Ok(()),
+        Err(Errno::TIMEDOUT) => {
+            if let (Some(opened), Some(bounded)) = (&opened, bounded) {
+                opened.timed_out(bounded, limit);
+            }
+            Ok(())
+        }
         Err(Errno::INTR) => {
             signals::interrupted();
             Ok(())

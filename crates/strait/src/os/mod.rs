@@ -105,6 +105,12 @@ pub(crate) fn current_cpu() -> u32 {
 pub(crate) fn pause(limit: Duration) {
     let mut request =
         Timespec { tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), tv_nsec: limit.subsec_nanos().into() };
+    if process::held::is_holding() {
+        if let Err(Errno::INTR) = call("ppoll", || process::held::poll(&mut [], Some(&request))) {
+            signals::interrupted();
+        }
+        return;
+    }
     while let NanosleepRelativeResult::Interrupted(left) = clock_nanosleep_relative(ClockId::Monotonic, &request) {
         if signals::interrupted() {
             break;

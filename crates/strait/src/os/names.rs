@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::inotify::{self, WatchFlags};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -25,6 +25,7 @@ use super::{Named, call, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fork::PerProcess;
+use crate::os::process::held::{Opened, poll};
 use crate::signals;
 use crate::sync::unpoisoned;
 
@@ -398,7 +399,13 @@ impl Found {
         let address = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let address = SocketAddrUnix::new(address).map_err(|_| Error::BadName)?;
         loop {
-            if let Some(left) = signals::bounded(deadline.remaining(std::time::Instant::now()))
+            let left = deadline.remaining(std::time::Instant::now());
+            let opened = if deadline.is_now() { None } else { Opened::new() };
+            if opened.as_ref().is_some_and(Opened::came) {
+                signals::check()?;
+            }
+            let bounded = opened.as_ref().map(|opened| opened.bounded(left));
+            if let Some(left) = bounded.or_else(|| signals::bounded(left))
                 && !deadline.is_now()
             {
                 // A timeout of 0 would mean no timeout.
@@ -413,6 +420,8 @@ impl Found {
                 // The file exists, so `/proc` is missing.
                 Err(Errno::NOENT) => Err(failed("connect through /proc", Errno::NOENT)),
                 Err(Errno::AGAIN) if deadline.is_now() => Err(Error::WouldBlock),
+                // A signal may have come right before the sleep.
+                Err(Errno::AGAIN) if opened.is_some() && !deadline.has_passed() => Err(Error::Signalled),
                 // Under a guard against signals a sleep without a deadline has a limit too.
                 Err(Errno::AGAIN) if !deadline.has_passed() => continue,
                 Err(Errno::AGAIN) => Err(Error::TimedOut),

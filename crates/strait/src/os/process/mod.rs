@@ -1,6 +1,7 @@
 //! System calls about other processes, threads, signals, and inherited descriptors.
 
 pub(crate) mod background;
+pub(crate) mod held;
 pub(crate) mod signals;
 pub(crate) mod spawn;
 

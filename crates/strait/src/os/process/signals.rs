@@ -21,6 +21,11 @@ impl Blocked {
         Self::these(&filled(|set| unsafe { libc::sigfillset(set) }))
     }
 
+    /// Returns the signal mask that the thread had before; `None` if the kernel refused to change the mask.
+    pub(super) fn before(&self) -> Option<libc::sigset_t> {
+        self.before
+    }
+
     fn these(signals: &libc::sigset_t) -> Self {
         let mut before = MaybeUninit::uninit();
         let block = || {
@@ -37,10 +42,22 @@ impl Blocked {
 impl Drop for Blocked {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: `before` is a set, and the old mask is not asked for.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+            set_mask(&before);
         }
     }
+}
+
+/// Makes `mask` the signal mask of this thread.
+pub(super) fn set_mask(mask: &libc::sigset_t) {
+    // SAFETY: `mask` is a set, and the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
+}
+
+/// Returns whether a signal is pending that `mask` does not block.
+pub(super) fn pending(mask: &libc::sigset_t) -> bool {
+    // SAFETY: `sigpending` writes a whole set.
+    let pending = filled(|set| unsafe { libc::sigpending(set) });
+    (1..=libc::SIGRTMAX()).any(|signal| has(&pending, signal) && !has(mask, signal))
 }
 
 /// The signals that the kernel sends to a thread because of the thread's own writes: SIGPIPE if no reader is left,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -23,6 +23,7 @@ use rustix::net::{
 use super::{Named, call, done, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::os::process::held::poll;
 use crate::signals;
 use peek::{Head, Looked};
 
