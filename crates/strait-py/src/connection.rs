@@ -9,7 +9,6 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use strait::quota::Reported;
-use strait::wait::{Event, Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
 use crate::codec::Settings;
@@ -20,6 +19,7 @@ use crate::status::{self, Counters, Status};
 use crate::sync::lock;
 use crate::unopened::{OpenError, Unopened};
 use crate::waiting::{self, Timeout};
+use crate::watch::Watch;
 
 /// The greatest number of further messages that one call receives.
 const MOST_AT_ONCE: usize = 1 << 16;
@@ -45,7 +45,7 @@ enum End {
     Open {
         channel: Arc<Channel>,
         /// The wait set with this end, made when the program first asks for a descriptor or polls.
-        set: Option<Arc<WaitSet>>,
+        set: Option<Arc<Watch>>,
     },
     Closed,
     /// The end travels, or is about to travel, in a message.
@@ -174,12 +174,12 @@ impl Connection {
     }
 
     /// Returns the wait set with this end, which is made when there is none.
-    fn set(&self, py: Python<'_>) -> PyResult<Arc<WaitSet>> {
+    fn set(&self, py: Python<'_>) -> PyResult<Arc<Watch>> {
         let channel = self.channel(py)?;
         match &mut *lock(&self.end) {
             End::Open { set: Some(set), .. } => Ok(set.clone()),
             End::Open { set, .. } => {
-                let made = watch(&channel).map_err(|error| errors::raise(py, error))?;
+                let made = Watch::new(&*channel).map_err(|error| errors::raise(py, error))?;
                 Ok(set.insert(Arc::new(made)).clone())
             }
             _ => Err(errors::raise(py, Error::Interrupted)),
@@ -192,7 +192,7 @@ impl Connection {
             End::Open { set: Some(set), .. } => set.clone(),
             _ => return,
         };
-        let _ = py.detach(|| set.wait(&mut Vec::with_capacity(1), Deadline::NOW));
+        py.detach(|| set.settle());
     }
 
     /// Sends bytes with the handles of `carriers`. All handles stay with this process if the call fails.
@@ -245,13 +245,6 @@ impl Connection {
         self.settle(py);
         Err(errors::raise(py, Error::BufferTooSmall { needed }))
     }
-}
-
-/// Returns a wait set with one channel.
-fn watch(channel: &Channel) -> Result<WaitSet, Error> {
-    let set = WaitSet::new()?;
-    set.add(channel, 0, Interest::Readable, Mode::Level)?;
-    Ok(set)
 }
 
 /// Returns the bytes of a bytes-like object: the object itself if it cannot change, otherwise a copy.
@@ -492,17 +485,7 @@ impl Connection {
         }
         let set = self.set(py)?;
         loop {
-            let mut events: Vec<Event> = Vec::with_capacity(1);
-            let waited = waiting::wait_in_slices(py, timeout, |deadline| {
-                // An interrupter does not end the waits of a wait set.
-                if self.closed() {
-                    return Err(Error::Interrupted);
-                }
-                match set.wait(&mut events, deadline)? {
-                    0 => Err(if deadline == Deadline::NOW { Error::WouldBlock } else { Error::TimedOut }),
-                    _ => Ok(()),
-                }
-            })?;
+            let waited = set.wait(py, timeout)?;
             let channel = self.channel(py)?;
             match waited {
                 Ok(()) if has_something(&channel) => return Ok(true),
@@ -535,7 +518,9 @@ impl Connection {
         let End::Open { channel, set } = end else { return };
         channel.interrupter().interrupt();
         py.detach(|| {
-            drop(set);
+            if let Some(set) = set {
+                set.end();
+            }
             if let Some(channel) = Arc::into_inner(channel) {
                 channel.close_with(reason);
             }

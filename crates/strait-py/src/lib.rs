@@ -22,6 +22,7 @@ mod sync;
 mod tasks;
 mod unopened;
 mod waiting;
+mod watch;
 
 /// The module `strait._native`.
 #[pyo3::pymodule(gil_used = false)]

@@ -8,13 +8,14 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use strait::{Channel, Error};
+use strait::{Channel, Deadline, Error};
 
 use crate::codec::Settings;
 use crate::connection::Connection;
 use crate::message::Peer;
 use crate::sync::lock;
-use crate::waiting::{self, Timeout};
+use crate::waiting::Timeout;
+use crate::watch::Watch;
 use crate::{errors, options};
 
 /// Accepts connections under a name. By default a listener accepts the processes of its own user only.
@@ -26,6 +27,8 @@ pub(crate) struct Listener {
     address: String,
     settings: Settings,
     last_accepted: Mutex<Option<strait::Peer>>,
+    /// Made when a call of `accept` first waits.
+    watch: Mutex<Option<Arc<Watch>>>,
 }
 
 /// A token that lets one process connect to a listener, once.
@@ -43,6 +46,14 @@ impl Listener {
     fn accepted(&self, py: Python<'_>, channel: Channel) -> Connection {
         *lock(&self.last_accepted) = channel.peer().ok().flatten();
         Connection::with(channel, self.settings.clone_ref(py))
+    }
+
+    fn watch(&self, listener: &strait::Listener) -> Result<Arc<Watch>, Error> {
+        let mut watch = lock(&self.watch);
+        match &*watch {
+            Some(watch) => Ok(watch.clone()),
+            None => Ok(watch.insert(Arc::new(Watch::new(listener)?)).clone()),
+        }
     }
 
     fn get(&self, py: Python<'_>) -> PyResult<Arc<strait::Listener>> {
@@ -110,23 +121,30 @@ impl Listener {
         }
         let listener = py.detach(|| builder.bind(name)).map_err(|error| errors::raise_meeting(py, &error))?;
         let listener = Mutex::new(Some(Arc::new(listener)));
-        Ok(Self { listener, address: name.to_owned(), settings, last_accepted: Mutex::new(None) })
+        let (last_accepted, watch) = (Mutex::new(None), Mutex::new(None));
+        Ok(Self { listener, address: name.to_owned(), settings, last_accepted, watch })
     }
 
     /// Returns the connection to the next process that connects; waits for that process until the timeout.
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
         let timeout = Timeout::of(timeout)?;
-        let listener = Arc::downgrade(&self.get(py)?);
-        // Each attempt lasts a tenth of a second and holds the listener; so a close by another thread ends the wait.
-        let accepted = waiting::wait_in_slices(py, timeout, |deadline| {
-            let listener = listener.upgrade().ok_or(Error::Interrupted)?;
-            listener.accept(deadline)
-        })?;
-        match accepted {
-            Ok(channel) => Ok(self.accepted(py, channel)),
-            Err(Error::Interrupted) => Err(closed(py)),
-            Err(error) => Err(errors::raise(py, error)),
+        loop {
+            let listener = self.get(py)?;
+            match py.detach(|| listener.accept(Deadline::NOW)) {
+                Ok(channel) => return Ok(self.accepted(py, channel)),
+                Err(Error::WouldBlock) if !matches!(timeout, Timeout::Now) => {}
+                Err(error) => return Err(errors::raise(py, error)),
+            }
+            // Only the wait set is held while this thread waits. So a close by another thread removes the name at once.
+            let watch = self.watch(&listener).map_err(|error| errors::raise(py, error))?;
+            drop(listener);
+            // A close after this call ends the wait.
+            self.get(py)?;
+            match watch.wait(py, timeout)? {
+                Ok(()) | Err(Error::Interrupted) => {}
+                Err(error) => return Err(errors::raise(py, error)),
+            }
         }
     }
 
@@ -159,7 +177,13 @@ impl Listener {
     /// time.
     fn close(&self, py: Python<'_>) {
         let listener = lock(&self.listener).take();
-        py.detach(|| drop(listener));
+        let watch = lock(&self.watch).take();
+        py.detach(|| {
+            if let Some(watch) = watch {
+                watch.end();
+            }
+            drop(listener);
+        });
     }
 
     /// Whether the listener was closed.

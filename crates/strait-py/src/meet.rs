@@ -3,15 +3,16 @@
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use strait::meet::{self, Connector, MeetError};
-use strait::{Channel, Deadline, Error, signals};
+use strait::{Channel, Deadline, Error};
 
 use crate::connection::Connection;
 use crate::sync::lock;
-use crate::waiting::Timeout;
+use crate::waiting::{self, Timeout};
 use crate::{errors, options};
 
 /// Returns two connected ends in this process.
@@ -50,10 +51,11 @@ pub(crate) fn connect(
     Ok(Connection::with(connect_by(py, &connector, name, deadline)?, settings))
 }
 
-/// Connects by a deadline. Unlike other waits, this one has no slices: each attempt stands in the listener's queue.
+/// Connects by a deadline.
 fn connect_by(py: Python<'_>, connector: &Connector, name: &str, deadline: Deadline) -> PyResult<Channel> {
+    let since = Instant::now();
     loop {
-        match py.detach(|| signals::guarded(|| connector.connect(name, deadline))) {
+        match py.detach(|| waiting::checked(since, || connector.connect(name, deadline)))? {
             Err(MeetError { error: Error::Signalled, .. }) => py.check_signals()?,
             connected => return connected.map_err(|error| errors::raise_meeting(py, &error)),
         }

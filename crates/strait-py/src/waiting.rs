@@ -1,15 +1,20 @@
 //! Waits of Python threads: without the interpreter lock, and with Python's signal handlers.
+//!
+//! Python runs the handler of a signal in the main thread, between two instructions of that thread. So a wait of the
+//! main thread ends for each signal, runs the handlers, and then goes on. A wait begins with a short part, which costs
+//! nothing more but may miss a signal that comes right before it. The long part that follows misses none.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use strait::{Deadline, Error, signals};
 
-/// The longest sleep of the main thread. Between two sleeps the thread runs the handlers of signals that another thread
-/// has taken, or that came just before the sleep. Longer than the time after which a sleeping thread of the library
-/// begins to watch the process of the peer, whose socket another process may hold.
-const SLICE: Duration = Duration::from_millis(250);
+use crate::sync::lock;
+
+/// The length of the short part of a wait. It is longer than the sleep on a word with which the library begins.
+const SHORT: Duration = Duration::from_millis(50);
 
 /// The timeout of a call, with the time at which it ends.
 #[derive(Clone, Copy)]
@@ -39,18 +44,20 @@ impl Timeout {
 
     /// Returns the deadline of the call.
     pub(crate) fn whole(self) -> Deadline {
-        self.deadline(false)
-    }
-
-    /// Returns the deadline of one attempt: that of the call, or an earlier one if `sliced`.
-    fn deadline(self, sliced: bool) -> Deadline {
-        let slice = Instant::now() + SLICE;
         match self {
             Self::Now => Deadline::NOW,
-            Self::At(at) if sliced => at.min(slice).into(),
             Self::At(at) => at.into(),
-            Self::Never if sliced => slice.into(),
             Self::Never => Deadline::NEVER,
+        }
+    }
+
+    /// Returns the deadline of the short part of a wait that begins now.
+    fn short(self) -> Deadline {
+        let end = Instant::now() + SHORT;
+        match self {
+            Self::Now => Deadline::NOW,
+            Self::At(at) => at.min(end).into(),
+            Self::Never => end.into(),
         }
     }
 
@@ -71,31 +78,12 @@ fn is_main_thread() -> bool {
 }
 
 /// Calls `attempt` with a deadline until it succeeds, fails, or the timeout ends. The interpreter lock is free during
-/// each attempt. Python's signal handlers run between two attempts.
+/// each attempt. Python's signal handlers run between two attempts. An idle wait makes no wake-ups.
 ///
 /// The outer error is an exception that a signal handler raised. Then nothing was sent, received or accepted.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
-    attempt: impl FnMut(Deadline) -> Result<T, Error> + Send,
-) -> PyResult<Result<T, Error>> {
-    wait_sliced(py, timeout, is_main_thread, attempt)
-}
-
-/// Waits as [`wait`] does, in sleeps of a tenth of a second in every thread: for waits that a close of the object by
-/// another thread does not end.
-pub(crate) fn wait_in_slices<T: Send>(
-    py: Python<'_>,
-    timeout: Timeout,
-    attempt: impl FnMut(Deadline) -> Result<T, Error> + Send,
-) -> PyResult<Result<T, Error>> {
-    wait_sliced(py, timeout, || true, attempt)
-}
-
-fn wait_sliced<T: Send>(
-    py: Python<'_>,
-    timeout: Timeout,
-    sliced: impl FnOnce() -> bool,
     mut attempt: impl FnMut(Deadline) -> Result<T, Error> + Send,
 ) -> PyResult<Result<T, Error>> {
     // Most calls need not wait: these save the look at the thread.
@@ -103,13 +91,39 @@ fn wait_sliced<T: Send>(
         Err(Error::WouldBlock) if !matches!(timeout, Timeout::Now) => {}
         done => return Ok(done),
     }
-    let sliced = sliced();
+    if !is_main_thread() {
+        return Ok(py.detach(|| attempt(timeout.whole())));
+    }
+    let since = Instant::now();
+    match py.detach(|| signals::guarded(|| attempt(timeout.short()))) {
+        Err(Error::Signalled) => {}
+        Err(Error::TimedOut) if !timeout.has_passed() => {}
+        done => return Ok(done),
+    }
     loop {
-        let deadline = timeout.deadline(sliced);
-        match py.detach(|| signals::guarded(|| attempt(deadline))) {
-            Err(Error::Signalled) => py.check_signals()?,
-            Err(Error::TimedOut) if !timeout.has_passed() => py.check_signals()?,
-            done => return Ok(done),
+        py.check_signals()?;
+        match py.detach(|| checked(since, || attempt(timeout.whole()))) {
+            Ok(Err(Error::Signalled)) => {}
+            done => return done,
         }
+    }
+}
+
+/// Makes a last check for signals, and then calls `attempt`, which misses no signal after the check. The interpreter
+/// lock must be free.
+///
+/// The outer error is an exception that a signal handler raised.
+pub(crate) fn checked<T>(since: Instant, attempt: impl FnOnce() -> T) -> PyResult<T> {
+    let raised = Mutex::new(None);
+    let check = || match Python::attach(|py| py.check_signals()) {
+        Ok(()) => true,
+        Err(error) => {
+            *lock(&raised) = Some(error);
+            false
+        }
+    };
+    match signals::guarded_if(since, check, attempt) {
+        Some(done) => Ok(done),
+        None => Err(lock(&raised).take().unwrap_or_else(|| PyValueError::new_err("no exception"))),
     }
 }

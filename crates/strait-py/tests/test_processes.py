@@ -110,8 +110,9 @@ WAITS = {
 }
 
 
+@pytest.mark.parametrize("after", [0, 0.3])
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
-def test_control_c_ends_every_wait(python, tmp_path, wait):
+def test_control_c_ends_every_wait(python, tmp_path, wait, after):
     program = f"""
 import signal, strait
 directory = {str(tmp_path)!r}
@@ -128,16 +129,82 @@ except KeyboardInterrupt:
 """
     process = python(program, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "waiting\n"
-    # A signal just before the sleep may be missed by `connect`: then the next one ends it.
-    deadline = time.monotonic() + LONG
-    while process.poll() is None and time.monotonic() < deadline:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            pass
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(LONG) is not None
     assert process.stdout.read() == "still works\n"
     assert process.returncode == 0
+
+
+IDLE = {
+    "recv": "up.recv()",
+    "recv with a timeout": "up.recv(timeout=600)",
+    "poll": "up.poll(None)",
+    "accept": "strait.Listener('idle', directory=directory).accept()",
+    "accept in a thread": "thread(strait.Listener('idle', directory=directory).accept)",
+    "poll in a thread": "thread(lambda: up.poll(None))",
+}
+
+
+@pytest.mark.parametrize("wait", IDLE.values(), ids=IDLE.keys())
+def test_an_idle_process_makes_no_wake_ups(child, tmp_path, wait):
+    program = f"""
+directory = {str(tmp_path)!r}
+up.send("waiting")
+def thread(call):
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+{wait}
+"""
+    process, connection = child(program)
+    assert connection.recv(timeout=LONG) == "waiting"
+    # The first parts of a wait are short. On a busy machine the process may not have begun the long one.
+    for _ in range(20):
+        time.sleep(1)
+        before = sleeps(process.pid)
+        time.sleep(2)
+        after = sleeps(process.pid)
+        if before == after:
+            return
+    raise AssertionError(f"{after - before} wake-ups in 2 s")
+
+
+def sleeps(pid):
+    """Returns how often the threads of a process have slept."""
+    count = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/status") as status:
+            count += sum(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
+    return count
+
+
+def test_a_close_ends_the_wait_of_another_thread(tmp_path):
+    def check(wait, close):
+        raised = []
+
+        def run():
+            try:
+                wait()
+            except strait.Closed as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)  # Any moment will do: the threads wait, or are about to.
+        close()
+        for thread in threads:
+            thread.join(LONG)
+        assert len(raised) == 3
+
+    listener = strait.Listener("closed", directory=tmp_path)
+    check(listener.accept, listener.close)
+    strait.Listener("closed", directory=tmp_path).close()
+    for method in ("recv", "poll"):
+        one, other = strait.pair()
+        with other:
+            check(lambda: getattr(one, method)(*([None] if method == "poll" else [])), one.close)
 
 
 def test_a_handler_that_raises_nothing_does_not_end_the_wait(pair):
