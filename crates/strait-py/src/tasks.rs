@@ -3,13 +3,15 @@
 use std::future::Future;
 use std::os::fd::AsRawFd;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use strait::task::AsyncChannel;
-use strait::{Error, Outgoing};
+use strait::{Channel, Error, Outgoing};
 
 use crate::connection::{self, Connection};
 use crate::handles::{self, Carrier};
@@ -19,6 +21,15 @@ use crate::{codec, errors};
 
 /// The greatest number of turns in one call: other callbacks of the loop run in between.
 const TURNS: usize = 8;
+
+/// How long an attempt to receive looks for a message before the task waits. A peer on another processor often answers
+/// sooner than the loop could sleep and wake.
+const SPIN: Duration = Duration::from_micros(30);
+/// The number of looks between two reads of the clock.
+const LOOKS: u32 = 32;
+/// After this many times in a row in which nothing came while an attempt looked, only one attempt in [`SELDOM`] looks.
+const IN_VAIN: u32 = 4;
+const SELDOM: u32 = 16;
 
 /// What the connections of one event loop have in common: the descriptor for which the loop waits.
 #[pyclass(frozen, weakref, module = "strait")]
@@ -75,6 +86,22 @@ impl Draft {
     }
 }
 
+/// Looks for a message on `channel` for at most [`SPIN`]. Returns whether there is one, or the channel has ended.
+fn is_readable_soon(channel: &Channel) -> bool {
+    let begin = Instant::now();
+    loop {
+        for _ in 0..LOOKS {
+            if channel.is_readable() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if begin.elapsed() >= SPIN {
+            return false;
+        }
+    }
+}
+
 /// A callback of Python as a waker. Any thread may wake it.
 struct Callback(Py<PyAny>);
 
@@ -96,6 +123,8 @@ pub(crate) struct AsyncEnd {
     channel: Mutex<Option<Arc<AsyncChannel>>>,
     waker: Waker,
     settings: codec::Settings,
+    /// How many attempts in a row have looked in vain, or have not looked since.
+    in_vain: AtomicU32,
 }
 
 impl AsyncEnd {
@@ -111,8 +140,23 @@ impl AsyncEnd {
         }
     }
 
-    fn received(&self, py: Python<'_>) -> PyResult<Option<strait::Message>> {
+    /// Looks for a message for a short time, if that paid before. The interpreter lock is free meanwhile.
+    fn look(&self, py: Python<'_>, channel: &AsyncChannel) {
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        let looks = in_vain < IN_VAIN || in_vain.is_multiple_of(SELDOM);
+        let found = looks && py.detach(|| is_readable_soon(channel.get_ref()));
+        self.in_vain.store(if found { 0 } else { in_vain.wrapping_add(1) }, Ordering::Relaxed);
+    }
+
+    fn received(&self, py: Python<'_>, looks: bool) -> PyResult<Option<strait::Message>> {
         let channel = self.channel(py)?;
+        if looks {
+            match channel.get_ref().try_recv() {
+                Err(Error::WouldBlock) => self.look(py, &channel),
+                Ok(message) => return Ok(Some(message)),
+                Err(error) => return Err(Self::failed(py, &channel, error)),
+            }
+        }
         match channel.poll_recv(&mut Context::from_waker(&self.waker)) {
             Poll::Pending => Ok(None),
             Poll::Ready(Ok(message)) => Ok(Some(message)),
@@ -135,18 +179,27 @@ impl AsyncEnd {
         let channel = connection.get().take(py)?.into_channel();
         let channel = channel.ok_or_else(|| errors::named(py, "BadHandle", "this is no connection".to_owned()))?;
         let channel = AsyncChannel::new(channel, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
-        Ok(Self { channel: Mutex::new(Some(Arc::new(channel))), waker: Arc::new(Callback(callback)).into(), settings })
+        Ok(Self {
+            channel: Mutex::new(Some(Arc::new(channel))),
+            waker: Arc::new(Callback(callback)).into(),
+            settings,
+            in_vain: AtomicU32::new(0),
+        })
     }
 
-    /// Receives an object in the codec `plain`, in a tuple; returns `None` if there is nothing.
-    fn poll_recv(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
-        let Some(message) = self.received(py)? else { return Ok(None) };
+    /// Receives an object in the codec of the connection, in a tuple; returns `None` if there is nothing. If `looks` is
+    /// set, it first looks for some microseconds.
+    #[pyo3(signature = (looks=false))]
+    fn poll_recv(&self, py: Python<'_>, looks: bool) -> PyResult<Option<(Py<PyAny>,)>> {
+        let Some(message) = self.received(py, looks)? else { return Ok(None) };
         Ok(Some((self.settings.decode(py, message, true)?,)))
     }
 
-    /// Receives the bytes of a message; returns `None` if there is none.
-    fn poll_recv_bytes<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        Ok(self.received(py)?.map(|message| PyBytes::new(py, message.bytes())))
+    /// Receives the bytes of a message; returns `None` if there is none. If `looks` is set, it first looks for some
+    /// microseconds.
+    #[pyo3(signature = (looks=false))]
+    fn poll_recv_bytes<'py>(&self, py: Python<'py>, looks: bool) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        Ok(self.received(py, looks)?.map(|message| PyBytes::new(py, message.bytes())))
     }
 
     /// Sends a message; returns `False` if there is no room.

@@ -11,6 +11,14 @@ import strait
 LONG = 60.0
 """Seconds after which a wait in a test has failed."""
 
+FULL = os.environ.get("STRAIT_PYTHON_FULL") == "1"
+"""Whether tests run at full length, as in the nightly run."""
+
+
+def scaled(quick, full):
+    """Returns how often a test repeats something."""
+    return full if FULL else quick
+
 
 @pytest.fixture
 def pair():

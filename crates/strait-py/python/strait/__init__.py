@@ -36,10 +36,9 @@ __all__ += [
     if isinstance(value, type) and issubclass(value, _errors.StraitError)
 ]
 
-for _name in __all__:
-    if _name in vars(_errors):
-        globals()[_name].__module__ = "strait"
-del _name
+for _error in vars(_errors).values():
+    if isinstance(_error, type) and _error.__module__ == _errors.__name__:
+        _error.__module__ = "strait"
 
 
 def __getattr__(name: str) -> Any:

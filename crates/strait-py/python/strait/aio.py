@@ -1,4 +1,4 @@
-"""Connections for `asyncio`.
+"""Connections for `asyncio` and `trio`.
 
     import asyncio
     from strait import aio
@@ -11,6 +11,9 @@
 
     asyncio.run(main())
 
+The event loop is the one that runs: that of `asyncio`, with `uvloop` too, or that of `trio`; with `anyio`, the one that
+`anyio` runs in.
+
 An event loop waits for one descriptor, however many connections there are, and for one more for each listener in whose
 `accept` a task waits. A call that is cancelled has sent, received and accepted nothing.
 """
@@ -18,10 +21,13 @@ An event loop waits for one descriptor, however many connections there are, and 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import math
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -32,70 +38,252 @@ __all__ = ["Connection", "Listener", "connect", "pair", "parent"]
 
 T = TypeVar("T")
 
-_reactors: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _native.Reactor] = weakref.WeakKeyDictionary()
+_BUDGET = 100
+"""How many calls in a row may return without letting other tasks of the loop run."""
 
 
-def _reactor(loop: asyncio.AbstractEventLoop) -> _native.Reactor:
-    reactor = _reactors.get(loop)
-    if reactor is None:
-        reactor = _reactors[loop] = _native.Reactor()
-        loop.add_reader(reactor.fileno(), reactor.turn)
-    return reactor
+class _Loop:
+    """What connections need of an event loop."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.budget = _BUDGET
+        self.reactor = _native.Reactor()
+        self.add_reader(self.reactor.fileno(), self.reactor.turn)
+
+    def runs(self) -> bool:
+        """Returns whether this is the event loop that runs in this thread."""
+        raise NotImplementedError
+
+    def call_soon_threadsafe(self, call: Callable[[], object]) -> None:
+        raise NotImplementedError
+
+    def add_reader(self, descriptor: int, call: Callable[[], object]) -> None:
+        raise NotImplementedError
+
+    def remove_reader(self, descriptor: int) -> None:
+        raise NotImplementedError
+
+    def lock(self) -> Any:
+        """Returns a new lock for tasks."""
+        raise NotImplementedError
+
+    def waiter(self) -> Any:
+        """Returns a new object for which one task can wait."""
+        raise NotImplementedError
+
+    def wake(self, waiter: Any) -> None:
+        raise NotImplementedError
+
+    async def wait(self, waiter: Any) -> None:
+        raise NotImplementedError
+
+    async def let_others_run(self) -> None:
+        raise NotImplementedError
+
+    def limit(self, timeout: float) -> AbstractAsyncContextManager[None]:
+        """Raises `TimedOut` in the task, at a point where it waits, once the timeout has ended."""
+        raise NotImplementedError
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    def may_go_on(self) -> bool:
+        """Counts a call of a task. Returns `False` if other tasks are to run first."""
+        if not self.runs():
+            raise RuntimeError("this object belongs to another event loop")
+        self.budget -= 1
+        return self.budget >= 0
 
 
-@asynccontextmanager
-async def _limit(timeout: float | None) -> AsyncIterator[None]:
-    """Raises `TimedOut` in the task, at a point where it waits, once the timeout has ended."""
-    if timeout is None:
-        yield
-        return
-    try:
-        async with asyncio.timeout(timeout):
+class _Asyncio(_Loop):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # The loop refers to this object by its reader, and must not keep itself alive.
+        self._loop = weakref.ref(loop)
+        super().__init__()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop()
+        if loop is None:
+            raise RuntimeError("the event loop is gone")
+        return loop
+
+    def runs(self) -> bool:
+        return asyncio.get_running_loop() is self._loop()
+
+    def call_soon_threadsafe(self, call: Callable[[], object]) -> None:
+        self.loop.call_soon_threadsafe(call)
+
+    def add_reader(self, descriptor: int, call: Callable[[], object]) -> None:
+        self.loop.add_reader(descriptor, call)
+
+    def remove_reader(self, descriptor: int) -> None:
+        self.loop.remove_reader(descriptor)
+
+    def lock(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    def waiter(self) -> asyncio.Future[None]:
+        return self.loop.create_future()
+
+    def wake(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    async def wait(self, waiter: asyncio.Future[None]) -> None:
+        await waiter
+
+    async def let_others_run(self) -> None:
+        await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def limit(self, timeout: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(timeout):
+                yield
+        except TimedOut:
+            raise
+        except TimeoutError:
+            raise TimedOut("the timeout ended first") from None
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        return await self.loop.run_in_executor(None, call)
+
+
+class _Trio(_Loop):
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio
+        self._token = trio.lowlevel.current_trio_token()
+        self._scopes: dict[int, Any] = {}
+        super().__init__()
+
+    def runs(self) -> bool:
+        return self._trio.lowlevel.current_trio_token() is self._token
+
+    def call_soon_threadsafe(self, call: Callable[[], object]) -> None:
+        self._token.run_sync_soon(call)
+
+    def add_reader(self, descriptor: int, call: Callable[[], object]) -> None:
+        scope = self._scopes[descriptor] = self._trio.CancelScope()
+        self._trio.lowlevel.spawn_system_task(self._read, scope, descriptor, call)
+
+    async def _read(self, scope: Any, descriptor: int, call: Callable[[], object]) -> None:
+        with scope:
+            while True:
+                await self._trio.lowlevel.wait_readable(descriptor)
+                call()
+
+    def remove_reader(self, descriptor: int) -> None:
+        self._scopes.pop(descriptor).cancel()
+        # The task may wait no more by the time at which the descriptor is closed.
+        self._trio.lowlevel.notify_closing(descriptor)
+
+    def lock(self) -> Any:
+        return self._trio.Lock()
+
+    def waiter(self) -> Any:
+        return self._trio.Event()
+
+    def wake(self, waiter: Any) -> None:
+        waiter.set()
+
+    async def wait(self, waiter: Any) -> None:
+        await waiter.wait()
+
+    async def let_others_run(self) -> None:
+        await self._trio.lowlevel.checkpoint()
+
+    @asynccontextmanager
+    async def limit(self, timeout: float) -> AsyncIterator[None]:
+        with self._trio.move_on_after(max(0.0, timeout)) as scope:
             yield
-    except TimedOut:
-        raise
-    except TimeoutError:
-        raise TimedOut("the timeout ended first") from None
+        if scope.cancelled_caught:
+            raise TimedOut("the timeout ended first")
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        done: T = await self._trio.to_thread.run_sync(call, abandon_on_cancel=True)
+        return done
+
+
+_loops: weakref.WeakKeyDictionary[Any, _Loop] = weakref.WeakKeyDictionary()
+_of_trio: Any = None
+
+
+def _running() -> _Loop:
+    """Returns what this module needs of the event loop that runs."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        if "trio" not in sys.modules:
+            raise
+        return _running_trio()
+    found = _loops.get(loop)
+    if found is None:
+        found = _loops[loop] = _Asyncio(loop)
+    return found
+
+
+def _running_trio() -> _Loop:
+    global _of_trio
+    trio = importlib.import_module("trio")
+    if _of_trio is None:
+        _of_trio = trio.lowlevel.RunVar("strait", default=None)
+    found: _Loop | None = _of_trio.get()
+    if found is None:
+        found = _Trio(trio)
+        _of_trio.set(found)
+    return found
 
 
 class _Waiters:
     """The tasks of a loop that wait for one object. Any thread may call this object to wake them all."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._futures: set[asyncio.Future[None]] = set()
+        self.loop = _running()
+        self._waiters: set[Any] = set()
 
     def __call__(self) -> None:
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.loop.thread:
             self.wake()
         else:
             self.loop.call_soon_threadsafe(self.wake)
 
     def wake(self) -> None:
-        for future in self._futures:
-            if not future.done():
-                future.set_result(None)
+        for waiter in self._waiters:
+            self.loop.wake(waiter)
 
     def __len__(self) -> int:
-        return len(self._futures)
+        return len(self._waiters)
 
-    async def until(self, attempt: Callable[[], T | None]) -> T:
+    async def until(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
         """Makes attempts until one returns something. Returns that without another look at the loop, so that a
         cancelled task has made no attempt that returned something."""
-        if asyncio.get_running_loop() is not self.loop:
+        if timeout is None:
+            return await self._until(attempt)
+        if math.isnan(timeout):
+            raise ValueError("the timeout is not a number (NaN)")
+        async with self.loop.limit(timeout):
+            return await self._until(attempt)
+
+    async def _until(self, attempt: Callable[[], T | None]) -> T:
+        if not self.loop.runs():
             raise RuntimeError("this object belongs to another event loop")
+        if self.loop.budget < 0:
+            self.loop.budget = _BUDGET
+            await self.loop.let_others_run()
         while True:
             # The attempt itself may call this object.
-            future: asyncio.Future[None] = self.loop.create_future()
-            self._futures.add(future)
+            waiter = self.loop.waiter()
+            self._waiters.add(waiter)
             try:
                 done = attempt()
                 if done is not None:
                     return done
-                await future
+                await self.loop.wait(waiter)
             finally:
-                self._futures.discard(future)
+                self._waiters.discard(waiter)
+            self.loop.budget = _BUDGET
 
 
 class Connection:
@@ -104,34 +292,57 @@ class Connection:
 
     def __init__(self, connection: _native.Connection) -> None:
         self._waiters = _Waiters()
-        self._sending = asyncio.Lock()
-        self._end = _native.AsyncEnd(connection, _reactor(self._waiters.loop), self._waiters)
+        self._loop = self._waiters.loop
+        self._sending = self._loop.lock()
+        self._senders = 0
+        self._end = _native.AsyncEnd(connection, self._loop.reactor, self._waiters)
 
     async def send(self, obj: object, *, timeout: float | None = None) -> None:
         """Sends an object in the codec `plain`."""
-        await self._send(_native.Draft(obj), timeout)
+        draft = _native.Draft(obj)
+        if not self._sent_at_once(draft):
+            await self._send(draft, timeout)
 
     async def send_bytes(
         self, data: Any, *, handles: Iterable[Any] | None = None, timeout: float | None = None
     ) -> None:
         """Sends bytes, and handles with them."""
-        await self._send(_native.Draft.of_bytes(data, handles), timeout)
+        draft = _native.Draft.of_bytes(data, handles)
+        if not self._sent_at_once(draft):
+            await self._send(draft, timeout)
+
+    def _sent_at_once(self, draft: _native.Draft) -> bool:
+        """Returns whether the message could be sent without waiting, and was."""
+        return self._senders == 0 and self._loop.may_go_on() and self._end.poll_send(draft)
 
     async def _send(self, draft: _native.Draft, timeout: float | None) -> None:
-        async with _limit(timeout), self._sending:
-            await self._waiters.until(lambda: self._end.poll_send(draft) or None)
+        self._senders += 1
+        try:
+            if timeout is None:
+                await self._send_in_turn(draft)
+            else:
+                async with self._loop.limit(timeout):
+                    await self._send_in_turn(draft)
+        finally:
+            self._senders -= 1
+
+    async def _send_in_turn(self, draft: _native.Draft) -> None:
+        async with self._sending:
+            await self._waiters.until(lambda: self._end.poll_send(draft) or None, None)
 
     async def recv(self, *, timeout: float | None = None) -> Any:
         """Receives an object in the codec `plain`."""
-        if timeout is None:
-            return (await self._waiters.until(self._end.poll_recv))[0]
-        async with _limit(timeout):
-            return (await self._waiters.until(self._end.poll_recv))[0]
+        received = self._end.poll_recv(True) if self._loop.may_go_on() else None
+        if received is None:
+            received = await self._waiters.until(self._end.poll_recv, timeout)
+        return received[0]
 
     async def recv_bytes(self, *, timeout: float | None = None) -> bytes:
         """Receives the bytes of a message, and closes the handles that came with it."""
-        async with _limit(timeout):
-            return await self._waiters.until(self._end.poll_recv_bytes)
+        received = self._end.poll_recv_bytes(True) if self._loop.may_go_on() else None
+        if received is None:
+            received = await self._waiters.until(self._end.poll_recv_bytes, timeout)
+        return received
 
     def detach(self) -> _native.Connection:
         """Takes the end out of the loop, for example to send it; returns it as a `strait.Connection`. Tasks that wait
@@ -182,7 +393,9 @@ class Listener:
 
     async def accept(self, timeout: float | None = None) -> Connection:
         """Returns the connection to the next process that connects."""
-        async with _limit(timeout):
+        if timeout is None:
+            return Connection(await self._accept())
+        async with self._waiters.loop.limit(timeout):
             return Connection(await self._accept())
 
     async def _accept(self) -> _native.Connection:
@@ -190,7 +403,7 @@ class Listener:
         if not self._waiters:
             self._waiters.loop.add_reader(descriptor, self._waiters.wake)
         try:
-            return await self._waiters.until(self._attempt)
+            return await self._waiters.until(self._attempt, None)
         finally:
             if not self._waiters and not self._listener.closed:
                 self._waiters.loop.remove_reader(descriptor)
@@ -237,10 +450,9 @@ def pair(**options: Any) -> tuple[Connection, Connection]:
 
 
 async def connect(name: str, **keywords: Any) -> Connection:
-    """Connects to a listener. A thread of the loop's executor waits for it. The arguments are those of
+    """Connects to a listener. A thread of the event loop waits for it. The arguments are those of
     `strait.connect`."""
-    loop = asyncio.get_running_loop()
-    return Connection(await loop.run_in_executor(None, partial(_native.connect, name, **keywords)))
+    return Connection(await _running().in_thread(partial(_native.connect, name, **keywords)))
 
 
 def parent(**options: Any) -> Connection:

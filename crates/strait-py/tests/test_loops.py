@@ -1,0 +1,240 @@
+"""`strait.aio` in every event loop: asyncio, uvloop, trio, and anyio over each."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+
+import anyio
+import pytest
+
+import strait
+from conftest import LONG, scaled
+from strait import aio
+
+
+def _asyncio(main):
+    import asyncio
+
+    return asyncio.run(main())
+
+
+def _uvloop(main):
+    uvloop = pytest.importorskip("uvloop")
+    return uvloop.run(main())
+
+
+def _trio(main):
+    import trio
+
+    return trio.run(main)
+
+
+LOOPS = {
+    "asyncio": _asyncio,
+    "uvloop": _uvloop,
+    "trio": _trio,
+    "anyio on asyncio": lambda main: anyio.run(main, backend="asyncio"),
+    "anyio on trio": lambda main: anyio.run(main, backend="trio"),
+}
+
+
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS.keys())
+def run(request):
+    return request.param
+
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_tasks_wait_for_messages_and_for_room(run):
+    async def main():
+        one, other = aio.pair(queue_messages=5)
+        received = []
+
+        async def receive():
+            async for item in other:
+                received.append(item)
+
+        async def send():
+            for number in range(1000):
+                await one.send(number)
+            one.close()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(receive)
+            group.start_soon(send)
+        assert received == list(range(1000))
+
+    run(main)
+
+
+def test_messages_of_another_thread_wake_the_loop(run):
+    async def main():
+        plain, other = strait.pair()
+        one = aio.Connection(other)
+        thread = threading.Timer(0.05, plain.send, ["hello"])
+        thread.start()
+        assert await one.recv(timeout=LONG) == "hello"
+        thread.join()
+
+    run(main)
+
+
+def test_a_timeout_ends_a_wait_and_the_connection_works(run):
+    async def main():
+        one, other = aio.pair(queue_messages=2)
+        with pytest.raises(strait.TimedOut):
+            await one.recv(timeout=0.02)
+        with pytest.raises(strait.TimedOut):
+            for _ in range(5):
+                await one.send_bytes(b"x", timeout=0.02)
+        with pytest.raises(ValueError):
+            await one.recv(timeout=float("nan"))
+        assert await other.recv_bytes(timeout=LONG) == b"x"
+        await other.send("back")
+        assert await one.recv() == "back"
+
+    run(main)
+
+
+def test_16_a_cancelled_receive_loses_nothing(run):
+    async def main():
+        plain, other = strait.pair()
+        one = aio.Connection(other)
+        count = scaled(500, 10_000)
+        stop = threading.Event()
+
+        def send():
+            for number in range(count):
+                if stop.is_set():
+                    return
+                plain.send(number, timeout=LONG)
+                if number % 7 == 0:
+                    time.sleep(0.0005)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            cancelled = 0
+            received = []
+            while len(received) < count:
+                with anyio.move_on_after(0.0003) as scope:
+                    received.append(await one.recv())
+                cancelled += scope.cancelled_caught
+            assert received == list(range(count))
+        finally:
+            stop.set()
+            thread.join()
+
+    run(main)
+
+
+def test_16_many_connections_need_one_descriptor(run):
+    async def main():
+        pairs = [aio.pair() for _ in range(3)]
+        before = descriptors()
+        pairs += [aio.pair() for _ in range(scaled(300, 1000))]
+        assert descriptors() <= before
+        for number, (one, other) in enumerate(pairs):
+            await one.send(number)
+            assert await other.recv() == number
+
+    run(main)
+
+
+def test_other_tasks_run_beside_an_exchange_that_never_waits(run):
+    async def main():
+        one, other = aio.pair()
+        turns = []
+
+        async def count():
+            while True:
+                turns.append(1)
+                await anyio.sleep(0)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            for _ in range(2000):
+                await one.send_bytes(b"x")
+                await other.recv_bytes()
+            group.cancel_scope.cancel()
+        assert len(turns) > 10
+
+    run(main)
+
+
+def test_2_a_killed_child_ends_the_wait(run, child):
+    process, connection = child("up.send('here')\ntime.sleep(600)")
+
+    async def main():
+        async with aio.Connection(connection) as one:
+            assert await one.recv(timeout=LONG) == "here"
+            os.kill(process.pid, signal.SIGKILL)
+            begun = time.monotonic()
+            with pytest.raises(strait.PeerClosed):
+                await one.recv(timeout=LONG)
+            # 50 ms on an idle machine.
+            assert time.monotonic() - begun < 10
+
+    run(main)
+
+
+def test_a_listener_accepts_and_its_accept_can_be_cancelled(run, tmp_path):
+    async def main():
+        async with aio.Listener("loops", directory=tmp_path) as listener:
+            for _ in range(3):
+                with anyio.move_on_after(0.01) as scope:
+                    await listener.accept()
+                assert scope.cancelled_caught
+            async with anyio.create_task_group() as group:
+                accepted = []
+
+                async def accept():
+                    accepted.append(await listener.accept(timeout=LONG))
+
+                group.start_soon(accept)
+                client = await aio.connect("loops", directory=tmp_path, timeout=LONG)
+            await client.send("hello")
+            assert await accepted[0].recv(timeout=LONG) == "hello"
+
+    run(main)
+
+
+def test_loops_leave_nothing(run):
+    async def main():
+        one, other = aio.pair()
+        await one.send(1)
+        assert await other.recv() == 1
+
+    run(main)
+    before = descriptors()
+    for _ in range(5):
+        run(main)
+    assert descriptors() <= before + 2
+
+
+def test_a_connection_belongs_to_its_loop(run):
+    kept = []
+
+    async def make():
+        kept.extend(aio.pair())
+
+    async def use():
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await kept[0].recv()
+
+    run(make)
+    run(use)
+
+
+def test_outside_of_a_loop_there_is_a_plain_error():
+    program = "from strait import aio\ntry: aio.pair()\nexcept RuntimeError as error: print(error)"
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0 and "no running event loop" in done.stdout
