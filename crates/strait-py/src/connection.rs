@@ -12,7 +12,6 @@ use strait::quota::Reported;
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
 use crate::codec::Settings;
-use crate::errors;
 use crate::handles::{self, Carrier};
 use crate::message::{Message, Peer};
 use crate::status::{self, Counters, Status};
@@ -20,6 +19,7 @@ use crate::sync::lock;
 use crate::unopened::{OpenError, Unopened};
 use crate::waiting::{self, Timeout};
 use crate::watch::Watch;
+use crate::{buffers, errors};
 
 /// The greatest number of further messages that one call receives.
 const MOST_AT_ONCE: usize = 1 << 16;
@@ -277,14 +277,17 @@ fn part(bytes: &[u8], offset: usize, size: Option<usize>) -> PyResult<&[u8]> {
 
 #[pymethods]
 impl Connection {
-    /// Sends an object in the connection's codec, by default `plain`. Open files are duplicated; connections move into the message.
+    /// Sends an object in the connection's codec, by default `plain`. Open files are duplicated; connections move into
+    /// the message.
     #[pyo3(signature = (obj, *, timeout=None))]
     fn send(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = Timeout::of(timeout)?;
         self.channel(py)?;
         let encoded = self.settings.encode(obj)?;
         self.copied.fetch_add(encoded.copied, Ordering::Relaxed);
-        self.send_with(py, &encoded.bytes, &encoded.carriers, timeout)
+        let sent = self.send_with(py, &encoded.bytes, &encoded.carriers, timeout);
+        buffers::give_back(encoded.bytes);
+        sent
     }
 
     /// Receives an object in the connection's codec. Unless `writable`, its arrays are read-only.

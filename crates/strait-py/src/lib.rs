@@ -3,6 +3,7 @@
 //! The Python sources in `python/strait` add the exceptions, the start of child processes, and waiting for several
 //! objects. Nothing here keeps a lock while it calls Python code.
 
+mod buffers;
 mod calls;
 mod codec;
 mod connection;
@@ -27,6 +28,8 @@ mod watch;
 /// The module `strait._native`.
 #[pyo3::pymodule(gil_used = false)]
 mod _native {
+    #[pymodule_export]
+    use crate::buffers::zeroed;
     #[pymodule_export]
     use crate::calls::{Caller, Request};
     #[pymodule_export]

@@ -14,7 +14,7 @@ use crate::codec::Settings;
 use crate::connection::Connection;
 use crate::message::Peer;
 use crate::sync::lock;
-use crate::waiting::Timeout;
+use crate::waiting::{self, Timeout};
 use crate::watch::Watch;
 use crate::{errors, options};
 

@@ -70,13 +70,6 @@ pub(crate) struct Draft {
 
 #[pymethods]
 impl Draft {
-    /// Makes the message of an object in the codec `plain`.
-    #[new]
-    fn new(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let codec::Encoded { bytes, carriers, .. } = codec::encode(obj, codec::MAX_REGIONS)?;
-        Ok(Self { bytes, carriers })
-    }
-
     /// Makes a message of bytes, and of handles if there are any.
     #[staticmethod]
     #[pyo3(signature = (data, handles=None))]
@@ -200,6 +193,12 @@ impl AsyncEnd {
     #[pyo3(signature = (looks=false))]
     fn poll_recv_bytes<'py>(&self, py: Python<'py>, looks: bool) -> PyResult<Option<Bound<'py, PyBytes>>> {
         Ok(self.received(py, looks)?.map(|message| PyBytes::new(py, message.bytes())))
+    }
+
+    /// Makes the message of an object in the codec of the connection.
+    fn draft(&self, obj: &Bound<'_, PyAny>) -> PyResult<Draft> {
+        let codec::Encoded { bytes, carriers, .. } = self.settings.encode(obj)?;
+        Ok(Draft { bytes, carriers })
     }
 
     /// Sends a message; returns `False` if there is no room.

@@ -71,3 +71,9 @@ def is_open(descriptor):
     except OSError:
         return False
     return True
+
+
+@pytest.fixture
+def regions(monkeypatch):
+    """Arrays above 64 KiB travel in regions, as those above 4 MiB do without this fixture."""
+    monkeypatch.setattr("strait._arrays.COPIED", 0)

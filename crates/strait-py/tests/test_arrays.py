@@ -15,6 +15,8 @@ from conftest import LONG
 
 np = pytest.importorskip("numpy")
 
+pytestmark = pytest.mark.usefixtures("regions")
+
 MANY = 1 << 18
 
 

@@ -11,14 +11,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ._errors import Closed, NotSealed, StillMapped
-from ._native import Connection, Memory, Region, dlpack
+from ._native import Connection, Memory, Region, dlpack, zeroed
 
 if TYPE_CHECKING:
     import numpy
     import numpy.typing
 
 INLINE = 1 << 16
-"""The size in bytes up to which an array travels in the bytes of its message."""
+"""The size in bytes up to which any array travels in the bytes of its message."""
+COPIED = 4 << 20
+"""The size up to which NumPy arrays and tensors do so, as long as the message has fewer bytes than this. Both sides use
+the memory for their bytes again and again, which is quicker than a region for each array: the kernel clears each page of
+a new region."""
 
 _KINDS = frozenset("biufcmMSUV")
 _DIMENSIONS = 32
@@ -46,7 +50,7 @@ class Parts(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     order: str
-    data: bytes | Region
+    data: bytes | memoryview | Region
     offset: int = 0
     """The place of the first byte in the region."""
     copied: bool = False
@@ -110,7 +114,7 @@ def empty(
     template = numpy.broadcast_to(numpy.empty((), dtype), shape)
     if template.nbytes == 0:
         return numpy.empty(shape, dtype, order=_order(order))
-    memory: Any = filling(template.nbytes, huge_pages)
+    memory: Any = zeroed(template.nbytes) if template.nbytes <= COPIED else filling(template.nbytes, huge_pages)
     return numpy.ndarray(shape, dtype, memory, order=_order(order))
 
 
@@ -151,7 +155,7 @@ class Reservation:
     def __init__(self, connection: Connection, nbytes: int, dtype: Any = None) -> None:
         self._connection = connection
         self._sent = False
-        self._plain: Any = bytearray() if nbytes == 0 else filling(nbytes)
+        self._plain: Any = zeroed(nbytes) if nbytes <= COPIED else filling(nbytes)
         self.array: Any = None
         """The memory as an array of one dimension; `None` without a type of elements."""
         if dtype is not None:
@@ -188,33 +192,33 @@ class Reservation:
         self.cancel()
 
 
-def parts(value: Any, by_region: bool) -> Parts | str | None:
-    """Returns what a message carries of an array. Returns text that says why the array cannot be sent, and `None` for
-    what is no array. The bytes are a region if `by_region` and they are many."""
+def parts(value: Any, by_region: bool, taken: int) -> Parts | str | None:
+    """Returns what a message carries of an array, if it has `taken` bytes so far. Returns text that says why the array
+    cannot be sent, and `None` for what is no array. The bytes are a region if `by_region` and they are many."""
     if type(value) is Array:
         data = bytes(value.memory)
         many = by_region and len(data) > INLINE
         return Parts(value.dtype, tuple(value.shape), value.order, Region.sealed(data) if many else data, copied=many)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
-        return _obstacle(numpy, value) or _of_array(value, by_region)
+        return _obstacle(numpy, value) or _of_array(value, by_region, taken)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _of_tensor(torch, value, by_region)
+        return _of_tensor(torch, value, by_region, taken)
     arrow = sys.modules.get("pyarrow")
     if arrow is not None and isinstance(value, (arrow.Table, arrow.RecordBatch)):
         return _of_table(arrow, value, by_region)
     if hasattr(value, "__dlpack__"):
-        return _of_dlpack(value, by_region)
+        return _of_dlpack(value, by_region, taken)
     return _of_buffer(value, by_region)
 
 
-def _of_array(array: Any, by_region: bool, dtype: str = "", origin: str = "") -> Parts:
+def _of_array(array: Any, by_region: bool, taken: int, dtype: str = "", origin: str = "") -> Parts:
     _memory(array)
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     dtype = dtype or array.dtype.str
-    if not by_region or array.nbytes <= INLINE:
-        return Parts(dtype, array.shape, order, array.tobytes(_order(order)), origin=origin)
+    if not by_region or array.nbytes <= (COPIED if taken < COPIED else INLINE):
+        return Parts(dtype, array.shape, order, _bytes(array, order), origin=origin)
     kept = _kept(array)
     if kept is not None:
         return Parts(dtype, array.shape, order, *kept, origin=origin)
@@ -222,7 +226,16 @@ def _of_array(array: Any, by_region: bool, dtype: str = "", origin: str = "") ->
     return Parts(dtype, array.shape, order, region, 0, copied, origin)
 
 
-def _of_tensor(torch: Any, tensor: Any, by_region: bool) -> Parts | str:
+def _bytes(array: Any, order: str) -> bytes | memoryview:
+    """Returns the bytes of an array: a view of them, if they are many and in a row."""
+    if array.nbytes <= INLINE or not array.flags.forc:
+        data: bytes = array.tobytes(_order(order))
+        return data
+    flat = array if order == "C" else array.T
+    return memoryview(flat.reshape(-1).view("u1"))
+
+
+def _of_tensor(torch: Any, tensor: Any, by_region: bool, taken: int) -> Parts | str:
     if tensor.device.type != "cpu":
         return f"a tensor on {tensor.device}: send t.cpu()"
     if tensor.layout is not torch.strided:
@@ -234,7 +247,7 @@ def _of_tensor(torch: Any, tensor: Any, by_region: bool) -> Parts | str:
         return f"a tensor of {tensor.ndim} dimensions: at most {_DIMENSIONS} travel"
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     array = (tensor.view(torch.int16) if dtype == "bfloat16" else tensor).numpy()
-    return _of_array(array, by_region, dtype, "torch")
+    return _of_array(array, by_region, taken, dtype, "torch")
 
 
 def _of_table(arrow: Any, table: Any, by_region: bool) -> Parts:
@@ -262,7 +275,7 @@ def _of_table(arrow: Any, table: Any, by_region: bool) -> Parts:
     return Parts("|u1", (size,), "C", region, 0, True, origin)
 
 
-def _of_dlpack(value: Any, by_region: bool) -> Parts | str | None:
+def _of_dlpack(value: Any, by_region: bool, taken: int) -> Parts | str | None:
     """Returns the parts of an array of another library."""
     kind, number = value.__dlpack_device__()
     if kind != 1:
@@ -273,7 +286,7 @@ def _of_dlpack(value: Any, by_region: bool) -> Parts | str | None:
         array = numpy.from_dlpack(value)
     except (ImportError, BufferError, RuntimeError, TypeError) as error:
         return f"an array of {type(value)} that NumPy cannot take by DLPack: {error}"
-    return _obstacle(numpy, array) or _of_array(array, by_region)
+    return _obstacle(numpy, array) or _of_array(array, by_region, taken)
 
 
 def _of_buffer(value: Any, by_region: bool) -> Parts | None:

@@ -299,7 +299,7 @@ class Connection:
 
     async def send(self, obj: object, *, timeout: float | None = None) -> None:
         """Sends an object in the codec `plain`."""
-        draft = _native.Draft(obj)
+        draft = self._end.draft(obj)
         if not self._sent_at_once(draft):
             await self._send(draft, timeout)
 

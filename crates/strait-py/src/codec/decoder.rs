@@ -8,6 +8,7 @@ use rmp::Marker;
 use strait::Handle;
 
 use super::{MAX_DEPTH, array, extension};
+use crate::buffers;
 use crate::memory::Memory;
 use crate::{errors, handles};
 
@@ -15,7 +16,7 @@ use crate::{errors, handles};
 /// does not exist, and if no part of the object names a handle. Then all handles are closed.
 pub(crate) fn decode(py: Python<'_>, bytes: &[u8], handles: Vec<Handle>, mode: Mode) -> PyResult<Py<PyAny>> {
     let handles = handles.into_iter().map(Some).collect();
-    let mut decoder = Decoder { py, total: bytes.len(), rest: bytes, handles, mode };
+    let mut decoder = Decoder { py, total: bytes.len(), rest: bytes, handles, mode, in_array: false, of_array: None };
     let object = decoder.value(0, Place::Value)?;
     if !decoder.rest.is_empty() {
         return Err(decoder.malformed("more bytes follow the object"));
@@ -55,7 +56,14 @@ struct Decoder<'py, 'a> {
     rest: &'a [u8],
     handles: Vec<Option<Handle>>,
     mode: Mode,
+    /// Whether the decoder is in an array, whose many bytes it leaves in the message.
+    in_array: bool,
+    /// The many bytes of the array, for which `...` stands.
+    of_array: Option<&'a [u8]>,
 }
+
+/// The number of bytes of an array from which on they are copied once only.
+const MANY: usize = 1 << 12;
 
 impl<'py, 'a> Decoder<'py, 'a> {
     fn malformed(&self, why: &str) -> PyErr {
@@ -152,7 +160,12 @@ impl<'py, 'a> Decoder<'py, 'a> {
     }
 
     fn binary(&mut self, len: usize) -> PyResult<Bound<'py, PyAny>> {
-        Ok(PyBytes::new(self.py, self.take(len)?).into_any())
+        let bytes = self.take(len)?;
+        if self.in_array && len >= MANY && self.of_array.is_none() {
+            self.of_array = Some(bytes);
+            return Ok(self.py.Ellipsis().into_bound(self.py));
+        }
+        Ok(PyBytes::new(self.py, bytes).into_any())
     }
 
     /// Fails unless `count` objects of at least one byte each can be in the rest of the message.
@@ -230,7 +243,10 @@ impl<'py, 'a> Decoder<'py, 'a> {
 
     /// Decodes an array, whose bytes are in the message or in a region.
     fn numbers(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
-        let parts = self.tuple(payload, depth)?;
+        let outer = std::mem::replace(&mut self.in_array, true);
+        let parts = self.tuple(payload, depth);
+        self.in_array = outer;
+        let (parts, many) = (parts?, self.of_array.take());
         let wrong = || self.malformed("an array has not a type, a shape, an order and bytes");
         let origin: String = match parts.len() {
             4 => String::new(),
@@ -245,6 +261,15 @@ impl<'py, 'a> Decoder<'py, 'a> {
         // A tensor has no read-only kind, so it always gets memory that it may write to.
         let writable = self.mode.writable || origin == "torch";
         let memory = match data.cast::<PyBytes>() {
+            _ if data.is(self.py.Ellipsis()) => {
+                let bytes = many.filter(|bytes| bytes.len() == size);
+                let bytes = bytes.ok_or_else(|| self.malformed("an array has not as many bytes as its shape"))?;
+                if writable {
+                    buffers::filled(self.py, bytes).into_any()
+                } else {
+                    PyBytes::new(self.py, bytes).into_any()
+                }
+            }
             Ok(bytes) if bytes.as_bytes().len() != size => {
                 return Err(self.malformed("an array has not as many bytes as its shape"));
             }

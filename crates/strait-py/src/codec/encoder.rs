@@ -1,5 +1,6 @@
 //! From objects to bytes.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PyMemoryView, PySet, PyString, PyTuple,
@@ -7,16 +8,16 @@ use pyo3::types::{
 use rmp::encode as write;
 
 use super::{MAX_DEPTH, extension};
-use crate::errors;
 use crate::handles::Carrier;
 use crate::region::Region;
+use crate::{buffers, errors};
 
 /// Returns the bytes of an object, and the carriers of its handles. Takes no handle out of its carrier yet. At most
 /// `regions` arrays become regions of their own.
 ///
 /// Raises `NotPlain`, which names the place in the object, for anything that the codec cannot carry.
 pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<Encoded> {
-    let mut encoder = Encoder { bytes: Vec::new(), carriers: Vec::new(), regions, copied: 0 };
+    let mut encoder = Encoder { bytes: buffers::bytes(), carriers: Vec::new(), regions, copied: 0 };
     match encoder.value(object, 0) {
         Ok(()) => Ok(Encoded { bytes: encoder.bytes, carriers: encoder.carriers, copied: encoder.copied }),
         Err(Failed::Raised(error)) => Err(error),
@@ -240,12 +241,19 @@ impl Encoder {
 
     /// Appends an array. Returns `false`, and appends nothing, if the object is no array.
     fn array(&mut self, object: &Bound<'_, PyAny>) -> Result<bool, Failed> {
-        let parts = object.py().import("strait._arrays")?.call_method1("parts", (object, self.regions > 0))?;
+        let parts = object
+            .py()
+            .import("strait._arrays")?
+            .call_method1("parts", (object, self.regions > 0, self.bytes.len()))?;
         if parts.is_none() {
             return Ok(false);
         }
         if let Ok(why) = parts.cast::<PyString>() {
             return Err(Failed::because(why.to_string()));
+        }
+        let many = parts.get_item(3)?;
+        if !many.is_instance_of::<Region>() && many.len()? > usize::from(u16::MAX) {
+            return self.large(&parts, many.len()?).map(|()| true);
         }
         let outer = std::mem::take(&mut self.bytes);
         let written = self.parts(&parts);
@@ -253,6 +261,36 @@ impl Encoder {
         written?;
         self.extension(extension::ARRAY, &payload)?;
         Ok(true)
+    }
+
+    /// Appends an array of `len` bytes, with a length of 32 bits, which is written last.
+    fn large(&mut self, parts: &Bound<'_, PyAny>, len: usize) -> Result<(), Failed> {
+        const HEAD: usize = 6;
+        self.bytes.reserve(len + 256);
+        let begin = self.bytes.len();
+        self.write(|bytes| write::write_ext_meta(bytes, u32::MAX, extension::ARRAY).map(drop))?;
+        self.parts(parts)?;
+        let payload = length(self.bytes.len() - begin - HEAD)?;
+        self.bytes[begin + 1..begin + HEAD - 1].copy_from_slice(&payload.to_be_bytes());
+        Ok(())
+    }
+
+    /// Appends the bytes of a buffer of bytes, as they are now.
+    fn binary_of(&mut self, data: &Bound<'_, PyAny>) -> Result<(), Failed> {
+        if let Ok(bytes) = data.cast::<PyBytes>() {
+            return self.binary(bytes.as_bytes());
+        }
+        let buffer = PyBuffer::<u8>::get(data)?;
+        let Some(bytes) = buffer.as_slice_ptr() else {
+            return Err(Failed::because("the bytes of an array are not in a row"));
+        };
+        let len = length(bytes.len())?;
+        self.write(|out| write::write_bin_len(out, len).map(drop))?;
+        // SAFETY: the memory is there as long as `buffer` lives. A thread that writes to the array during `send` changes
+        // single bytes, each of which is a valid value.
+        #[allow(unsafe_code)]
+        self.bytes.extend_from_slice(unsafe { bytes.as_ref() });
+        Ok(())
     }
 
     /// Appends the parts of an array: type, shape, order, bytes or `[index of the region, offset]`, and the kind of array
@@ -276,7 +314,7 @@ impl Encoder {
                 self.index(Carrier::Region(region.clone().unbind()))?;
                 self.write(|bytes| write::write_uint(bytes, offset))?;
             }
-            Err(_) => self.binary(data.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes())?,
+            Err(_) => self.binary_of(&data)?,
         }
         if origin.is_empty() { Ok(()) } else { self.write(|bytes| write::write_str(bytes, &origin)) }
     }
