@@ -1,0 +1,147 @@
+//! The attribute `#[fidl(...)]`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, Expr, Ident, LitInt, Result, Token, parenthesized};
+
+/// Whether values that a type does not know are errors.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Strictness {
+    Strict,
+    Flexible,
+}
+
+/// What an attribute says, on a type, a variant or a field.
+#[derive(Default)]
+pub(crate) struct Attributes {
+    pub(crate) table: Option<Span>,
+    pub(crate) union: Option<Span>,
+    pub(crate) bits: Option<Span>,
+    pub(crate) encode_only: Option<Span>,
+    pub(crate) unknown: Option<Span>,
+    pub(crate) strictness: Option<(Strictness, Span)>,
+    pub(crate) mask: Option<Expr>,
+    pub(crate) ordinal: Option<(u64, Span)>,
+    /// The limits of nested vectors and strings, the outermost first; `None` for no limit.
+    pub(crate) max: Vec<Option<Expr>>,
+}
+
+enum Item {
+    Word(Ident),
+    Ordinal(LitInt),
+    Mask(Expr),
+    Max(Ident, Vec<Option<Expr>>),
+}
+
+fn limit(input: ParseStream<'_>) -> Result<Option<Expr>> {
+    if input.peek(Token![_]) {
+        input.parse::<Token![_]>()?;
+        return Ok(None);
+    }
+    input.parse().map(Some)
+}
+
+impl Parse for Item {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        if input.peek(LitInt) {
+            return input.parse().map(Self::Ordinal);
+        }
+        let word = input.call(Ident::parse_any)?;
+        if word == "max" {
+            if input.peek(Token![=]) {
+                input.parse::<Token![=]>()?;
+                return Ok(Self::Max(word, vec![Some(input.parse()?)]));
+            }
+            let list;
+            parenthesized!(list in input);
+            let limits = Punctuated::<_, Token![,]>::parse_terminated_with(&list, limit)?;
+            return Ok(Self::Max(word, limits.into_iter().collect()));
+        }
+        if word == "mask" {
+            input.parse::<Token![=]>()?;
+            return input.parse().map(Self::Mask);
+        }
+        Ok(Self::Word(word))
+    }
+}
+
+/// Where an attribute stands, with the words that it may have there.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Place {
+    Type,
+    Variant,
+    Field,
+}
+
+impl Attributes {
+    /// Reads the attributes of a type, a variant or a field.
+    pub(crate) fn read(attributes: &[Attribute], place: Place) -> Result<Self> {
+        let mut all = Self::default();
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("fidl")) {
+            for item in attribute.parse_args_with(Punctuated::<Item, Token![,]>::parse_terminated)? {
+                all.add(item, place)?;
+            }
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, item: Item, place: Place) -> Result<()> {
+        match item {
+            Item::Ordinal(number) if place != Place::Type => {
+                self.ordinal = Some((number.base10_parse()?, number.span()));
+            }
+            Item::Ordinal(number) => return Err(Error::new(number.span(), "only a field or a variant has an ordinal")),
+            Item::Mask(mask) if place == Place::Type => self.mask = Some(mask),
+            Item::Mask(mask) => return Err(Error::new(mask.span(), "only a type of bits has a mask")),
+            Item::Max(_, limits) if place != Place::Type => self.max = limits,
+            Item::Max(word, _) => return Err(Error::new(word.span(), "only a field or a variant has a limit")),
+            Item::Word(word) => self.add_word(&word, place)?,
+        }
+        Ok(())
+    }
+
+    fn add_word(&mut self, word: &Ident, place: Place) -> Result<()> {
+        let span = Some(word.span());
+        match (word.to_string().as_str(), place) {
+            ("table", Place::Type) => self.table = span,
+            ("union", Place::Type) => self.union = span,
+            ("bits", Place::Type) => self.bits = span,
+            ("encode_only", Place::Type) => self.encode_only = span,
+            ("strict", Place::Type) => self.strictness = Some((Strictness::Strict, word.span())),
+            ("flexible", Place::Type) => self.strictness = Some((Strictness::Flexible, word.span())),
+            ("unknown", Place::Variant) => self.unknown = span,
+            _ => {
+                let known = match place {
+                    Place::Type => "table, union, bits, strict, flexible, mask = ..., encode_only",
+                    Place::Variant => "an ordinal, max = ..., max(..., ...), unknown",
+                    Place::Field => "an ordinal, max = ..., max(..., ...)",
+                };
+                return Err(Error::new(word.span(), format!("unknown word; here can be: {known}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the strictness, which unions, enums and bits must name.
+    pub(crate) fn strictness(&self, of: &Ident, what: &str) -> Result<Strictness> {
+        let missing = || {
+            let text = format!("{what} is strict or flexible: #[fidl({what}, strict)] or #[fidl({what}, flexible)]");
+            let text = text.replace("(enum, ", "(");
+            Error::new(of.span(), text)
+        };
+        self.strictness.map(|(strictness, _)| strictness).ok_or_else(missing)
+    }
+
+    /// Returns the limits as an expression of type `&'static [u32]`.
+    pub(crate) fn limits(&self) -> TokenStream {
+        let limits = self.max.iter().map(|limit| match limit {
+            Some(limit) => quote!(#limit),
+            None => quote!(::core::primitive::u32::MAX),
+        });
+        quote!(const { &[#(#limits),*] })
+    }
+}

@@ -1,0 +1,396 @@
+//! Encoding.
+
+use std::fmt;
+use std::io::IoSlice;
+
+use smallvec::SmallVec;
+use strait::{Channel, Outgoing};
+
+use crate::error::{Code, Error};
+use crate::handle::{RawHandle, Slot};
+use crate::header::Header;
+use crate::layout::{Context, Encode, padded};
+
+/// Which bytes of a value an encoder leaves in the caller's memory.
+///
+/// An encoder copies a value into its own memory, except for the bodies of strings and of vectors whose memory is their
+/// encoding (vectors of numbers, for example): these can become parts of the message where they lie. Their last one to
+/// seven bytes are copied, with the padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// The greatest number of parts of a message, at least 1. With fewer than 3, everything is copied.
+    pub parts: usize,
+    /// The number of bytes from which on a body is not copied.
+    pub threshold: usize,
+}
+
+impl Gather {
+    /// Everything is copied: the message has one part.
+    pub const LINEAR: Self = Self { parts: 1, threshold: usize::MAX };
+
+    /// At most 16 parts, and no threshold, as the C++ library of Fuchsia has it.
+    pub const FUCHSIA: Self = Self { parts: 16, threshold: 1 };
+}
+
+impl Default for Gather {
+    /// At most 16 parts, for bodies of 512 bytes or more: below, a part costs about as much as copying it.
+    fn default() -> Self {
+        Self { parts: 16, threshold: 512 }
+    }
+}
+
+/// Encodes values. An encoder keeps its memory from one value to the next, so that encoding allocates nothing once the
+/// encoder has encoded a value as large.
+///
+/// ```
+/// use strait::Channel;
+/// use strait_fidl::{Encoder, Fidl, decode};
+///
+/// #[derive(Debug, PartialEq, Fidl)]
+/// struct Frame {
+///     number: u32,
+///     pixels: Vec<u8>,
+/// }
+///
+/// let (a, b) = Channel::pair()?;
+/// let frame = Frame { number: 7, pixels: vec![0x80; 4096] };
+/// let mut encoder = Encoder::new();
+/// let encoded = encoder.encode(&frame)?;
+/// // The first part has the number and the length; the second part is the memory of `pixels`.
+/// assert_eq!((encoded.len(), encoded.parts().len()), (4120, 2));
+/// assert_eq!(encoded.parts()[1].as_ptr(), frame.pixels.as_ptr());
+/// encoded.send(&a)?;
+///
+/// let message = b.recv()?;
+/// assert_eq!(decode::<Frame>(message.bytes(), [])?, frame);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Encoder {
+    own: Vec<u8>,
+    gather: Gather,
+}
+
+impl Encoder {
+    /// Creates an encoder that gathers as [`Gather::default`] says.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates an encoder that gathers like this.
+    pub fn gathering(gather: Gather) -> Self {
+        Self { own: Vec::new(), gather }
+    }
+
+    /// Encodes a value. Handles stay in the value until the message is sent.
+    ///
+    /// # Errors
+    /// The value is not one of its FIDL type: too long, too deep, or a handle was sent already. Nothing has changed.
+    #[inline]
+    pub fn encode<'e, T: Encode + ?Sized>(&'e mut self, value: &'e T) -> Result<Encoded<'e>, Error> {
+        self.own.clear();
+        Output::new(&mut self.own, self.gather).finish(value)
+    }
+
+    /// Encodes a message of a protocol: the header, and behind it the value.
+    ///
+    /// # Errors
+    /// As for [`Encoder::encode`].
+    #[inline]
+    pub fn message<'e, T: Encode + ?Sized>(&'e mut self, header: Header, value: &'e T) -> Result<Encoded<'e>, Error> {
+        self.own.clear();
+        self.own.extend_from_slice(&header.encode());
+        Output::new(&mut self.own, self.gather).finish(value)
+    }
+}
+
+/// Encodes a value without handles into one piece of memory.
+///
+/// # Errors
+/// As for [`Encoder::encode`]; [`Code::TooManyHandlesInMessage`] if the value has handles, which stay in it.
+pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
+    let mut encoder = Encoder::gathering(Gather::LINEAR);
+    let encoded = encoder.encode(value)?;
+    if !encoded.handles.is_empty() {
+        return Err(Error::new(Code::TooManyHandlesInMessage, 0));
+    }
+    drop(encoded);
+    Ok(encoder.own)
+}
+
+/// A part of the message that lies in the caller's memory.
+#[derive(Clone, Copy)]
+struct Borrowed<'v> {
+    /// The number of the encoder's own bytes in front of the part.
+    behind: usize,
+    bytes: &'v [u8],
+}
+
+/// The number of parts that need no allocation.
+const PARTS: usize = 16;
+
+/// The message as far as it is encoded. [`Encode::encode`] writes to it.
+pub struct Output<'v> {
+    own: &'v mut Vec<u8>,
+    gather: Gather,
+    borrowed: SmallVec<[Borrowed<'v>; PARTS]>,
+    /// The bytes of all borrowed parts.
+    borrowed_len: usize,
+    /// The number of parts, without the one of own bytes that is still open.
+    parts: usize,
+    /// Where the open part begins in the own bytes.
+    open: usize,
+    handles: SmallVec<[&'v Slot; 4]>,
+}
+
+impl fmt::Debug for Output<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").field("len", &self.len()).field("handles", &self.handles.len()).finish()
+    }
+}
+
+impl<'v> Output<'v> {
+    #[inline]
+    fn new(own: &'v mut Vec<u8>, gather: Gather) -> Self {
+        Self { own, gather, borrowed: SmallVec::new(), borrowed_len: 0, parts: 0, open: 0, handles: SmallVec::new() }
+    }
+
+    #[inline]
+    fn finish<T: Encode + ?Sized>(mut self, value: &'v T) -> Result<Encoded<'v>, Error> {
+        let at = self.object(T::SIZE);
+        value.encode(&mut self, at, Context::ROOT)?;
+        let len = self.len();
+        let own: &'v [u8] = self.own;
+        let mut parts = SmallVec::new();
+        let mut begin = 0;
+        for part in &self.borrowed {
+            if part.behind > begin {
+                parts.push(IoSlice::new(&own[begin..part.behind]));
+                begin = part.behind;
+            }
+            parts.push(IoSlice::new(part.bytes));
+        }
+        if own.len() > begin {
+            parts.push(IoSlice::new(&own[begin..]));
+        }
+        Ok(Encoded { parts, len, handles: self.handles })
+    }
+
+    /// Returns the number of bytes so far.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.own.len() + self.borrowed_len
+    }
+
+    /// Returns the number of handles so far.
+    #[inline]
+    pub(crate) fn handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// Creates an error of the object at a place of the output.
+    #[cold]
+    pub(crate) fn error(&self, code: Code, at: usize) -> Error {
+        let borrowed = self.borrowed.iter().take_while(|part| part.behind <= at).map(|part| part.bytes.len());
+        Error::new(code, at + borrowed.sum::<usize>())
+    }
+
+    /// Returns the context of an object to which the object at this place points.
+    #[inline]
+    pub(crate) fn deeper(&self, context: Context, at: usize) -> Result<Context, Error> {
+        context.deeper(at).map_err(|error| self.error(error.code(), at))
+    }
+
+    /// Adds an object of zeros behind all others, with its padding. Returns its place.
+    #[inline]
+    pub(crate) fn object(&mut self, size: usize) -> usize {
+        let at = self.own.len();
+        self.own.resize(at + padded(size), 0);
+        at
+    }
+
+    /// Adds an object of these bytes behind all others: as a part of the message, or copied.
+    #[inline]
+    pub(crate) fn body(&mut self, bytes: &'v [u8]) {
+        let whole = bytes.len() & !7;
+        if whole == 0 || bytes.len() < self.gather.threshold || self.parts + 2 >= self.gather.parts {
+            return self.copy(bytes);
+        }
+        let behind = self.own.len();
+        self.parts += if behind > self.open { 2 } else { 1 };
+        self.open = behind;
+        let (bytes, tail) = bytes.split_at(whole);
+        self.borrowed.push(Borrowed { behind, bytes });
+        self.borrowed_len += whole;
+        if !tail.is_empty() {
+            self.copy(tail);
+        }
+    }
+
+    /// Adds an object of these bytes behind all others, copied, with its padding.
+    #[inline]
+    fn copy(&mut self, bytes: &[u8]) {
+        self.own.extend_from_slice(bytes);
+        let padded = padded(self.own.len());
+        if padded > self.own.len() {
+            self.own.resize(padded, 0);
+        }
+    }
+
+    /// Writes bytes into an object.
+    #[inline]
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.own[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Adds the handle of a slot.
+    #[inline]
+    pub(crate) fn handle(&mut self, slot: &'v Slot) {
+        self.handles.push(slot);
+    }
+}
+
+/// An encoded value: bytes, some of which lie in the memory of the value, and handles, which are still in the value.
+pub struct Encoded<'e> {
+    parts: SmallVec<[IoSlice<'e>; PARTS]>,
+    len: usize,
+    handles: SmallVec<[&'e Slot; 4]>,
+}
+
+impl fmt::Debug for Encoded<'_> {
+    /// Prints the sizes, not the bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<usize> = self.parts.iter().map(|part| part.len()).collect();
+        f.debug_struct("Encoded").field("parts", &sizes).field("handles", &self.handles.len()).finish()
+    }
+}
+
+impl<'e> Encoded<'e> {
+    /// Returns the bytes of the message, in parts.
+    pub fn parts(&self) -> &[IoSlice<'e>] {
+        &self.parts
+    }
+
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether the message has no bytes. It always has some.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the number of handles.
+    pub fn handle_count(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// Returns the bytes in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.parts.iter().flat_map(|part| part.iter().copied()).collect()
+    }
+
+    /// Sends the message over a channel, as [`Channel::send`] does. The parts are copied straight into the channel's
+    /// memory, and the handles leave the value.
+    ///
+    /// # Errors
+    /// The message was not sent; the handles are in the value again.
+    #[inline]
+    pub fn send(&self, channel: &Channel) -> Result<(), SendError> {
+        self.send_with(|message| channel.send(message))
+    }
+
+    /// Sends the message by a call of your choice: `encoded.send_with(|message| channel.send_by(message, deadline))`.
+    ///
+    /// # Errors
+    /// As for [`Encoded::send`].
+    #[inline]
+    pub fn send_with<F>(&self, send: F) -> Result<(), SendError>
+    where
+        F: FnOnce(Outgoing<'_>) -> Result<(), strait::SendError>,
+    {
+        let message = Outgoing::vectored(&self.parts);
+        if self.handles.is_empty() {
+            return send(message).map_err(|error| SendError::Channel(error.error));
+        }
+        self.send_handles(message, send)
+    }
+
+    fn send_handles<F>(&self, message: Outgoing<'_>, send: F) -> Result<(), SendError>
+    where
+        F: FnOnce(Outgoing<'_>) -> Result<(), strait::SendError>,
+    {
+        let taken = self.take_handles().map_err(SendError::Handles)?;
+        let mut handles = Vec::with_capacity(taken.len());
+        let mut rest = taken.into_iter();
+        while let Some(handle) = rest.next() {
+            match handle.into_strait() {
+                Ok(handle) => handles.push(handle),
+                Err(other) => {
+                    let taken = handles.into_iter().map(RawHandle::Strait).chain([other]).chain(rest);
+                    self.put_back(taken);
+                    return Err(SendError::Handles(Error::new(Code::IncorrectHandleType, 0)));
+                }
+            }
+        }
+        send(message.handles(handles)).map_err(|failed| {
+            self.put_back(failed.handles.into_iter().map(RawHandle::Strait));
+            SendError::Channel(failed.error)
+        })
+    }
+
+    /// Takes all handles out of the value, for a message that is sent in another way than by this crate.
+    ///
+    /// # Errors
+    /// [`Code::NonNullableTypeWithNullValue`] if the value has a handle twice, or another thread has taken one: each
+    /// handle is in its place again.
+    pub fn take_handles(&self) -> Result<Vec<RawHandle>, Error> {
+        let mut taken = Vec::with_capacity(self.handles.len());
+        for slot in &self.handles {
+            match slot.take() {
+                Some(handle) => taken.push(handle),
+                None => {
+                    self.put_back(taken);
+                    return Err(Error::new(Code::NonNullableTypeWithNullValue, 0));
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Puts handles back into the value, in the order in which they were taken out.
+    pub fn put_back(&self, handles: impl IntoIterator<Item = RawHandle>) {
+        for (slot, handle) in self.handles.iter().zip(handles) {
+            slot.put(handle);
+        }
+    }
+}
+
+/// The reason why an encoded value was not sent. Its handles are in the value again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// A handle of the value cannot be sent: the value has it twice, or it is of the other kind of channels.
+    Handles(Error),
+    /// The channel did not take the message.
+    Channel(strait::Error),
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handles(error) => write!(f, "a handle of the value cannot be sent: {}", error.code()),
+            Self::Channel(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SendError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Handles(error) => Some(error),
+            Self::Channel(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The memory of values as bytes, and bytes as the memory of values: the only unsafe code of this crate.
+
+use std::ptr;
+
+use crate::Layout;
+
+/// Returns the bytes of these values; `None` if their memory is not their encoding.
+#[inline]
+pub(crate) fn bytes_of<T: Layout>(values: &[T]) -> Option<&[u8]> {
+    if !T::COPYABLE || size_of::<T>() != T::SIZE {
+        return None;
+    }
+    // SAFETY: the memory is that of the slice, for as long as the slice is borrowed. `COPYABLE` promises that each byte
+    // of a value is initialized, and no value of this crate's traits changes while it is borrowed.
+    Some(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) })
+}
+
+/// Returns whether the encoding of a `T` is its memory, and any bytes are a valid `T`.
+#[inline]
+pub(crate) const fn is_any<T: Layout>() -> bool {
+    T::COPYABLE && T::ANY_BITS && size_of::<T>() == T::SIZE
+}
+
+/// Returns the value whose memory has these bytes; `None` if not every sequence of bytes is a value, or the length is
+/// another one.
+#[inline]
+pub(crate) fn value_of<T: Layout>(bytes: &[u8]) -> Option<T> {
+    if !is_any::<T>() || bytes.len() != size_of::<T>() {
+        return None;
+    }
+    // SAFETY: the length was checked, the read needs no alignment, and `ANY_BITS` promises that these bytes are a value.
+    Some(unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
+
+/// Returns the values whose memory has these bytes, one after the other; `None` if not every sequence of bytes is a
+/// value, or the length is that of no whole number of values.
+#[inline]
+pub(crate) fn values_of<T: Layout>(bytes: &[u8]) -> Option<Vec<T>> {
+    if !is_any::<T>() || size_of::<T>() == 0 || !bytes.len().is_multiple_of(size_of::<T>()) {
+        return None;
+    }
+    let count = bytes.len() / size_of::<T>();
+    let mut values: Vec<T> = Vec::with_capacity(count);
+    // SAFETY: the capacity is that of `count` values, which have as many bytes as there are; the memory is new, so it
+    // does not overlap. `ANY_BITS` promises that these bytes are values.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast(), bytes.len());
+        values.set_len(count);
+    }
+    Some(values)
+}
