@@ -3,6 +3,8 @@
 mod attributes;
 mod generate;
 mod kinds;
+#[cfg(test)]
+mod tests;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::io::IoSlice;
 
-use smallvec::SmallVec;
 use strait::{Channel, Outgoing};
 
 use crate::error::{Code, Error};
 use crate::handle::{RawHandle, Slot};
 use crate::header::Header;
 use crate::layout::{Context, Encode, padded};
+use crate::list::List;
 
 /// Which bytes of a value an encoder leaves in the caller's memory.
 ///
@@ -111,36 +111,29 @@ impl Encoder {
 pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     let mut encoder = Encoder::gathering(Gather::LINEAR);
     let encoded = encoder.encode(value)?;
-    if !encoded.handles.is_empty() {
+    if encoded.handle_count() > 0 {
         return Err(Error::new(Code::TooManyHandlesInMessage, 0));
     }
-    drop(encoded);
     Ok(encoder.own)
-}
-
-/// A part of the message that lies in the caller's memory.
-#[derive(Clone, Copy)]
-struct Borrowed<'v> {
-    /// The number of the encoder's own bytes in front of the part.
-    behind: usize,
-    bytes: &'v [u8],
 }
 
 /// The number of parts that need no allocation.
 const PARTS: usize = 16;
 
+/// What stands in the list of parts for a part of the encoder's own bytes, which may still move. No other part is empty.
+const OWN: &[u8] = &[];
+
 /// The message as far as it is encoded. [`Encode::encode`] writes to it.
 pub struct Output<'v> {
     own: &'v mut Vec<u8>,
     gather: Gather,
-    borrowed: SmallVec<[Borrowed<'v>; PARTS]>,
+    /// The parts, without the one of own bytes that is still open.
+    parts: List<IoSlice<'v>, PARTS>,
+    /// Where the parts of own bytes end.
+    ends: List<usize, PARTS>,
     /// The bytes of all borrowed parts.
-    borrowed_len: usize,
-    /// The number of parts, without the one of own bytes that is still open.
-    parts: usize,
-    /// Where the open part begins in the own bytes.
-    open: usize,
-    handles: SmallVec<[&'v Slot; 4]>,
+    borrowed: usize,
+    handles: Vec<&'v Slot>,
 }
 
 impl fmt::Debug for Output<'_> {
@@ -152,7 +145,8 @@ impl fmt::Debug for Output<'_> {
 impl<'v> Output<'v> {
     #[inline]
     fn new(own: &'v mut Vec<u8>, gather: Gather) -> Self {
-        Self { own, gather, borrowed: SmallVec::new(), borrowed_len: 0, parts: 0, open: 0, handles: SmallVec::new() }
+        let parts = List::new(IoSlice::new(OWN));
+        Self { own, gather, parts, ends: List::new(0), borrowed: 0, handles: Vec::new() }
     }
 
     #[inline]
@@ -160,26 +154,31 @@ impl<'v> Output<'v> {
         let at = self.object(T::SIZE);
         value.encode(&mut self, at, Context::ROOT)?;
         let len = self.len();
+        self.close();
         let own: &'v [u8] = self.own;
-        let mut parts = SmallVec::new();
         let mut begin = 0;
-        for part in &self.borrowed {
-            if part.behind > begin {
-                parts.push(IoSlice::new(&own[begin..part.behind]));
-                begin = part.behind;
-            }
-            parts.push(IoSlice::new(part.bytes));
+        let places = self.parts.as_mut_slice().iter_mut().filter(|part| part.is_empty());
+        for (part, &end) in places.zip(self.ends.as_slice()) {
+            *part = IoSlice::new(&own[begin..end]);
+            begin = end;
         }
-        if own.len() > begin {
-            parts.push(IoSlice::new(&own[begin..]));
+        Ok(Encoded { parts: self.parts, len, handles: self.handles })
+    }
+
+    /// Ends the part of own bytes, if it has any.
+    #[inline]
+    fn close(&mut self) {
+        let begin = self.ends.as_slice().last().copied().unwrap_or(0);
+        if self.own.len() > begin {
+            self.parts.push(IoSlice::new(OWN));
+            self.ends.push(self.own.len());
         }
-        Ok(Encoded { parts, len, handles: self.handles })
     }
 
     /// Returns the number of bytes so far.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.own.len() + self.borrowed_len
+        self.own.len() + self.borrowed
     }
 
     /// Returns the number of handles so far.
@@ -191,8 +190,14 @@ impl<'v> Output<'v> {
     /// Creates an error of the object at a place of the output.
     #[cold]
     pub(crate) fn error(&self, code: Code, at: usize) -> Error {
-        let borrowed = self.borrowed.iter().take_while(|part| part.behind <= at).map(|part| part.bytes.len());
-        Error::new(code, at + borrowed.sum::<usize>())
+        let (mut before, mut ends) = (0, self.ends.as_slice().iter());
+        for part in self.parts.as_slice() {
+            match part.len() {
+                0 if ends.next().is_some_and(|&end| at < end) => break,
+                len => before += len,
+            }
+        }
+        Error::new(code, at + before)
     }
 
     /// Returns the context of an object to which the object at this place points.
@@ -213,15 +218,13 @@ impl<'v> Output<'v> {
     #[inline]
     pub(crate) fn body(&mut self, bytes: &'v [u8]) {
         let whole = bytes.len() & !7;
-        if whole == 0 || bytes.len() < self.gather.threshold || self.parts + 2 >= self.gather.parts {
+        if whole == 0 || bytes.len() < self.gather.threshold || self.parts.len() + 2 >= self.gather.parts {
             return self.copy(bytes);
         }
-        let behind = self.own.len();
-        self.parts += if behind > self.open { 2 } else { 1 };
-        self.open = behind;
+        self.close();
         let (bytes, tail) = bytes.split_at(whole);
-        self.borrowed.push(Borrowed { behind, bytes });
-        self.borrowed_len += whole;
+        self.parts.push(IoSlice::new(bytes));
+        self.borrowed += whole;
         if !tail.is_empty() {
             self.copy(tail);
         }
@@ -252,15 +255,15 @@ impl<'v> Output<'v> {
 
 /// An encoded value: bytes, some of which lie in the memory of the value, and handles, which are still in the value.
 pub struct Encoded<'e> {
-    parts: SmallVec<[IoSlice<'e>; PARTS]>,
+    parts: List<IoSlice<'e>, PARTS>,
     len: usize,
-    handles: SmallVec<[&'e Slot; 4]>,
+    handles: Vec<&'e Slot>,
 }
 
 impl fmt::Debug for Encoded<'_> {
     /// Prints the sizes, not the bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sizes: Vec<usize> = self.parts.iter().map(|part| part.len()).collect();
+        let sizes: Vec<usize> = self.parts().iter().map(|part| part.len()).collect();
         f.debug_struct("Encoded").field("parts", &sizes).field("handles", &self.handles.len()).finish()
     }
 }
@@ -268,7 +271,7 @@ impl fmt::Debug for Encoded<'_> {
 impl<'e> Encoded<'e> {
     /// Returns the bytes of the message, in parts.
     pub fn parts(&self) -> &[IoSlice<'e>] {
-        &self.parts
+        self.parts.as_slice()
     }
 
     /// Returns the number of bytes.
@@ -288,7 +291,7 @@ impl<'e> Encoded<'e> {
 
     /// Returns the bytes in one piece.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.parts.iter().flat_map(|part| part.iter().copied()).collect()
+        self.parts().iter().flat_map(|part| part.iter().copied()).collect()
     }
 
     /// Sends the message over a channel, as [`Channel::send`] does. The parts are copied straight into the channel's
@@ -310,7 +313,7 @@ impl<'e> Encoded<'e> {
     where
         F: FnOnce(Outgoing<'_>) -> Result<(), strait::SendError>,
     {
-        let message = Outgoing::vectored(&self.parts);
+        let message = Outgoing::vectored(self.parts());
         if self.handles.is_empty() {
             return send(message).map_err(|error| SendError::Channel(error.error));
         }

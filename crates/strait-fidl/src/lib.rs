@@ -82,7 +82,10 @@ mod error;
 mod handle;
 mod header;
 mod layout;
+mod list;
 mod memory;
+#[cfg(doctest)]
+mod refused;
 #[doc(hidden)]
 pub mod support;
 mod value;

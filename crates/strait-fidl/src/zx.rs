@@ -1,10 +1,8 @@
 //! Messages over the channels of the crate `strait-zx`.
 
 use std::fmt;
-use std::io::IoSlice;
 use std::ptr::{null, null_mut};
 
-use smallvec::SmallVec;
 use strait_zx::abi::{
     ZX_CHANNEL_MAX_MSG_BYTES, ZX_CHANNEL_MAX_MSG_HANDLES, ZX_CHANNEL_WRITE_USE_IOVEC, ZX_HANDLE_INVALID,
     zx_channel_iovec_t, zx_handle_info_t, zx_handle_t, zx_info_handle_basic_t, zx_obj_type_t, zx_status_t,
@@ -15,6 +13,7 @@ use strait_zx::{abi, codes};
 use crate::encode::Encoded;
 use crate::error::{Code, Error};
 use crate::handle::RawHandle;
+use crate::list::List;
 
 /// A handle of `strait-zx`, which is closed when it is dropped.
 #[derive(Debug)]
@@ -101,15 +100,15 @@ impl Encoded<'_> {
     /// # Errors
     /// See [`WriteError`].
     pub fn write(&self, channel: zx_handle_t) -> Result<(), WriteError> {
-        let region = |part: &IoSlice<'_>| {
+        const NOTHING: zx_channel_iovec_t = zx_channel_iovec_t { buffer: null(), capacity: 0, reserved: 0 };
+        let mut regions = List::<_, REGIONS>::new(NOTHING);
+        for part in self.parts() {
             let capacity = u32::try_from(part.len()).map_err(|_| WriteError::Status(codes::ZX_ERR_OUT_OF_RANGE))?;
-            Ok(zx_channel_iovec_t { buffer: part.as_ptr().cast(), capacity, reserved: 0 })
-        };
-        let regions: Result<SmallVec<[_; REGIONS]>, _> = self.parts().iter().map(region).collect();
-        let regions = regions?;
+            regions.push(zx_channel_iovec_t { buffer: part.as_ptr().cast(), capacity, reserved: 0 });
+        }
         let handles = self.take_zx().map_err(WriteError::Handles)?;
-        let raw: SmallVec<[zx_handle_t; 4]> = handles.iter().map(ZxHandle::handle).collect();
-        let (options, bytes, count) = match &regions[..] {
+        let raw: Vec<zx_handle_t> = handles.iter().map(ZxHandle::handle).collect();
+        let (options, bytes, count) = match regions.as_slice() {
             [one] => (0, one.buffer, one.capacity),
             all => (ZX_CHANNEL_WRITE_USE_IOVEC, all.as_ptr().cast(), all.len() as u32),
         };
