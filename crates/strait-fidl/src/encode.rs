@@ -9,7 +9,7 @@ use crate::error::{Code, Error};
 use crate::handle::{RawHandle, Slot};
 use crate::header::Header;
 use crate::layout::{Context, Encode, padded};
-use crate::list::List;
+use crate::memory::Parts;
 
 /// Which bytes of a value an encoder leaves in the caller's memory.
 ///
@@ -68,6 +68,8 @@ impl Default for Gather {
 #[derive(Debug, Default)]
 pub struct Encoder {
     own: Vec<u8>,
+    parts: Parts,
+    ends: Vec<usize>,
     gather: Gather,
 }
 
@@ -79,7 +81,7 @@ impl Encoder {
 
     /// Creates an encoder that gathers like this.
     pub fn gathering(gather: Gather) -> Self {
-        Self { own: Vec::new(), gather }
+        Self { gather, ..Self::default() }
     }
 
     /// Encodes a value. Handles stay in the value until the message is sent.
@@ -89,7 +91,7 @@ impl Encoder {
     #[inline]
     pub fn encode<'e, T: Encode + ?Sized>(&'e mut self, value: &'e T) -> Result<Encoded<'e>, Error> {
         self.own.clear();
-        Output::new(&mut self.own, self.gather).finish(value)
+        self.output().finish(value)
     }
 
     /// Encodes a message of a protocol: the header, and behind it the value.
@@ -100,7 +102,15 @@ impl Encoder {
     pub fn message<'e, T: Encode + ?Sized>(&'e mut self, header: Header, value: &'e T) -> Result<Encoded<'e>, Error> {
         self.own.clear();
         self.own.extend_from_slice(&header.encode());
-        Output::new(&mut self.own, self.gather).finish(value)
+        self.output().finish(value)
+    }
+
+    /// Returns an output behind the encoder's own bytes, without parts.
+    #[inline]
+    fn output(&mut self) -> Output<'_> {
+        self.ends.clear();
+        let Self { own, parts, ends, gather } = self;
+        Output { own, gather: *gather, parts: parts.start(), ends, open: 0, borrowed: 0, handles: Vec::new() }
     }
 }
 
@@ -117,9 +127,6 @@ pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     Ok(encoder.own)
 }
 
-/// The number of parts that need no allocation.
-const PARTS: usize = 16;
-
 /// What stands in the list of parts for a part of the encoder's own bytes, which may still move. No other part is empty.
 const OWN: &[u8] = &[];
 
@@ -128,9 +135,11 @@ pub struct Output<'v> {
     own: &'v mut Vec<u8>,
     gather: Gather,
     /// The parts, without the one of own bytes that is still open.
-    parts: List<IoSlice<'v>, PARTS>,
+    parts: &'v mut Vec<IoSlice<'v>>,
     /// Where the parts of own bytes end.
-    ends: List<usize, PARTS>,
+    ends: &'v mut Vec<usize>,
+    /// Where the part of own bytes that is still open begins.
+    open: usize,
     /// The bytes of all borrowed parts.
     borrowed: usize,
     handles: Vec<&'v Slot>,
@@ -144,12 +153,6 @@ impl fmt::Debug for Output<'_> {
 
 impl<'v> Output<'v> {
     #[inline]
-    fn new(own: &'v mut Vec<u8>, gather: Gather) -> Self {
-        let parts = List::new(IoSlice::new(OWN));
-        Self { own, gather, parts, ends: List::new(0), borrowed: 0, handles: Vec::new() }
-    }
-
-    #[inline]
     fn finish<T: Encode + ?Sized>(mut self, value: &'v T) -> Result<Encoded<'v>, Error> {
         let at = self.object(T::SIZE);
         value.encode(&mut self, at, Context::ROOT)?;
@@ -157,8 +160,8 @@ impl<'v> Output<'v> {
         self.close();
         let own: &'v [u8] = self.own;
         let mut begin = 0;
-        let places = self.parts.as_mut_slice().iter_mut().filter(|part| part.is_empty());
-        for (part, &end) in places.zip(self.ends.as_slice()) {
+        let places = self.parts.iter_mut().filter(|part| part.is_empty());
+        for (part, &end) in places.zip(self.ends.iter()) {
             *part = IoSlice::new(&own[begin..end]);
             begin = end;
         }
@@ -168,10 +171,10 @@ impl<'v> Output<'v> {
     /// Ends the part of own bytes, if it has any.
     #[inline]
     fn close(&mut self) {
-        let begin = self.ends.as_slice().last().copied().unwrap_or(0);
-        if self.own.len() > begin {
+        if self.own.len() > self.open {
+            self.open = self.own.len();
             self.parts.push(IoSlice::new(OWN));
-            self.ends.push(self.own.len());
+            self.ends.push(self.open);
         }
     }
 
@@ -190,8 +193,8 @@ impl<'v> Output<'v> {
     /// Creates an error of the object at a place of the output.
     #[cold]
     pub(crate) fn error(&self, code: Code, at: usize) -> Error {
-        let (mut before, mut ends) = (0, self.ends.as_slice().iter());
-        for part in self.parts.as_slice() {
+        let (mut before, mut ends) = (0, self.ends.iter());
+        for part in self.parts.iter() {
             match part.len() {
                 0 if ends.next().is_some_and(|&end| at < end) => break,
                 len => before += len,
@@ -255,7 +258,7 @@ impl<'v> Output<'v> {
 
 /// An encoded value: bytes, some of which lie in the memory of the value, and handles, which are still in the value.
 pub struct Encoded<'e> {
-    parts: List<IoSlice<'e>, PARTS>,
+    parts: &'e [IoSlice<'e>],
     len: usize,
     handles: Vec<&'e Slot>,
 }
@@ -271,7 +274,7 @@ impl fmt::Debug for Encoded<'_> {
 impl<'e> Encoded<'e> {
     /// Returns the bytes of the message, in parts.
     pub fn parts(&self) -> &[IoSlice<'e>] {
-        self.parts.as_slice()
+        self.parts
     }
 
     /// Returns the number of bytes.

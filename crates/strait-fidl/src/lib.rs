@@ -82,6 +82,7 @@ mod error;
 mod handle;
 mod header;
 mod layout;
+#[cfg(feature = "zx")]
 mod list;
 mod memory;
 #[cfg(doctest)]

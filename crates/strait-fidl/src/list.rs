@@ -1,7 +1,6 @@
-//! A short list without an allocation.
+//! A list that needs no allocation while it is short.
 
-/// A list of which the first `N` values need no allocation. Dropping it accesses no value, so that what the values borrow
-/// may end before.
+/// A list of which the first `N` values need no allocation.
 #[derive(Debug)]
 pub(crate) struct List<T, const N: usize> {
     first: [T; N],
@@ -15,11 +14,6 @@ impl<T: Copy, const N: usize> List<T, N> {
     #[inline]
     pub(crate) fn new(nothing: T) -> Self {
         Self { first: [nothing; N], len: 0, all: Vec::new() }
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 
     #[inline]
@@ -40,11 +34,6 @@ impl<T: Copy, const N: usize> List<T, N> {
     pub(crate) fn as_slice(&self) -> &[T] {
         if self.len <= N { &self.first[..self.len] } else { &self.all }
     }
-
-    #[inline]
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
-        if self.len <= N { &mut self.first[..self.len] } else { &mut self.all }
-    }
 }
 
 #[cfg(test)]
@@ -55,11 +44,8 @@ mod tests {
     fn values_stay_in_their_order_beyond_the_first_places() {
         let mut list = List::<u32, 3>::new(0);
         for value in 0..10 {
-            assert_eq!(list.len(), value as usize);
             list.push(value);
             assert!(list.as_slice().iter().copied().eq(0..=value));
         }
-        list.as_mut_slice()[9] = 7;
-        assert_eq!(list.as_slice()[8..], [8, 7]);
     }
 }

@@ -1,5 +1,8 @@
-//! The memory of values as bytes, and bytes as the memory of values: the only unsafe code of this crate.
+//! The memory of values as bytes, and bytes as the memory of values: beside the calls of `strait-zx`, the only unsafe code
+//! of this crate.
 
+use std::fmt;
+use std::io::IoSlice;
 use std::ptr;
 
 use crate::Layout;
@@ -48,4 +51,28 @@ pub(crate) fn values_of<T: Layout>(bytes: &[u8]) -> Option<Vec<T>> {
         values.set_len(count);
     }
     Some(values)
+}
+
+/// The memory of a list of parts, which an encoder keeps from one value to the next.
+#[derive(Default)]
+pub(crate) struct Parts(Vec<IoSlice<'static>>);
+
+impl fmt::Debug for Parts {
+    /// Prints no part: the memory of the parts may be gone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").finish_non_exhaustive()
+    }
+}
+
+impl Parts {
+    /// Returns the list, empty.
+    #[inline]
+    pub(crate) fn start<'v>(&'v mut self) -> &'v mut Vec<IoSlice<'v>> {
+        self.0.clear();
+        let list: *mut Vec<IoSlice<'static>> = &mut self.0;
+        // SAFETY: the types differ in a lifetime only. The list is borrowed as long as its new parts live, and no part
+        // is read afterwards: nothing but this function accesses the list, which first empties it, and a part has no
+        // destructor.
+        unsafe { &mut *list.cast::<Vec<IoSlice<'v>>>() }
+    }
 }
