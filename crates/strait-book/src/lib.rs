@@ -58,6 +58,10 @@ struct GuidesLayers;
 struct GuidesMessages;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/fidl.md")]
+struct GuidesFidl;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/plugin-host.md")]
 struct GuidesPluginHost;
 

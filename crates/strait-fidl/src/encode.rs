@@ -212,8 +212,13 @@ impl<'v> Output<'v> {
     /// Adds an object of zeros behind all others, with its padding. Returns its place.
     #[inline]
     pub(crate) fn object(&mut self, size: usize) -> usize {
+        /// Objects of at most this many bytes are zeroed without a call.
+        const SHORT: [u8; 64] = [0; 64];
         let at = self.own.len();
-        self.own.resize(at + padded(size), 0);
+        match SHORT.get(..padded(size)) {
+            Some(zeros) => self.own.extend_from_slice(zeros),
+            None => self.own.resize(at + padded(size), 0),
+        }
         at
     }
 
