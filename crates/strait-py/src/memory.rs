@@ -102,7 +102,7 @@ impl Memory {
     fn check(&self) -> PyResult<()> {
         match &*lock(&self.held) {
             Held::Filling { pid, .. } if *pid != std::process::id() => Err(PyBufferError::new_err(
-                "a child of fork does not have the memory of an array of strait.empty that was not sent yet",
+                "a child of fork has not got the memory of an array of strait.empty: it had no memory for a copy, or its parent was sealing the array",
             )),
             _ => Ok(()),
         }
@@ -142,6 +142,30 @@ impl Memory {
     fn seal(&self, py: Python<'_>) -> PyResult<Option<Region>> {
         let sealed = py.detach(|| self.seal_in_place()).map_err(|error| errors::raise_region(py, &error))?;
         Ok(sealed.map(Region::new))
+    }
+
+    /// Makes the memory of a child of `fork` that has just begun, which has not inherited it: private memory at the same
+    /// address, with a copy of the bytes. Returns whether the memory can be used now.
+    fn copy_in_child(&self) -> bool {
+        // Another thread of the parent may have held the lock, for a call of `seal`.
+        let Ok(mut held) = self.held.try_lock() else { return false };
+        let (writer, pid) = match std::mem::replace(&mut *held, Held::Sealing) {
+            Held::Filling { writer, pid } if pid != std::process::id() => (writer, pid),
+            other => {
+                *held = other;
+                return true;
+            }
+        };
+        match writer.copy_in_child() {
+            Ok(copy) => {
+                *held = Held::Private { _copy: copy };
+                true
+            }
+            Err((_, writer)) => {
+                *held = Held::Filling { writer, pid };
+                false
+            }
+        }
     }
 
     /// The address of the first byte.

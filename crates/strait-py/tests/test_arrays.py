@@ -194,18 +194,39 @@ def test_bad_arguments_of_empty():
     assert strait.empty((0, 3)).shape == (0, 3)
 
 
-def test_a_forked_child_is_told_that_it_does_not_have_the_memory():
-    array = strait.empty(MANY, "u1")
+def test_a_forked_child_has_a_copy_of_memory_that_was_not_sent(pair):
+    array = strait.empty((MANY,), "u1")
+    array[:] = 3
+    untouched = strait.empty((1 << 30,), "u1")
+    read, write = os.pipe()
+    copied, copies = os.pipe()
     child = os.fork()
     if child == 0:
+        code = 1
         try:
-            strait.dumps(array)
-        except BufferError:
-            os._exit(7)
+            os.write(copies, b"x")
+            os.read(read, 1)
+            # What the parent wrote after the fork is not here, and what is written here is not there.
+            assert array[0] == 3 and array[-1] == 3 and not untouched[:: 1 << 20].any()
+            array[1] = 5
+            untouched[7] = 1
+            one, other = strait.pair()
+            one.send(array)
+            received = other.recv()
+            assert received[1] == 5 and received[2] == 3 and one.counters.copied == 1
+            code = 0
         finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    array[0] = 1
+            os._exit(code)
+    os.read(copied, 1)
+    array[0] = 9
+    os.write(write, b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (array[0], array[1]) == (9, 3) and not untouched[7]
+    one, other = pair
+    one.send(array)
+    assert one.counters.copied == 0 and other.recv()[0] == 9
+    for descriptor in (read, write, copied, copies):
+        os.close(descriptor)
 
 
 def packed(dtype="<i4", shape=(2,), order="C", data=bytes(8), more=b""):

@@ -36,6 +36,7 @@ fn child() {
         ("keeps limits", keeps_limits),
         ("leaves nothing to programs", leaves_nothing_to_programs),
         ("seals what its child does not have", seals_what_its_child_does_not_have),
+        ("has a child that copies memory", has_a_child_that_copies_memory),
     ]);
 }
 
@@ -549,6 +550,37 @@ fn seals_what_its_child_does_not_have(_: &str) {
     Child::fork(|| assert_eq!(copy[..2], [9, 7])).finish();
     drop(left);
     child.finish();
+}
+
+/// Forks a child that makes a copy of memory to be sealed in place, at the address of that memory.
+fn has_a_child_that_copies_memory(_: &str) {
+    let mut writer = RegionWriter::new(300_000).unwrap();
+    writer[1] = 7;
+    writer[200_000..].fill(8);
+    // Nothing is copied in the process that has the memory.
+    let (error, mut writer) = writer.copy_in_child().unwrap_err();
+    let exists = rustix::io::Errno::EXIST.raw_os_error();
+    assert_eq!(error.error, Error::System { call: "mmap(MAP_FIXED_NOREPLACE)", code: exists });
+    let address = writer.as_ptr().addr();
+    writer[0] = 6;
+    Child::fork(|| {
+        // The parent keeps its own writer; this is the child's.
+        // SAFETY: the child never uses the original, and ends without its drop.
+        let writer = unsafe { std::ptr::read(&raw const writer) };
+        let mut copy = writer.copy_in_child().map_err(|(error, _)| error).unwrap();
+        assert_eq!((copy.as_ptr().addr(), copy.len()), (address, 300_000));
+        assert_eq!((&copy[..3], copy[199_999], copy[200_000], copy[299_999]), (&[6, 7, 0][..], 0, 8, 8));
+        copy[2] = 9;
+    })
+    .finish();
+    assert_eq!(writer[..3], [6, 7, 0]);
+    let (region, _copy) = writer.seal().map_err(|(error, _)| error).unwrap();
+    assert_eq!(region.view(..3).unwrap()[..], [6, 7, 0]);
+}
+
+#[test]
+fn a_child_can_copy_memory_to_be_sealed_in_place() {
+    alone("has a child that copies memory", "");
 }
 
 #[test]

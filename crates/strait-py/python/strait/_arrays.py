@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 import weakref
 from dataclasses import dataclass
@@ -42,6 +43,14 @@ _FORMATS = {
 
 _filling: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
 """The memory of arrays of `empty`, by its address. It is found so in an array, a tensor or a buffer of any library."""
+
+
+def _copy_in_child() -> None:
+    for memory in list(_filling.values()):
+        memory.copy_in_child()
+
+
+os.register_at_fork(after_in_child=_copy_in_child)
 
 
 class Parts(NamedTuple):
@@ -395,7 +404,7 @@ def _tensor(flat: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) 
 
 def _memory(array: Any) -> Memory | None:
     """Returns the memory in which an array is; `None` for an array in memory of another kind. Raises `BufferError` in a
-    child of `fork` that does not have the memory."""
+    child of `fork` that could not copy the memory."""
     base = array.base
     while type(base) is type(array):
         base = base.base

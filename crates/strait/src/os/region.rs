@@ -220,6 +220,45 @@ pub(crate) unsafe fn map_over(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>,
     })
 }
 
+/// Maps private memory at `base`, where this process must have no mapping, and copies the first `len` bytes of the file
+/// `fd` there. For a child of `fork`, which has not inherited a mapping of the kind [`How::Own`]. Pages of zeros take no
+/// memory. After an error nothing is mapped there.
+///
+/// # Safety
+/// `base` and `len` are those of a mapping that [`map`] returned in the parent process, and no reference of this process
+/// points into it.
+pub(crate) unsafe fn copy_at(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>) -> Result<(), Error> {
+    const CALL: &str = "mmap(MAP_FIXED_NOREPLACE)";
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    let map = || {
+        // SAFETY: the kernel replaces no mapping.
+        unsafe { mm::mmap_anonymous(base.as_ptr().cast(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }
+    };
+    let mapped = call(CALL, map).named(CALL)?;
+    let mapped = NonNull::new(mapped.cast()).ok_or_else(|| failed(CALL, Errno::INVAL))?;
+    // Kernels before 4.17 take the address for a hint.
+    let copied = if mapped == base { copy_into(mapped, len, fd) } else { Err(failed(CALL, Errno::EXIST)) };
+    copied.inspect_err(|_| {
+        // SAFETY: the range was mapped just now, and nothing points into it.
+        unsafe { unmap(mapped, len) };
+    })
+}
+
+/// Copies the first `len` bytes of the file `fd` to fresh memory at `base`, except pieces of zeros.
+fn copy_into(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>) -> Result<(), Error> {
+    const PIECE: usize = 1 << 16;
+    let mut buffer = vec![0; PIECE.min(len)];
+    for offset in (0..len).step_by(PIECE) {
+        let piece = &mut buffer[..PIECE.min(len - offset)];
+        read_at(fd, piece, offset as u64)?;
+        if piece.iter().any(|byte| *byte != 0) {
+            // SAFETY: the range was mapped just now for writing, and nothing else points into it.
+            unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), base.as_ptr().add(offset), piece.len()) };
+        }
+    }
+    Ok(())
+}
+
 /// Removes a mapping made by [`map`].
 ///
 /// # Safety

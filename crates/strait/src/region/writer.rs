@@ -30,7 +30,7 @@ use crate::shm::RegionMapping;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// In a child of `fork` the memory is not there.
+/// In a child of `fork` the memory is not there; [`copy_in_child`](Self::copy_in_child) makes a copy of it.
 pub struct RegionWriter {
     region: Region,
     mapping: RegionMapping,
@@ -74,6 +74,26 @@ impl RegionWriter {
         match sealed {
             Ok(()) => Ok((region, RegionCopy::over(self.mapping))),
             Err(error) => Err((RegionError::of(&region, Attempt::Seal, error), self)),
+        }
+    }
+
+    /// In a child of `fork`, which does not have the memory: makes private memory with a copy of the bytes, at the
+    /// address that the memory has in the parent. So addresses that the child knows of the parent stay valid. Call this
+    /// first in the child, before other memory is mapped there.
+    ///
+    /// The copy has the bytes of the moment of the call. If the parent writes meanwhile, the copy may have some of these
+    /// bytes. The call reads all bytes, and takes memory for those that are not 0.
+    ///
+    /// # Errors
+    /// The writer is returned with the error: [`Error::System`] naming `mmap(MAP_FIXED_NOREPLACE)` if something is mapped
+    /// at the address, as the memory itself is in the process that made it, unless it has no bytes; [`Error::NoMemory`].
+    pub fn copy_in_child(mut self) -> Result<RegionCopy, (RegionError, Self)> {
+        match self.mapping.copy_in_child(self.region.as_fd()) {
+            Ok(()) => Ok(RegionCopy::over(self.mapping)),
+            Err(error) => {
+                let region = self.region.clone();
+                Err((RegionError::of(&region, Attempt::Map, error), self))
+            }
         }
     }
 }

@@ -130,6 +130,20 @@ impl RegionMapping {
         })
     }
 
+    /// In a forked child: maps private memory with a copy of the bytes of the file `fd` at the address of this mapping,
+    /// which must be of the whole file, with [`How::Own`]. After an error the mapping is what it was: in a forked child
+    /// not there.
+    pub(crate) fn copy_in_child(&mut self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        assert!(self.how == How::Own);
+        if self.mapped > 0 {
+            // SAFETY: the mapping was made by `region::map`. In a forked child it is not there, and no reference exists
+            // since `bytes` refuses; in the process that made it, the kernel refuses the call.
+            unsafe { region::copy_at(self.pages, self.mapped, fd) }?;
+        }
+        (self.how, self.born) = (How::Copy, Born::here());
+        Ok(())
+    }
+
     /// Replaces the mapping by one of the kind `how`, at the same address. After an error the mapping has no bytes.
     fn replace(&mut self, fd: BorrowedFd<'_>, how: How) -> Result<(), Error> {
         self.how = how;
