@@ -107,7 +107,7 @@ def test_views_of_the_whole_are_sent_without_a_copy(pair, order):
     assert received[4, 3] == 77 and array.base.seal() is None
 
 
-def test_an_array_outlives_the_connection_and_its_memory_goes_with_it():
+def test_12_an_array_outlives_the_connection_and_its_memory_goes_with_it():
     one, other = strait.pair()
     one.send(np.arange(MANY, dtype="u4"))
     received = other.recv(timeout=LONG)
@@ -406,7 +406,7 @@ def test_7_counters_tell_what_was_copied(pair):
     assert one.counters.copied == 1 and other.recv()[0] == 9
 
 
-def test_reservations_are_filled_in_place(pair):
+def test_13_reservations_are_filled_in_place_and_stay_valid(pair):
     one, other = pair
     with one.reserve(1 << 20, dtype="u1") as reservation:
         kept = reservation.buffer
