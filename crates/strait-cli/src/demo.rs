@@ -64,9 +64,11 @@ struct Large {
     work: u64,
 }
 
-/// Returns default options, except for enough memory to keep two large messages mapped.
+/// Returns default options, except for enough memory of the peer to map two large messages. Raises the limit of this
+/// process on warm memory, so that two large messages stay warm.
 fn options() -> Options {
-    Options::new().pool(2 * LARGE).peer_memory(4 * LARGE)
+    strait::quota::set_pool_limit(4 * LARGE);
+    Options::new().peer_memory(4 * LARGE)
 }
 
 /// Runs the demo as the first process; only the conversation if `story_only` is set.

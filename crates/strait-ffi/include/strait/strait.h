@@ -268,7 +268,7 @@ typedef struct strait_options {
     uint64_t max_message;
     // Number of handles that a message of this end may have: 64 by default, which is also the maximum.
     uint64_t max_handles;
-    // Bytes of memory that this end keeps mapped for reuse by large messages: 64 MiB by default.
+    // Bytes of memory that this end keeps for reuse by large messages: by default only the process has a limit, 256 MiB.
     uint64_t pool;
     // Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
     uint64_t peer_memory;

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::SocketType;
 use strait::wait::{Event, Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Handle, Options, Outgoing};
+use strait::{Channel, Deadline, Handle, Options, Outgoing, quota};
 
 use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, meeting, socket};
 use crate::trouble::{Result, Trouble, While};
@@ -20,7 +20,8 @@ use crate::work::{Wait, Work};
 pub(crate) struct Strait(pub(crate) Channel);
 
 /// Returns the channel options for a work: the defaults, except for the way of waiting, for the size of the ring if
-/// it is fixed, and for a larger pool in which the largest messages stay warm.
+/// it is fixed, and for a larger limit on the memory of peers if the messages are large. For these, also raises the
+/// limit on warm memory of this process.
 pub(crate) fn options(work: &Work) -> Options {
     let mut options = Options::new().wait(match work.wait {
         Wait::Spin => strait::Wait::Spin,
@@ -31,7 +32,8 @@ pub(crate) fn options(work: &Work) -> Options {
         options = options.ring_max(slots * 64);
     }
     if work.size >= 16 << 20 {
-        options = options.pool(4 * work.size).peer_memory(8 * work.size);
+        quota::set_pool_limit(quota::pool_limit().max(4 * work.size));
+        options = options.peer_memory(8 * work.size);
     }
     options
 }

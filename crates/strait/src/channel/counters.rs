@@ -30,6 +30,9 @@ pub struct Counters {
     pub out_of_line: u64,
     /// Number of messages that this end sent out of line in a block that the pool had free and mapped already.
     pub pool_hits: u64,
+    /// Number of messages that this end sent out of line in memory that was used once, because no more memory can be
+    /// kept: see [`set_pool_limit`](crate::quota::set_pool_limit) and [`Options::pool`](crate::Options::pool).
+    pub used_once: u64,
     /// How often a larger ring replaced the ring through which this end sends.
     pub grown: u64,
     /// How often a send on this end found no room or reached a limit, and had to wait or to fail.

@@ -32,6 +32,7 @@ mod transfer;
 pub(crate) mod unclaimed;
 pub(crate) mod value;
 mod views;
+mod warm;
 mod watch;
 
 pub use counters::Counters;
@@ -175,6 +176,7 @@ struct ColdCounts {
     send_wake_ups: Count,
     out_of_line: Count,
     pool_hits: Count,
+    used_once: Count,
     grown: Count,
     stalls: Count,
     send_sleeps: Count,
@@ -440,6 +442,7 @@ impl Channel {
             sleeps: cold.map_or(0, |cold| cold.send_sleeps.get() + cold.recv_sleeps.get()),
             out_of_line: cold.map_or(0, |cold| cold.out_of_line.get()),
             pool_hits: cold.map_or(0, |cold| cold.pool_hits.get()),
+            used_once: cold.map_or(0, |cold| cold.used_once.get()),
             grown: cold.map_or(0, |cold| cold.grown.get()),
             stalls: cold.map_or(0, |cold| cold.stalls.get()),
             limits_reached: cold.map_or(0, |cold| cold.limits_reached.get()),

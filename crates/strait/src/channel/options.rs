@@ -27,7 +27,7 @@ use crate::wake::spin::{self, LONGEST as LONGEST_SPIN};
 /// | [`queue_handles`](Self::queue_handles) | 256 |
 /// | [`max_message`](Self::max_message) | 256 MiB |
 /// | [`max_handles`](Self::max_handles) | 64 |
-/// | [`pool`](Self::pool) | 64 MiB |
+/// | [`pool`](Self::pool) | no limit but that of the process |
 /// | [`peer_memory`](Self::peer_memory) | 1 GiB |
 /// | [`accept_descriptors`](Self::accept_descriptors) | yes |
 ///
@@ -72,7 +72,7 @@ impl Default for Options {
             queue_handles: HANDLES_IN_FLIGHT,
             max_message: MAX_MESSAGE,
             max_handles: MAX_HANDLES,
-            pool: 64 << 20,
+            pool: usize::MAX,
             peer_memory: 1 << 30,
             accept_descriptors: true,
         }
@@ -192,8 +192,9 @@ impl Options {
         self
     }
 
-    /// Sets how many bytes of memory this end keeps mapped in its pool, for reuse by large messages after earlier ones
-    /// have been received. Default: 64 MiB.
+    /// Sets how many bytes of memory this end keeps in its pool, for reuse by large messages after earlier ones have
+    /// been received. All ends of a process together keep no more than
+    /// [`pool_limit`](crate::quota::pool_limit) says. Default: no limit of this end.
     #[must_use]
     pub fn pool(mut self, bytes: usize) -> Self {
         self.pool = bytes;

@@ -23,8 +23,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::warm::WarmBlock;
 use crate::error::Error;
 use crate::os::{fault, memory};
+use crate::quota::{pool_held, pool_limit};
 use crate::shm::{Mapping, PAYLOAD, Shareable};
 
 /// Largest number of unshared blocks, each for one message at a time, in the pool of an end. Their ids are 0 to
@@ -135,9 +137,11 @@ impl BlockRecord {
 }
 
 /// Returns the number of bytes of memory for an unshared block that holds a message of `len` bytes: the first page,
-/// which has the return word, and room for `len` bytes, rounded up to a power of two and at least [`SMALLEST`].
+/// which has the return word, and room for at least `len` bytes and [`SMALLEST`]. The room is `len` rounded up by less
+/// than a quarter, so that messages of similar lengths can use one block after the other.
 fn size_for(len: usize) -> usize {
-    PAYLOAD + len.next_power_of_two().max(SMALLEST)
+    let step = (len.next_power_of_two() / 8).max(PAGE);
+    PAYLOAD + len.next_multiple_of(step).max(SMALLEST)
 }
 
 #[derive(Debug)]
@@ -148,11 +152,17 @@ struct Block {
     usage: u64,
     /// Number of bytes of the message for which the block is lent now; `None` while the block is free.
     lent: Option<usize>,
-    /// Whether the pool retains the block for reuse after the receiver has returned it.
-    reusable: bool,
+    /// The block as warm memory of this process, if the pool keeps the block for reuse after the receiver has returned
+    /// it; `None` if the block is used once.
+    warm: Option<Arc<WarmBlock>>,
 }
 
 impl Block {
+    /// Returns the number of bytes that this block counts as warm memory.
+    fn counted(&self) -> usize {
+        self.warm.as_ref().map_or(0, |warm| warm.counted())
+    }
+
     fn came_back(&self) -> bool {
         self.lent.is_some() && self.mapping.word(0).load(Ordering::Acquire) == self.usage
     }
@@ -163,8 +173,6 @@ impl Block {
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
-    /// Number of bytes of memory in the blocks that the pool retains for reuse, whether they are lent now or free.
-    retained: usize,
     /// Number of bytes of the messages that are in flight in blocks of the pool.
     queued: usize,
     /// Number of blocks and parts returned by the receiver that the pool has taken back so far.
@@ -183,8 +191,9 @@ struct SharedBlock {
     free: Vec<usize>,
     /// Number of parts of this block that are lent for messages now.
     lent: usize,
-    /// Whether the pool retains this block, and lends its parts again. Otherwise each part is lent only once.
-    reusable: bool,
+    /// The block as warm memory of this process, if the pool keeps the block and lends its parts again; `None` if each
+    /// part is lent only once.
+    warm: Option<Arc<WarmBlock>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -215,7 +224,7 @@ impl SharedBlock {
                 bytes += self.parts[part].lent.take().unwrap_or(0);
                 count += 1;
                 self.lent -= 1;
-                if self.reusable {
+                if self.warm.is_some() {
                     self.free.push(part);
                 }
             }
@@ -226,17 +235,21 @@ impl SharedBlock {
     /// Returns whether this block can be dropped: the pool does not retain the block, no part is lent, and no part is
     /// left that was never lent.
     fn is_over(&self) -> bool {
-        !self.reusable && self.lent == 0 && self.free.is_empty()
+        self.warm.is_none() && self.lent == 0 && self.free.is_empty()
     }
 
     /// Lends a free part of this block, whose id is `id`, for a message of `len` bytes; `None` if no part is free.
     fn lend(&mut self, id: usize, len: usize) -> Option<BlockRecord> {
-        let part = self.free.pop()?;
+        let part = *self.free.last()?;
         let entry = &mut self.parts[part];
+        if self.warm.as_ref().is_some_and(|warm| !warm.lend(part, entry.usage + 1)) {
+            return None;
+        }
+        self.free.pop();
         entry.usage += 1;
         entry.lent = Some(len);
         self.lent += 1;
-        let once = !self.reusable && self.free.is_empty();
+        let once = self.warm.is_none() && self.free.is_empty();
         Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: entry.usage, len: len as u64, once })
     }
 
@@ -245,6 +258,9 @@ impl SharedBlock {
     fn take_back(&mut self, part: usize) -> usize {
         let entry = &mut self.parts[part];
         entry.usage -= 1;
+        if let Some(warm) = &self.warm {
+            warm.take_back(part, entry.usage);
+        }
         self.lent -= 1;
         self.free.push(part);
         entry.lent.take().unwrap_or(0)
@@ -271,7 +287,7 @@ impl Pool {
             }
             self.queued -= block.lent.take().unwrap_or(0);
             self.returned += 1;
-            if !block.reusable {
+            if block.warm.is_none() {
                 *entry = None;
             }
         }
@@ -316,30 +332,70 @@ impl Pool {
             return Ok(None);
         }
         let size = size_for(len);
-        if let Some(id) = self.smallest_free(size) {
-            let block = self.blocks[id].as_mut().expect("found just now");
-            block.usage += 1;
-            block.lent = Some(len);
-            self.queued += len;
-            let record = whole(id, block.usage, len, false);
-            return Ok(Some(Loan { record, mapping: block.mapping.clone(), fresh: None }));
+        if let Some(loan) = self.lend_free(size, len, retain_limit) {
+            return Ok(Some(loan));
         }
         if let Some(loan) = self.lend_part(len) {
             return Ok(Some(loan));
         }
-        let Some(id) = self.free_id(size, retain_limit) else {
+        // Blocks that make way are cooled before the id is chosen, so that the new block replaces one of them.
+        let is_kept = self.make_room(size, retain_limit);
+        let Some(id) = self.free_id() else {
             return if may_share() { self.lend_first_part(len, retain_limit, queue, make) } else { Ok(None) };
         };
         let fresh = make(size)?;
-        let stays = self.retained + size <= retain_limit;
-        if stays {
-            self.retained += size;
-        }
         let mapping = fresh.mapping.clone();
-        self.blocks[id] = Some(Block { mapping: mapping.clone(), usage: 1, lent: Some(len), reusable: stays });
+        let warm = is_kept.then(|| WarmBlock::keep(&mapping, 1)).flatten().filter(|warm| warm.lend(0, 1));
+        let record = whole(id, 1, len, warm.is_none());
+        self.blocks[id] = Some(Block { mapping: mapping.clone(), usage: 1, lent: Some(len), warm });
         self.queued += len;
-        let record = whole(id, 1, len, !stays);
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
+    }
+
+    /// Lends the free unshared block of at least `size` bytes that suits a message of `len` bytes best: a warm one
+    /// rather than one that was cooled, and a small one rather than a large one. Returns `None` if there is none.
+    /// `retain_limit` is the most bytes of blocks that the pool keeps warm.
+    fn lend_free(&mut self, size: usize, len: usize, retain_limit: usize) -> Option<Loan> {
+        let free = self.blocks.iter().enumerate().filter_map(|(id, entry)| Some((id, entry.as_ref()?)));
+        let fits = free.filter(|(_, block)| block.lent.is_none() && block.mapping.len() >= size);
+        let (id, block) = fits.min_by_key(|(_, block)| (block.counted() == 0, block.mapping.len()))?;
+        let (warm, usage) = (block.warm.clone()?, block.usage + 1);
+        let makes_room = warm.counted() > 0 || self.make_room(warm.size(), retain_limit);
+        if !makes_room || !warm.lend(0, usage) {
+            return None;
+        }
+        let block = self.blocks[id].as_mut()?;
+        block.usage = usage;
+        block.lent = Some(len);
+        self.queued += len;
+        Some(Loan { record: whole(id, usage, len, false), mapping: block.mapping.clone(), fresh: None })
+    }
+
+    /// Returns the number of bytes of this pool's blocks that are warm, whether they are lent now or free.
+    fn retained(&self) -> usize {
+        let single = self.blocks.iter().flatten().map(Block::counted);
+        let shared = self.shared.iter().flatten().map(|block| block.warm.as_ref().map_or(0, |warm| warm.counted()));
+        single.chain(shared).sum()
+    }
+
+    /// Cools free blocks of this pool, until `size` more bytes are within `retain_limit` and within the limit of this
+    /// process. Returns whether they are within `retain_limit`.
+    fn make_room(&mut self, size: usize, retain_limit: usize) -> bool {
+        let most = retain_limit.min(pool_limit());
+        let excess_here = (self.retained() + size).saturating_sub(most);
+        let mut excess = (pool_held() + size).saturating_sub(pool_limit()).max(excess_here);
+        let singles = self.blocks.iter().flatten().map(|block| &block.warm);
+        let all = singles.chain(self.shared.iter().flatten().map(|block| &block.warm)).flatten();
+        // A message that exceeds the limits by itself makes no other block go.
+        if size <= most {
+            for block in all {
+                if excess == 0 {
+                    break;
+                }
+                excess = excess.saturating_sub(block.cool_now());
+            }
+        }
+        self.retained() + size <= retain_limit
     }
 
     /// Lends a free part of an existing shared block whose parts have the length `stride_for(len)`, for a message of
@@ -379,18 +435,15 @@ impl Pool {
         }
         let size = PAYLOAD + count * stride;
         let fresh = make(size)?;
-        let stays = self.retained + size <= retain_limit;
-        if stays {
-            self.retained += size;
-        }
         let mapping = fresh.mapping.clone();
+        let warm = if self.make_room(mapping.len(), retain_limit) { WarmBlock::keep(&mapping, count) } else { None };
         let mut block = SharedBlock {
             mapping: mapping.clone(),
             stride,
             parts: vec![Part::default(); count],
             free: (0..count).rev().collect(),
             lent: 0,
-            reusable: stays,
+            warm,
         };
         let Some(record) = block.lend(MAX_SINGLE + index, len) else { return Ok(None) };
         self.shared[index] = Some(block);
@@ -409,41 +462,28 @@ impl Pool {
             return Some(self.shared.len() - 1);
         }
         let index = self.shared.iter().position(|entry| entry.as_ref().is_some_and(|block| block.lent == 0))?;
-        let left = self.shared[index].take()?;
-        if left.reusable {
-            self.retained -= left.mapping.len();
-        }
+        self.shared[index] = None;
         Some(index)
     }
 
-    fn smallest_free(&self, size: usize) -> Option<usize> {
-        let fits = |block: &Block| block.lent.is_none() && block.mapping.len() >= size;
-        let free = self.blocks.iter().enumerate().filter_map(|(id, entry)| Some((id, entry.as_ref()?)));
-        free.filter(|(_, block)| fits(block)).min_by_key(|(_, block)| block.mapping.len()).map(|(id, _)| id)
-    }
-
-    /// Returns an id for a new unshared block of `size` bytes: usually an unused id. If dropping a free block makes
-    /// enough room for the new block to be retained, or if no other id is left, drops a free block and returns its id.
-    /// `None` if all blocks are lent. `retain_limit` is the most bytes that the pool retains.
-    fn free_id(&mut self, size: usize, retain_limit: usize) -> Option<usize> {
-        let excess = (self.retained + size).saturating_sub(retain_limit);
-        let unused = self.blocks.iter().position(Option::is_none);
-        let numbers_left = unused.is_some() || self.blocks.len() < MAX_SINGLE;
-        let makes_room = |block: &Block| size <= retain_limit && excess > 0 && block.mapping.len() >= excess;
-        let victim = self.blocks.iter().position(|entry| {
-            entry.as_ref().is_some_and(|block| block.lent.is_none() && (makes_room(block) || !numbers_left))
-        });
-        if let Some(id) = victim {
-            let retained = self.blocks[id].take().filter(|block| block.reusable);
-            self.retained -= retained.map_or(0, |block| block.mapping.len());
+    /// Returns an id for a new unshared block: an unused id, or that of a free block, which is dropped; rather that of
+    /// a cooled one. `None` if all blocks are lent.
+    fn free_id(&mut self) -> Option<usize> {
+        // A new block under the id of a cooled one ends the mapping of the cooled block on both sides.
+        let is_cooled = |block: &Block| block.lent.is_none() && block.counted() == 0;
+        let cooled = self.blocks.iter().position(|entry| entry.as_ref().is_some_and(is_cooled));
+        if let Some(id) = cooled.or_else(|| self.blocks.iter().position(Option::is_none)) {
+            self.blocks[id] = None;
             return Some(id);
         }
-        unused.or_else(|| {
-            (self.blocks.len() < MAX_SINGLE).then(|| {
-                self.blocks.push(None);
-                self.blocks.len() - 1
-            })
-        })
+        if self.blocks.len() < MAX_SINGLE {
+            self.blocks.push(None);
+            return Some(self.blocks.len() - 1);
+        }
+        let is_free = |entry: &Option<Block>| entry.as_ref().is_some_and(|block| block.lent.is_none());
+        let id = self.blocks.iter().position(is_free)?;
+        self.blocks[id] = None;
+        Some(id)
     }
 
     /// Takes back the memory that was lent for a message which is not sent after all. The next loan of that memory gets
@@ -459,10 +499,10 @@ impl Pool {
         self.queued -= block.lent.take().unwrap_or(0);
         // The receiver never saw this use, so the next loan gets the same number.
         block.usage -= 1;
+        if let Some(warm) = &block.warm {
+            warm.take_back(0, block.usage);
+        }
         if loan.fresh.is_some() {
-            if block.reusable {
-                self.retained -= block.mapping.len();
-            }
             *entry = None;
         }
     }
@@ -472,9 +512,6 @@ impl Pool {
         let Some(block) = entry.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
         self.queued -= block.take_back(loan.record.part);
         if loan.fresh.is_some() {
-            if block.reusable {
-                self.retained -= block.mapping.len();
-            }
             *entry = None;
         }
     }
@@ -580,7 +617,7 @@ mod tests {
         let large = lend(&mut pool, 1 << 20, retain_limit, usize::MAX).unwrap();
         assert!(large.fresh.is_some() && !large.record.once);
         assert_eq!((large.record.id, large.record.usage), (small.record.id, 1));
-        assert_eq!(pool.retained, retain_limit);
+        assert_eq!(pool.retained(), retain_limit);
     }
 
     #[test]
@@ -620,7 +657,7 @@ mod tests {
                 let left = pool.blocks.iter().flatten().count() + pool.shared.iter().flatten().count();
                 assert!(left <= 1, "{left}");
             } else {
-                assert!(pool.retained <= retain_limit);
+                assert!(pool.retained() <= retain_limit);
                 assert!(lend(&mut pool, 10_000, retain_limit, usize::MAX).unwrap().fresh.is_none());
             }
         }

@@ -244,6 +244,20 @@ pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
     let _ = call("madvise(MADV_POPULATE_WRITE)", populate);
 }
 
+/// Gives the `len` bytes from byte `offset` on of the mapping at `base` back to the kernel (`MADV_REMOVE`, or
+/// `MADV_DONTNEED` for memory that no other process can map). The bytes are zeroes then. Returns whether the kernel did
+/// so.
+pub(crate) fn discard(base: NonNull<u8>, offset: usize, len: usize) -> bool {
+    // SAFETY: the range is inside a mapping of memory that has no meaning to Rust; its bytes become zeroes, as a peer
+    // could write them.
+    let discard = |advice| unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, advice) };
+    match call("madvise(MADV_REMOVE)", || discard(Advice::LinuxRemove)) {
+        // The memory is private.
+        Err(Errno::INVAL) => call("madvise(MADV_DONTNEED)", || discard(Advice::LinuxDontNeed)).is_ok(),
+        removed => removed.is_ok(),
+    }
+}
+
 /// Maps one page of zeroes, which the kernel clears again in each forked child (`MADV_WIPEONFORK`, Linux 4.14). So only
 /// the process that made the page sees its contents. Returns the address of the page.
 pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {

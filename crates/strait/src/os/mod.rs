@@ -100,6 +100,12 @@ pub(crate) fn current_cpu() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }
 
+/// Returns the time since some fixed moment, exact to a few milliseconds (`CLOCK_MONOTONIC_COARSE`).
+pub(crate) fn coarse_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
 /// Sleeps for the time `limit`. If a signal interrupts the sleep of a thread with a [guard](signals::Guard), returns
 /// early.
 pub(crate) fn pause(limit: Duration) {

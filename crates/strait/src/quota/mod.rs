@@ -29,12 +29,14 @@
 
 pub(crate) mod closing;
 mod limits;
+pub(crate) mod pools;
 mod report;
 mod share;
 mod usage;
 
 pub use crate::error::Resource;
 pub use limits::{Limits, limits, set_limits};
+pub use pools::{pool_held, pool_limit, set_pool_limit, trim};
 pub use report::{BadPeer, Reported, on_bad_peer};
 pub use usage::{Level, Usage};
 

@@ -312,6 +312,12 @@ impl Mapping {
         }
     }
 
+    /// Gives the pages of this writable memory from byte `offset` on, a multiple of the page size, back to the kernel,
+    /// in all processes that have it mapped; the bytes are zeroes then. Returns whether the kernel did so.
+    pub(crate) fn discard(&self, offset: usize) -> bool {
+        self.writable && offset < self.len && memory::discard(self.base, offset, self.len - offset)
+    }
+
     /// Zeroes `len` bytes of this memory from byte `offset` on.
     ///
     /// # Panics

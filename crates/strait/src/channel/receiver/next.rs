@@ -12,6 +12,7 @@ use crate::lane::mailbox::mailbox;
 use crate::lane::waiter::{self, Waiter};
 use crate::lane::{Lane, Name};
 use crate::link::MemoryKey;
+use crate::quota::pools;
 use crate::ring::{Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::signals;
@@ -428,6 +429,7 @@ impl End {
             || !consumer.is_empty() || (pending && !lane.is_pending()),
             || {
                 self.counts.cold().recv_sleeps.add(1);
+                pools::look();
                 if let Some(tx) = self.tx.try_lock() {
                     self.publish_cpu(&tx);
                 }

@@ -12,6 +12,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, Name, mailbox, waiter};
 use crate::link::packet::Packet;
+use crate::quota::pools;
 use crate::ring::{self, Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
@@ -111,6 +112,7 @@ impl End {
         let sign = credit.wrapping_add(self.counts.messages_received.get());
         let news = std::mem::replace(&mut tx.sign, sign) != sign;
         tx.lane.current_link().probe_if_idle(news);
+        pools::look();
     }
 
     /// Handles a ring that its consumer, the other end, has ended (`ended` says how). If the consumer has moved, this

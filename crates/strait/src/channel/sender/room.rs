@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::lane::waiter::Waiter;
 use crate::link::packet::SHARES_BLOCKS;
+use crate::quota::pools;
 use crate::ring::{self, CELL, Header, Memory, NoRoom, RecordKind, Slot};
 use crate::shm::RingMemory;
 use crate::signals;
@@ -261,6 +262,8 @@ impl End {
             if let Some(loan) = tx.pool().lend(len, retain_limit, queue_bytes, may_share, make)? {
                 self.counts.cold().out_of_line.add(1);
                 self.counts.cold().pool_hits.add(u64::from(loan.fresh.is_none()));
+                self.counts.cold().used_once.add(u64::from(loan.record.once));
+                pools::look();
                 return Ok(loan);
             }
             self.commit(tx, deadline)?;

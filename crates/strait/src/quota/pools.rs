@@ -1,0 +1,195 @@
+//! The limit on the memory that this process keeps for large messages, over all channels.
+//!
+//! Each pool decides which of its blocks it lends; this module decides how much memory of all blocks stays **warm**. A
+//! block above the limit is used once. An idle block can be **cooled**: the kernel takes the pages of its payload back.
+//! The block itself stays mapped on both sides, so the receiver need not be told, and the next use finds zeroes.
+//!
+//! Nothing wakes up to cool a block. A process looks for blocks that were idle for long when it sends large messages,
+//! when it publishes messages now and then, and before it sleeps.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, Weak};
+use std::time::Duration;
+
+use crate::os;
+use crate::os::fork::PerProcess;
+use crate::sync::unpoisoned;
+
+/// The cap that applies until a program sets another one.
+const DEFAULT_CAP: usize = 256 << 20;
+
+/// The time without a use after which a block is cooled.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The time without a use after which a block of one pool makes way for a block of another pool.
+const MAKES_WAY: Duration = Duration::from_millis(100);
+
+/// The time in milliseconds between two looks for blocks that were not used for [`QUIET`].
+const LOOK_EVERY: u64 = 1000;
+
+static CAP: AtomicUsize = AtomicUsize::new(DEFAULT_CAP);
+
+/// A block of warm memory, which is counted until it is dropped or cooled.
+pub(crate) trait Block: Send + Sync {
+    /// Returns the time of the last use of the block, as [`now`] gave it.
+    fn used_at(&self) -> Duration;
+
+    /// Cools the block, if no message uses it and it was not used for `unused`. Returns the number of bytes cooled,
+    /// which are no longer counted.
+    fn cool(&self, unused: Duration) -> usize;
+}
+
+/// Whether this process, or an ancestor of it, has counted any memory.
+static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// The warm memory of this process.
+struct Warm {
+    /// Number of bytes of all warm blocks.
+    bytes: AtomicUsize,
+    blocks: Mutex<Vec<Weak<dyn Block>>>,
+    /// The time of the next look for quiet blocks, in milliseconds, as [`now`] counts.
+    next_look: AtomicU64,
+}
+
+static WARM: PerProcess<Warm> = PerProcess::new(|| Warm {
+    bytes: AtomicUsize::new(0),
+    blocks: Mutex::new(Vec::new()),
+    next_look: AtomicU64::new(0),
+});
+
+/// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
+/// Default: 256 MiB. Memory that is kept already and exceeds a lower limit is given back as by [`trim`].
+///
+/// The memory of a message is kept once the message was received, so that the next message finds it mapped and warm. A
+/// message for which no memory can be kept uses fresh memory once, which costs a page fault for each page:
+/// [`Counters::used_once`](crate::Counters::used_once) counts these messages. To keep two messages of one size, as a
+/// sender does that fills one while the receiver reads the other, takes twice that size.
+/// [`Options::pool`](crate::Options::pool) is the limit for one end.
+///
+/// Memory that was not used for 10 seconds is given back at the library's next use: when this process sends a large
+/// message, at every sixteenth message, and before a thread sleeps.
+///
+/// ```
+/// use strait::quota::{pool_held, pool_limit, set_pool_limit, trim};
+/// set_pool_limit(1 << 30);
+/// assert_eq!(pool_limit(), 1 << 30);
+/// let (a, b) = strait::Channel::pair()?;
+/// a.send(&vec![1; 1 << 20])?;
+/// b.recv()?;
+/// assert!(pool_held() > 1 << 20);
+/// assert!(trim() >= 1 << 20);
+/// # Ok::<(), strait::Error>(())
+/// ```
+pub fn set_pool_limit(bytes: usize) {
+    CAP.store(bytes, Ordering::Relaxed);
+    let warm = WARM.get();
+    if warm.bytes.load(Ordering::Relaxed) > bytes {
+        warm.cool(Duration::ZERO, usize::MAX);
+    }
+}
+
+/// Returns the number of bytes of memory that this process keeps at most for large messages that it sends.
+///
+/// Example: [the limit](crate::quota::set_pool_limit).
+pub fn pool_limit() -> usize {
+    CAP.load(Ordering::Relaxed)
+}
+
+/// Returns the number of bytes of memory that this process keeps now for large messages that it sends, over all
+/// channels. Messages that are in flight in that memory are included.
+///
+/// Example: [the limit](crate::quota::set_pool_limit).
+pub fn pool_held() -> usize {
+    WARM.get().bytes.load(Ordering::Relaxed)
+}
+
+/// Gives back the memory that this process keeps for large messages and that no message uses now, for example when a
+/// program knows that it will send no large messages for a while. Returns the number of bytes given back. The memory of
+/// a message counts as used until its receiver has received it, or has dropped the view in which it reads the message.
+/// Takes some 0.2 ms for each MiB given back.
+///
+/// Example: [the limit](crate::quota::set_pool_limit).
+pub fn trim() -> usize {
+    WARM.get().cool(Duration::ZERO, usize::MAX)
+}
+
+/// Cools the blocks that were not used for [`QUIET`], if it is time to look for them.
+#[inline]
+pub(crate) fn look() {
+    if COUNTED.load(Ordering::Relaxed) {
+        WARM.get().look_now_and_then();
+    }
+}
+
+impl Warm {
+    #[inline(never)]
+    fn look_now_and_then(&self) {
+        let now = now().as_millis() as u64;
+        let next = self.next_look.load(Ordering::Relaxed);
+        let is_due = || self.next_look.compare_exchange(next, now + LOOK_EVERY, Ordering::Relaxed, Ordering::Relaxed);
+        if now >= next && is_due().is_ok() {
+            self.cool(QUIET, usize::MAX);
+        }
+    }
+
+    /// Cools idle blocks that were not used for `unused`, those first that were not used for longest, until `wanted`
+    /// bytes are cooled. Returns the number of bytes cooled.
+    fn cool(&self, unused: Duration, wanted: usize) -> usize {
+        let mut blocks: Vec<_> = {
+            let mut all = unpoisoned(&self.blocks);
+            all.retain(|block| block.strong_count() > 0);
+            all.iter().filter_map(Weak::upgrade).collect()
+        };
+        blocks.sort_by_key(|block| block.used_at());
+        let mut cooled = 0;
+        for block in blocks {
+            if cooled >= wanted {
+                break;
+            }
+            cooled += block.cool(unused);
+        }
+        cooled
+    }
+}
+
+/// Returns the time since some fixed moment, exact to a few milliseconds. Costs less than a tenth of an exact time.
+pub(crate) fn now() -> Duration {
+    os::coarse_time()
+}
+
+/// Counts `len` bytes as warm memory, if the cap permits. Blocks of other pools that were not used for [`MAKES_WAY`]
+/// make way. Returns whether the bytes were counted.
+pub(crate) fn count(len: usize) -> bool {
+    let warm = WARM.get();
+    let add = |bytes: usize| bytes.checked_add(len).filter(|sum| *sum <= pool_limit());
+    let counts = || warm.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
+    COUNTED.store(true, Ordering::Relaxed);
+    if counts() {
+        return true;
+    }
+    let excess = pool_held().saturating_add(len).saturating_sub(pool_limit());
+    len <= pool_limit() && warm.cool(MAKES_WAY, excess) > 0 && counts()
+}
+
+/// Counts `len` bytes, which [`count`] has counted, no longer.
+pub(crate) fn uncount(len: usize) {
+    WARM.get().bytes.fetch_sub(len, Ordering::Relaxed);
+}
+
+/// Lists a block whose bytes were counted, so that it can be cooled.
+pub(crate) fn list(block: Weak<dyn Block>) {
+    unpoisoned(&WARM.get().blocks).push(block);
+}
+
+/// Cools the blocks that were not used for [`QUIET`], as a look does when it is time for one.
+#[cfg(test)]
+pub(crate) fn look_at_once() {
+    WARM.get().next_look.store(0, Ordering::Relaxed);
+    look();
+}
+
+/// Returns the time of a last use so long ago that the next look cools the block.
+#[cfg(test)]
+pub(crate) fn long_ago() -> Duration {
+    now().checked_sub(QUIET).expect("this machine was started before")
+}
