@@ -84,6 +84,17 @@ impl Settings {
         Ok(())
     }
 
+    /// Warns if a peer that is no child of this process could run code here.
+    pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(codec) = &self.codec else { return Ok(()) };
+        let unpickles = codec.bind(py).getattr_opt("unpickles")?;
+        if unpickles.is_none_or(|unpickles| !unpickles.is_truthy().unwrap_or(true)) {
+            return Ok(());
+        }
+        let text = c"the peer is no child of this process, and can run code in this process by a pickle";
+        PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), text, 1)
+    }
+
     pub(crate) fn codec(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.codec.as_ref().map(|codec| codec.clone_ref(py))
     }

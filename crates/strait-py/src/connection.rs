@@ -384,11 +384,17 @@ impl Connection {
         slf.py().import("strait._arrays")?.getattr("Reservation")?.call1((slf, nbytes, dtype))
     }
 
-    /// Ends the waits of other threads on this end: they raise `Interrupted`. Calls that begin later wait as before.
+    /// Ends the waits of other threads on this end, until `resume`: calls that wait now, and later calls that would have
+    /// to wait, raise `Interrupted`. Does not end `poll` and `strait.wait`.
     fn interrupt(&self, py: Python<'_>) -> PyResult<()> {
-        let interrupter = self.channel(py)?.interrupter();
-        interrupter.interrupt();
-        interrupter.resume();
+        self.channel(py)?.interrupter().interrupt();
+        Ok(())
+    }
+
+    /// Lets calls on this end wait again. A call that waits when `interrupt` and `resume` follow each other at once may
+    /// not notice; call this once the calls have ended.
+    fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        self.channel(py)?.interrupter().resume();
         Ok(())
     }
 

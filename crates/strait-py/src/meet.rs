@@ -37,6 +37,7 @@ pub(crate) fn connect(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Connection> {
     let (options, settings) = options::all(options)?;
+    settings.warn(py)?;
     let mut connector = Connector::new().options(options);
     if let Some(uid) = server_uid {
         connector = connector.server(uid);

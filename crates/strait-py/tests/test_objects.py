@@ -219,6 +219,23 @@ def test_a_caller_whose_server_is_killed(child):
     assert process.wait(LONG) == -signal.SIGKILL
 
 
+# ---------------------------------------------------------------- processes
+
+
+def work(connection, factor):
+    for number in connection:
+        connection.send(number * factor)
+
+
+def test_a_function_runs_in_a_process_with_a_connection():
+    process, connection = strait.process(work, 3)
+    with connection:
+        connection.send(14)
+        assert connection.recv(timeout=LONG) == 42
+    process.join(LONG)
+    assert process.exitcode == 0
+
+
 # ---------------------------------------------------------------- listeners
 
 
@@ -338,7 +355,7 @@ def test_status_and_counters(pair):
     assert other.status.peer_closed
 
 
-def test_interrupt_ends_waits_of_other_threads_once(pair):
+def test_interrupt_ends_waits_until_resume(pair):
     one, other = pair
     ended = []
 
@@ -349,10 +366,14 @@ def test_interrupt_ends_waits_of_other_threads_once(pair):
             ended.append(error)
 
     receiving = thread(receive)
-    while not ended:
-        time.sleep(0.02)
-        other.interrupt()
+    other.interrupt()
     receiving.join(LONG)
+    assert ended
+    with pytest.raises(strait.Interrupted):
+        other.recv()
+    other.resume()
+    with pytest.raises(strait.TimedOut):
+        other.recv(timeout=0.01)
     one.send(1)
     assert other.recv(timeout=LONG) == 1
 
@@ -432,6 +453,15 @@ def test_pickle_has_to_be_named_on_both_ends():
     plain.send_bytes(strait.codec.pickle.dumps(os.getpid)[0])
     with pytest.raises(strait.Malformed):
         pickling.recv()
+
+
+def test_pickle_by_a_name_warns(tmp_path):
+    os.chmod(tmp_path, 0o700)
+    with strait.Listener("pickles", directory=tmp_path) as listener:
+        accepting = thread(listener.accept, LONG)
+        with pytest.warns(RuntimeWarning, match="run code in this process"):
+            strait.connect("pickles", directory=tmp_path, codec=strait.codec.pickle, timeout=LONG)
+        accepting.join(LONG)
 
 
 def test_msgspec_checks_the_type():

@@ -18,7 +18,7 @@ from ._native import Caller, Connection, Consumer, Counters, DataPipe, File, Inv
 from ._native import Opaque, Peer, Producer, Region, Request, Status
 from ._native import connect, dumps, invited, loads, pair, parent, pipe, set_limits
 from ._options import Limits, Options
-from ._process import spawn
+from ._process import process, spawn
 from ._wait import wait
 
 from . import _errors, arrays, codec
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Array", "Caller", "Connection", "Consumer", "Counters", "DataPipe", "Executor", "File", "Invitation", "Limits",
     "Listener", "Memory", "Message", "Opaque", "Options", "Peer", "Producer", "Region", "Request", "Status", "Unknown",
-    "arrays", "codec", "connect", "dumps", "empty", "invited", "loads", "pair", "parent", "pipe", "set_limits", "spawn", "wait",
+    "arrays", "codec", "connect", "dumps", "empty", "invited", "loads", "pair", "parent", "pipe", "process", "set_limits", "spawn", "wait",
 ]
 __all__ += [
     name for name, value in vars(_errors).items()

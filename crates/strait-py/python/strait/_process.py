@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from . import _native
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+P = ParamSpec("P")
 
 OPTIONS = frozenset(
     "max_message max_handles queue_bytes queue_messages queue_handles inline_max ring ring_max pool peer_memory "
@@ -37,3 +42,23 @@ def spawn(args: str | Sequence[str], **keywords: Any) -> tuple[subprocess.Popen[
         # Until then, this end would not see the death of the new process.
         inheritance.close()
     return process, connection
+
+
+def process(
+    function: Callable[Concatenate[_native.Connection, P], object], *args: P.args, **kwargs: P.kwargs
+) -> tuple[SpawnProcess, _native.Connection]:
+    """Calls a function in a new process, with a connection as its first argument. Returns the process and the other end
+    of the connection. The process is one of `multiprocessing`'s start method "spawn"."""
+    import multiprocessing
+
+    here, there = _native.pipe()
+    started = multiprocessing.get_context("spawn").Process(target=function, args=(there, *args), kwargs=kwargs)
+    try:
+        started.start()
+    except BaseException:
+        here.close()
+        raise
+    finally:
+        # The new process has its own descriptor of this end.
+        there.close()
+    return started, here

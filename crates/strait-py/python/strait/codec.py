@@ -61,6 +61,8 @@ class _Pickle:
     """Objects as pickles, with handles and large buffers as in `strait.mp`. A peer can run code in this process, so both
     ends have to name this codec."""
 
+    unpickles = True
+
     def dumps(self, obj: Any) -> tuple[Any, list[Any]]:
         from . import _pickled
 
