@@ -170,12 +170,12 @@ impl<Q, A: Send + 'static, C: Encode<Q> + DecodeOwned<A>> TypedCalls<Q, A, C> {
     pub fn call(&self, request: &Q, deadline: impl Into<Deadline>) -> Result<A, CallError> {
         let deadline = deadline.into();
         self.greet(deadline)?;
-        let mut out = Output::new(scratch::take_buffer(), None);
+        let mut out = Output::new(scratch::take_window(), None);
         let reply = match encode::<Q, C>(request, &mut out) {
             Ok(outbound) => self.call_bytes(out.bytes(), &mut outbound.unwrap_or_default(), deadline),
             Err(error) => Err(CallError::Encode(encode_text(error))),
         };
-        scratch::keep_buffer(out.into_buffer());
+        scratch::keep_window(out.into_window());
         let mut reply = reply?;
         let handles = reply.take_handles();
         let handles = handles.map_err(|error| CallError::Call(strait::call::CallError::OutcomeUnknown(error)))?;
@@ -270,14 +270,16 @@ impl<Q, A, C: Encode<A>> TypedRequest<Q, A, C> {
     /// [`SendError`]; the handles are in the reply again.
     pub fn reply(mut self, reply: &A, deadline: impl Into<Deadline>) -> Result<(), SendError> {
         let deadline = deadline.into();
-        let mut out = Output::new(scratch::take_buffer(), None);
-        let mut outbound = encode::<A, C>(reply, &mut out)?.unwrap_or_default();
-        let message = Outgoing::new(out.bytes()).handles(outbound.take_handles());
-        let sent = self.replier.reply(message, deadline).map_err(|failed| {
-            outbound.give_back(failed.handles);
-            SendError::Channel(failed.error)
+        let mut out = Output::new(scratch::take_window(), None);
+        let sent = encode::<A, C>(reply, &mut out).and_then(|outbound| {
+            let mut outbound = outbound.unwrap_or_default();
+            let message = Outgoing::new(out.bytes()).handles(outbound.take_handles());
+            self.replier.reply(message, deadline).map_err(|failed| {
+                outbound.give_back(failed.handles);
+                SendError::Channel(failed.error)
+            })
         });
-        scratch::keep_buffer(out.into_buffer());
+        scratch::keep_window(out.into_window());
         sent
     }
 }

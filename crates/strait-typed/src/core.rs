@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use strait::view::InPlace;
 use strait::{Channel, Deadline, Handle, Message};
 
 use crate::codec::{Codec, Decode, Encode, Malformed};
@@ -13,7 +14,7 @@ use crate::error::{GivenError, RecvError, SchemaMismatch, SendError};
 use crate::given::Given;
 use crate::hello::Hello;
 use crate::output::Output;
-use crate::scratch::{self, Decoding, Encoding, Outbound};
+use crate::scratch::{self, Decoding, Encoding, Lent, Outbound};
 
 /// The state of a typed channel beside its channel: which of the first messages have been exchanged.
 pub(crate) struct Core<S, R, C> {
@@ -83,45 +84,50 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         Ok(())
     }
 
-    /// Receives the next message that is not the peer's first one. `is_given` says whether a message is a value that
-    /// was given, and is taken as such.
+    /// Receives the next message that is not the peer's first one: calls `receive`, which receives into `message` or
+    /// returns a view of a long message. `is_given` says whether a message is a value that was given, and is taken as
+    /// such.
     #[inline]
-    fn next(
+    fn next<'a>(
         &self,
-        channel: &Channel,
+        channel: &'a Channel,
         message: &mut Message,
-        deadline: Deadline,
+        mut receive: impl FnMut(&mut Message) -> Result<Option<InPlace<'a>>, strait::Error>,
         is_given: fn(&Message) -> bool,
-    ) -> Result<(), RecvError> {
+    ) -> Result<Option<InPlace<'a>>, RecvError> {
         if self.met.load(Ordering::Acquire) {
-            return channel.recv_message(message, deadline).map_err(RecvError::Channel);
+            return receive(message).map_err(RecvError::Channel);
         }
         self.meeting.fetch_add(1, Ordering::AcqRel);
-        let met = self.meet(channel, message, deadline, is_given);
+        let met = self.meet(channel, message, receive, is_given);
         self.meeting.fetch_sub(1, Ordering::AcqRel);
         met
     }
 
     /// Receives the peer's first message, unless another thread receives it meanwhile, and then the next message.
     #[cold]
-    fn meet(
+    fn meet<'a>(
         &self,
-        channel: &Channel,
+        channel: &'a Channel,
         message: &mut Message,
-        deadline: Deadline,
+        mut receive: impl FnMut(&mut Message) -> Result<Option<InPlace<'a>>, strait::Error>,
         is_given: fn(&Message) -> bool,
-    ) -> Result<(), RecvError> {
+    ) -> Result<Option<InPlace<'a>>, RecvError> {
         loop {
             self.mismatch().map_err(RecvError::Schema)?;
-            channel.recv_message(message, deadline)?;
+            let mut view = receive(message)?;
             if self.met.load(Ordering::Acquire) {
-                return Ok(());
+                return Ok(view);
             }
             // Asking a given value for its bytes would encode the value.
-            let hello = if is_given(message) { None } else { Hello::parse(message.bytes()) };
-            match hello {
+            let first = match &mut view {
+                Some(view) => Hello::read(view)?,
+                None if is_given(message) => None,
+                None => Hello::parse(message.bytes()),
+            };
+            match first {
                 Some(theirs) => self.compare(channel, &theirs)?,
-                None => return self.meets_elsewhere(),
+                None => return self.meets_elsewhere().map(|()| view),
             }
         }
     }
@@ -153,13 +159,13 @@ impl<S, R, C: Encode<S> + Codec<R>> Core<S, R, C> {
     #[inline]
     pub(crate) fn send(&self, channel: &Channel, value: &S, deadline: Deadline) -> Result<(), SendError> {
         self.greet(channel, deadline)?;
-        let mut out = Output::new(scratch::take_buffer(), Some(channel));
+        let mut out = Output::new(scratch::take_window(), Some(channel));
         let sent = match encode::<S, C>(value, &mut out) {
             Ok(None) => out.send(channel, Vec::new(), deadline).map_err(|failed| failed.error.into()),
             Ok(Some(mut outbound)) => send_handles(channel, &mut out, &mut outbound, deadline),
             Err(error) => Err(out.failed().map_or(error, SendError::Channel)),
         };
-        scratch::keep_buffer(out.into_buffer());
+        scratch::keep_window(out.into_window());
         sent
     }
 
@@ -193,13 +199,14 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         R: Send + 'static,
         C: for<'de> Decode<'de, R>,
     {
-        let mut message = scratch::take_message();
-        let received = match self.next(channel, &mut message, deadline, Message::is_value::<Given<R>>) {
-            Ok(()) => take::<R, C>(&mut message),
+        let mut lent = Lent::take();
+        let receive = |message: &mut Message| channel.recv_message_or_view(message, deadline);
+        match self.next(channel, lent.message(), receive, Message::is_value::<Given<R>>) {
+            Ok(None) if lent.message().has_only_bytes() => decode_plain::<R, C>(lent.message().bytes()),
+            Ok(None) => take::<R, C>(lent.message()),
+            Ok(Some(view)) => take_out_of::<R, C>(view),
             Err(error) => Err(error),
-        };
-        scratch::keep_message(message);
-        received
+        }
     }
 
     /// Receives a message without decoding it; waits for the message until the deadline.
@@ -209,13 +216,14 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         message: &mut Message,
         deadline: Deadline,
     ) -> Result<Vec<Handle>, RecvError> {
-        self.next(channel, message, deadline, |_| false)?;
+        let receive = |message: &mut Message| channel.recv_message(message, deadline).map(|()| None);
+        self.next(channel, message, receive, |_| false)?;
         Ok(message.take_handles()?)
     }
 }
 
-/// Takes the value out of a message: the value that was given, or the one that its bytes are.
-#[inline]
+/// Takes the value out of a message: the value that was given, or the one that its bytes and handles are.
+#[inline(never)]
 fn take<R, C>(message: &mut Message) -> Result<R, RecvError>
 where
     R: Send + 'static,
@@ -226,6 +234,17 @@ where
     }
     let handles = message.take_handles()?;
     decode::<R, C>(message.bytes(), handles).map_err(RecvError::Malformed)
+}
+
+/// Decodes the value of a long message, which still lies where the peer wrote it.
+#[cold]
+fn take_out_of<R, C>(mut view: InPlace<'_>) -> Result<R, RecvError>
+where
+    C: for<'de> Decode<'de, R>,
+{
+    let handles = view.take_handles()?;
+    let mut bytes = Vec::new();
+    decode_with(handles, || C::decode_view(&mut view, &mut bytes)).map_err(RecvError::Malformed)
 }
 
 /// Sends a message with handles; waits for room until the deadline. If it is not sent, the handles are in the value
@@ -264,8 +283,14 @@ pub(crate) fn encode<S: ?Sized, C: Encode<S>>(
 /// Decodes a value from the bytes and handles of a message. On an error, closes all handles.
 #[inline]
 pub(crate) fn decode<'de, T, C: Decode<'de, T>>(bytes: &'de [u8], handles: Vec<Handle>) -> Result<T, Malformed> {
+    decode_with(handles, || C::decode(bytes))
+}
+
+/// Decodes a value from the handles of a message and from what `decode` reads. On an error, closes all handles.
+#[inline(always)]
+fn decode_with<T>(handles: Vec<Handle>, decode: impl FnOnce() -> Result<T, Malformed>) -> Result<T, Malformed> {
     let decoding = Decoding::begin(handles);
-    let decoded = C::decode(bytes);
+    let decoded = decode();
     let inbound = decoding.end();
     match decoded {
         Ok(_) if inbound.as_ref().is_some_and(|inbound| inbound.has_surplus()) => {
@@ -276,5 +301,15 @@ pub(crate) fn decode<'de, T, C: Decode<'de, T>>(bytes: &'de [u8], handles: Vec<H
             Some(problem) => Malformed::new(malformed.at, problem),
             None => malformed,
         }),
+    }
+}
+
+/// Decodes a value from the bytes of a message without handles.
+#[inline(always)]
+fn decode_plain<'de, T, C: Decode<'de, T>>(bytes: &'de [u8]) -> Result<T, RecvError> {
+    let decoding = Decoding::begin(Vec::new());
+    match C::decode(bytes) {
+        Ok(value) => Ok(value),
+        Err(malformed) => Err(RecvError::Malformed(decoding.explain(malformed))),
     }
 }

@@ -8,6 +8,7 @@ use strait::view::Value;
 use crate::codec::Encode;
 use crate::core::encode;
 use crate::output::Output;
+use crate::scratch;
 
 /// The reason why a given value could not be turned into bytes, shared with the call that gives it.
 type Problem = Arc<Mutex<Option<String>>>;
@@ -50,8 +51,11 @@ impl<S: Send + 'static> Value for Given<S> {
 }
 
 fn turn<S, C: Encode<S>>(value: &S) -> Result<(Vec<u8>, Vec<Handle>), String> {
-    let mut out = Output::new(Vec::new(), None);
-    let outbound = encode::<S, C>(value, &mut out).map_err(|error| error.to_string())?;
-    let handles = outbound.map(|mut outbound| outbound.take_handles()).unwrap_or_default();
-    Ok((out.into_bytes(), handles))
+    let mut out = Output::new(scratch::take_window(), None);
+    let turned = encode::<S, C>(value, &mut out).map_err(|error| error.to_string()).map(|outbound| {
+        let handles = outbound.map(|mut outbound| outbound.take_handles()).unwrap_or_default();
+        (out.bytes().to_vec(), handles)
+    });
+    scratch::keep_window(out.into_window());
+    turned
 }

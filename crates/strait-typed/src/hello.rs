@@ -14,6 +14,8 @@
 //!
 //! "Sent" and "received" are from the point of view of the end that sends the message.
 
+use strait::view::InPlace;
+
 use crate::codec::Codec;
 use crate::error::{Differs, SchemaMismatch};
 
@@ -92,6 +94,17 @@ impl Hello {
             Described { name, key: (head[9] & bit != 0).then_some(key) }
         };
         Some(Self { codec: head[8], sends: described(sends, 16, 1), receives: described(receives, 24, 2) })
+    }
+
+    /// Reads a first message out of the memory where the peer wrote it. Returns `None` if the bytes are another message.
+    pub(crate) fn read(view: &mut InPlace<'_>) -> Result<Option<Self>, strait::Error> {
+        if view.len() > FIXED + 2 * NAME {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        let len = view.len();
+        view.append_to(&mut bytes, 0, len)?;
+        Ok(Self::parse(&bytes))
     }
 
     /// Compares this end's first message with the peer's first message.

@@ -5,37 +5,64 @@ use std::io;
 use strait::view::Draft;
 use strait::{Channel, Deadline, Handle, Outgoing};
 
-/// A message that grows beyond this number of bytes is built in the memory where the peer reads it. Shorter messages
-/// are built in memory that this thread reuses, and copied once by the send.
+/// The length in bytes of a window. A message that grows beyond it is built in the memory where the peer reads it.
+/// Shorter messages are built in the window, and copied once by the send.
 pub(crate) const SMALL: usize = 64 << 10;
 
-/// A piece of at least this number of bytes goes straight into a message that is being built in shared memory.
+/// A piece of at least this number of bytes that does not fit into the window goes straight into the memory beyond.
 /// Smaller pieces are collected first.
 const PIECE: usize = 4 << 10;
 
-/// The first size in bytes of the memory in which short messages are collected.
-const FIRST: usize = 4 << 10;
+/// The memory in which bytes are collected. A thread reuses it from message to message.
+pub(crate) type Window = Box<[u8; SMALL]>;
+
+/// Creates a window. The kernel provides a page of it once the page is used.
+#[cold]
+pub(crate) fn new_window() -> Window {
+    let bytes: Box<[u8]> = vec![0; SMALL].into();
+    bytes.try_into().unwrap_or_else(|_| unreachable!("as many bytes as a window has"))
+}
 
 /// The bytes of a message under construction. A codec writes them with [`Output::put`], or as to an [`io::Write`].
 ///
 /// A short message is collected in memory that the thread reuses. A message of more than 64 KiB moves to shared memory
 /// while it is built ([`Channel::draft`]), so that the send copies nothing.
 pub struct Output<'c> {
-    /// Memory into which the bytes are collected. All of it is initialised, so it is longer than what was collected.
-    buffer: Vec<u8>,
-    /// The number of bytes that were collected.
-    collected: usize,
+    window: Window,
+    /// The number of bytes that were collected in the window.
+    filled: usize,
+    beyond: Beyond<'c>,
+}
+
+/// The bytes of a message that came before those in the window.
+pub(crate) struct Beyond<'c> {
     channel: Option<&'c Channel>,
+    /// `None` if all bytes of the message are in the window.
+    begun: Option<Box<Begun<'c>>>,
+}
+
+/// The beginning of a message that is longer than a window.
+struct Begun<'c> {
+    /// The message in shared memory, if it has a channel.
     draft: Option<Draft<'c>>,
+    /// The bytes of a message without a channel.
+    bytes: Vec<u8>,
     failed: Option<strait::Error>,
 }
 
+/// The place of the next byte of a message. Serializers pass it on by value, so that it stays in registers.
+pub(crate) struct Cursor<'o, 'c> {
+    window: &'o mut [u8; SMALL],
+    filled: usize,
+    beyond: &'o mut Beyond<'c>,
+}
+
 impl<'c> Output<'c> {
-    /// Creates an empty message for `channel`, whose bytes replace those in `buffer`. Without a channel all of the
-    /// message stays in the buffer.
+    /// Creates an empty message for `channel`, whose bytes are collected in `window`. Without a channel all of the
+    /// message stays in private memory.
     #[inline]
-    pub(crate) fn new(buffer: Vec<u8>, channel: Option<&'c Channel>) -> Self {
-        Self { buffer, collected: 0, channel, draft: None, failed: None }
+    pub(crate) fn new(window: Window, channel: Option<&'c Channel>) -> Self {
+        Self { window, filled: 0, beyond: Beyond { channel, begun: None } }
     }
 
     /// Appends bytes to the message.
@@ -43,87 +70,52 @@ impl<'c> Output<'c> {
     /// # Errors
     /// [`Full`] if the message is longer than the options of the channel allow, or there is no memory for it. The
     /// channel then reports the reason when the encoding ends.
-    #[inline(always)]
+    #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), Full> {
-        match self.buffer.get_mut(self.collected..).and_then(|free| free.get_mut(..bytes.len())) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => return self.put_beyond(bytes),
-        }
-        self.collected += bytes.len();
-        Ok(())
+        self.write_with(|cursor| cursor.put(bytes))
     }
 
     /// Appends one byte to the message.
     ///
     /// # Errors
     /// As [`Output::put`].
-    #[inline(always)]
+    #[inline]
     pub fn put_byte(&mut self, byte: u8) -> Result<(), Full> {
-        match self.buffer.get_mut(self.collected) {
-            Some(place) => *place = byte,
-            None => return self.put_beyond(&[byte]),
-        }
-        self.collected += 1;
+        self.write_with(|cursor| cursor.put_byte(byte))
+    }
+
+    /// Appends what `write` writes to the cursor.
+    #[inline(always)]
+    pub(crate) fn write_with<'o, E>(
+        &'o mut self,
+        write: impl FnOnce(Cursor<'o, 'c>) -> Result<Cursor<'o, 'c>, E>,
+    ) -> Result<(), E> {
+        let Self { window, filled, beyond } = self;
+        *filled = write(Cursor { window, filled: *filled, beyond })?.filled;
         Ok(())
-    }
-
-    /// Appends bytes for which the buffer has no room: makes it larger, or goes on in shared memory.
-    #[cold]
-    fn put_beyond(&mut self, bytes: &[u8]) -> Result<(), Full> {
-        let len = self.collected + bytes.len();
-        match self.channel {
-            Some(channel) if len > SMALL => self.put_shared(channel, bytes),
-            _ => {
-                self.buffer.resize(len.next_power_of_two().max(FIRST), 0);
-                self.put(bytes)
-            }
-        }
-    }
-
-    fn put_shared(&mut self, channel: &'c Channel, bytes: &[u8]) -> Result<(), Full> {
-        self.draft.get_or_insert_with(|| channel.draft());
-        self.flush_buffer()?;
-        if bytes.len() < PIECE { self.put(bytes) } else { self.append(bytes) }
-    }
-
-    /// Moves the collected bytes to the draft.
-    fn flush_buffer(&mut self) -> Result<(), Full> {
-        let buffer = std::mem::take(&mut self.buffer);
-        let appended = self.append(&buffer[..self.collected]);
-        self.buffer = buffer;
-        self.collected = 0;
-        appended
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<(), Full> {
-        let Some(draft) = &mut self.draft else { return Ok(()) };
-        draft.append(bytes).map_err(|error| {
-            self.failed = Some(error);
-            Full
-        })
     }
 
     /// Returns the error of the channel that has ended the encoding, if any.
     pub(crate) fn failed(&self) -> Option<strait::Error> {
-        self.failed
+        self.beyond.begun.as_ref().and_then(|begun| begun.failed)
     }
 
-    /// Returns the memory of the message, for the next one.
+    /// Returns the window of the message, for the next one.
     #[inline]
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        self.buffer
+    pub(crate) fn into_window(self) -> Window {
+        self.window
     }
 
     /// Returns the bytes of a message without a channel.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.collected]
-    }
-
-    /// Returns the bytes of a message without a channel, in memory of their own.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        let mut bytes = self.buffer;
-        bytes.truncate(self.collected);
-        bytes
+    pub(crate) fn bytes(&mut self) -> &[u8] {
+        match &mut self.beyond.begun {
+            None => &self.window[..self.filled],
+            Some(begun) => {
+                begun.bytes.extend_from_slice(&self.window[..self.filled]);
+                self.filled = 0;
+                &begun.bytes
+            }
+        }
     }
 
     /// Sends the message over its channel with these handles; waits for room until the deadline.
@@ -134,10 +126,10 @@ impl<'c> Output<'c> {
         handles: Vec<Handle>,
         deadline: Deadline,
     ) -> Result<(), strait::SendError> {
-        if self.draft.is_some() {
+        if self.beyond.begun.is_some() {
             return self.send_draft(handles, deadline);
         }
-        let bytes = &self.buffer[..self.collected];
+        let bytes = &self.window[..self.filled];
         if handles.is_empty() {
             return channel.send_by(bytes, deadline);
         }
@@ -146,17 +138,81 @@ impl<'c> Output<'c> {
 
     #[cold]
     fn send_draft(&mut self, handles: Vec<Handle>, deadline: Deadline) -> Result<(), strait::SendError> {
-        let flushed = self.flush_buffer();
-        match (self.draft.take(), flushed) {
+        let appended = self.beyond.append(&self.window[..self.filled]);
+        let begun = self.beyond.begun.take();
+        let failed = begun.as_ref().and_then(|begun| begun.failed);
+        match (begun.and_then(|begun| begun.draft), appended) {
             (Some(mut draft), Ok(())) => {
                 handles.into_iter().for_each(|handle| draft.handle(handle));
                 draft.send(deadline)
             }
             _ => {
-                let error = self.failed.unwrap_or(strait::Error::NoMemory { call: "memory for a draft" });
+                let error = failed.unwrap_or(strait::Error::NoMemory { call: "memory for a draft" });
                 Err(strait::SendError { error, handles })
             }
         }
+    }
+}
+
+impl Beyond<'_> {
+    /// Appends bytes to the message, behind all others except those in the window.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        let Self { channel, begun } = self;
+        let begun = begun.get_or_insert_with(|| {
+            Box::new(Begun { draft: channel.map(Channel::draft), bytes: Vec::new(), failed: None })
+        });
+        let appended = match &mut begun.draft {
+            Some(draft) => draft.append(bytes),
+            None => match begun.bytes.try_reserve(bytes.len()) {
+                Ok(()) => {
+                    begun.bytes.extend_from_slice(bytes);
+                    Ok(())
+                }
+                Err(_) => Err(strait::Error::NoMemory { call: "memory for a message" }),
+            },
+        };
+        appended.map_err(|error| {
+            begun.failed = Some(error);
+            Full
+        })
+    }
+}
+
+impl Cursor<'_, '_> {
+    /// Appends bytes to the message.
+    #[inline(always)]
+    pub(crate) fn put(self, bytes: &[u8]) -> Result<Self, Full> {
+        let end = self.filled + bytes.len();
+        match self.window.get_mut(self.filled..end) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => return self.put_beyond(bytes),
+        }
+        Ok(Self { filled: end, ..self })
+    }
+
+    /// Appends one byte to the message.
+    #[inline(always)]
+    pub(crate) fn put_byte(self, byte: u8) -> Result<Self, Full> {
+        match self.window.get_mut(self.filled) {
+            Some(place) => *place = byte,
+            None => return self.put_beyond(&[byte]),
+        }
+        Ok(Self { filled: self.filled + 1, ..self })
+    }
+
+    /// Appends bytes for which the window has no room: empties the window first.
+    #[cold]
+    #[inline(never)]
+    fn put_beyond(self, bytes: &[u8]) -> Result<Self, Full> {
+        self.beyond.append(&self.window[..self.filled])?;
+        let filled = if bytes.len() < PIECE {
+            self.window[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        } else {
+            self.beyond.append(bytes)?;
+            0
+        };
+        Ok(Self { filled, ..self })
     }
 }
 

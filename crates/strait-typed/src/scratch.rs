@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use strait::{Handle, Message};
 
-use crate::output::SMALL;
+use crate::codec::Malformed;
+use crate::output::{SMALL, Window, new_window};
 
 /// The greatest number of bytes of a message whose memory the thread keeps for the next one.
 const KEPT: usize = 2 << 20;
@@ -31,9 +32,8 @@ pub(crate) fn exchange(slot: &Slot, handle: Option<Handle>) -> Option<Handle> {
 
 /// The memory that one thread reuses, and its present message. Each field is a cell, and is empty for a message without
 /// handles, so that such a message costs a few stores.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    buffer: Cell<Vec<u8>>,
+struct Scratch {
+    window: Cell<Option<Window>>,
     message: Cell<Option<Box<Message>>>,
     /// Whether this thread encodes a message.
     encodes: Cell<bool>,
@@ -44,7 +44,7 @@ pub(crate) struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: Scratch = Scratch::default();
+    static SCRATCH: Scratch = const { Scratch::new() };
 }
 
 /// Calls `work` with the scratch of this thread. Returns `None` while the thread ends, when there is none.
@@ -53,31 +53,56 @@ fn with<T>(work: impl FnOnce(&Scratch) -> T) -> Option<T> {
     SCRATCH.try_with(work).ok()
 }
 
-/// Takes the buffer of this thread; a nested call gets a new buffer.
-#[inline]
-pub(crate) fn take_buffer() -> Vec<u8> {
-    with(|scratch| scratch.buffer.take()).unwrap_or_default()
-}
-
-/// Gives the buffer back for the next message, unless it has become large.
-#[inline]
-pub(crate) fn keep_buffer(buffer: Vec<u8>) {
-    if buffer.capacity() <= 2 * SMALL {
-        with(|scratch| scratch.buffer.set(buffer));
+impl Scratch {
+    const fn new() -> Self {
+        Self {
+            window: Cell::new(None),
+            message: Cell::new(None),
+            encodes: Cell::new(false),
+            outbound: Cell::new(None),
+            decodes: Cell::new(false),
+            inbound: Cell::new(None),
+        }
     }
 }
 
-/// Takes the message of this thread; a nested call gets a new message.
+/// Takes the window of this thread; a nested call gets a new window.
 #[inline]
-pub(crate) fn take_message() -> Box<Message> {
-    with(|scratch| scratch.message.take()).flatten().unwrap_or_default()
+pub(crate) fn take_window() -> Window {
+    with(|scratch| scratch.window.take()).flatten().unwrap_or_else(new_window)
 }
 
-/// Gives the message back for the next receive, unless it is large. Its handles must have been taken.
+/// Gives the window back for the next message.
 #[inline]
-pub(crate) fn keep_message(message: Box<Message>) {
-    if message.bytes().len() <= SMALL || is_reusable(message.bytes()) {
-        with(|scratch| scratch.message.set(Some(message)));
+pub(crate) fn keep_window(window: Window) {
+    with(|scratch| scratch.window.set(Some(window)));
+}
+
+/// The message of this thread, for as long as this value lives. Its handles must be taken before.
+pub(crate) struct Lent(Option<Box<Message>>);
+
+impl Lent {
+    /// Takes the message of this thread; a nested call gets a new message.
+    #[inline(always)]
+    pub(crate) fn take() -> Self {
+        Self(Some(with(|scratch| scratch.message.take()).flatten().unwrap_or_default()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn message(&mut self) -> &mut Message {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl Drop for Lent {
+    /// Gives the message back for the next receive, unless it is large.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(message) = self.0.take()
+            && (message.bytes().len() <= SMALL || is_reusable(message.bytes()))
+        {
+            with(|scratch| scratch.message.set(Some(message)));
+        }
     }
 }
 
@@ -222,6 +247,15 @@ impl Decoding {
         let outer = with(|scratch| (scratch.decodes.replace(true), scratch.inbound.replace(inbound)));
         let (decodes, outer) = outer.unwrap_or_default();
         Self { decodes, outer }
+    }
+
+    /// Returns why the message could not be decoded, if the codec has failed with `malformed`.
+    #[cold]
+    pub(crate) fn explain(self, malformed: Malformed) -> Malformed {
+        match self.end().and_then(|inbound| inbound.problem) {
+            Some(problem) => Malformed::new(malformed.at, problem),
+            None => malformed,
+        }
     }
 
     /// Ends the message and returns the handles that are left; `None` if it had none, and needed none.

@@ -10,7 +10,8 @@ use common::{Everything, LIMIT, Shape, Tree};
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
-use strait_typed::codec::Decode;
+use strait::{Channel, Message, Options};
+use strait_typed::codec::{Decode, Malformed};
 use strait_typed::{Postcard, Typed};
 
 /// Encodes a value as it travels.
@@ -28,10 +29,37 @@ fn reference<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
 }
 
-/// Decodes the bytes with both decoders and compares the results, by their bytes since some numbers equal nothing.
+thread_local! {
+    /// A channel whose messages all lie outside the ring, as long messages do.
+    static OUT_OF_LINE: (Channel, Channel) = Options::new().inline_max(0).pair().unwrap();
+}
+
+/// Decodes the bytes as those of a long message are decoded: out of the memory where the peer wrote them.
+fn decode_view<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
+    OUT_OF_LINE.with(|(near, far)| {
+        near.send_by(bytes, LIMIT).unwrap();
+        let mut message = Message::new();
+        match far.recv_message_or_view(&mut message, LIMIT).unwrap() {
+            Some(mut view) => Postcard::decode_view(&mut view, &mut Vec::new()),
+            None => {
+                assert!(bytes.is_empty());
+                Postcard::decode(&[])
+            }
+        }
+    })
+}
+
+/// Decodes the bytes with all decoders and compares the results, by their bytes since some numbers equal nothing.
 fn decode_alike<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
     let ours = <Postcard as Decode<'_, T>>::decode(bytes);
     let theirs = reference::<T>(bytes);
+    match (&ours, decode_view::<T>(bytes)) {
+        (Ok(ours), Ok(viewed)) => {
+            assert_eq!(postcard::to_allocvec(ours).unwrap(), postcard::to_allocvec(&viewed).unwrap(), "{bytes:x?}");
+        }
+        (Err(ours), Err(viewed)) => assert_eq!(*ours, viewed, "{bytes:x?}"),
+        (ours, viewed) => panic!("{bytes:x?} is {ours:?} in private memory, and {viewed:?} in a view"),
+    }
     match (&ours, &theirs) {
         (Ok(ours), Some(theirs)) => {
             assert_eq!(postcard::to_allocvec(ours).unwrap(), postcard::to_allocvec(theirs).unwrap(), "{bytes:x?}");
@@ -45,6 +73,7 @@ fn encode_alike<T: Serialize + DeserializeOwned + Debug + PartialEq>(value: &T) 
     let bytes = encoded(value);
     assert_eq!(bytes, postcard::to_allocvec(value).unwrap(), "{value:?}");
     assert_eq!(<Postcard as Decode<'_, T>>::decode(&bytes).as_ref(), Ok(value));
+    assert_eq!(decode_view(&bytes).as_ref(), Ok(value));
 }
 
 type Numbers = (u8, i8, u16, i16, u32, i32, u64, i64, u128, i128);
@@ -158,4 +187,71 @@ proptest! {
         decode_alike::<Tree>(&bytes);
         decode_alike::<Vec<Option<(u16, i64)>>>(&bytes);
     }
+}
+
+/// The fields of a long message, of all lengths, so that fields of each kind lie across the pieces in which a view is
+/// read.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Field {
+    number: u128,
+    real: f64,
+    char: char,
+    text: String,
+    #[serde(with = "serde_bytes")]
+    bytes: Vec<u8>,
+    list: Vec<u32>,
+    inner: Option<Box<Field>>,
+}
+
+impl Field {
+    fn random(random: &mut fastrand::Rng) -> Self {
+        let mut len = || if random.u8(..20) == 0 { random.usize(..10_000) } else { random.usize(..60) };
+        let (texts, bytes, list) = (len(), len(), len());
+        Self {
+            number: random.u128(..) >> random.u32(..128),
+            real: random.f64(),
+            char: random.char(..),
+            text: (0..texts).map(|_| random.char(..)).collect(),
+            bytes: (0..bytes).map(|_| random.u8(..)).collect(),
+            list: (0..list).map(|_| random.u32(..)).collect(),
+            inner: (random.u8(..4) == 0).then(|| Box::new(Self::random(random))),
+        }
+    }
+}
+
+#[test]
+fn long_messages_are_read_alike_wherever_they_lie() {
+    let mut random = fastrand::Rng::with_seed(22);
+    let (near, far) = Typed::<Vec<Field>>::pair().unwrap();
+    for _ in 0..5 {
+        let fields: Vec<_> = (0..random.usize(200..400)).map(|_| Field::random(&mut random)).collect();
+        let bytes = postcard::to_allocvec(&fields).unwrap();
+        assert!(bytes.len() > 64 << 10);
+        assert_eq!(decode_view::<Vec<Field>>(&bytes).as_ref(), Ok(&fields));
+        near.send(&fields).unwrap();
+        assert_eq!(far.recv_by(LIMIT).unwrap(), fields);
+        for _ in 0..4 {
+            let mut changed = bytes.clone();
+            let at = random.usize(..changed.len());
+            if random.bool() {
+                changed.truncate(at)
+            } else {
+                changed[at] ^= 1 << random.u8(..8)
+            }
+            decode_alike::<Vec<Field>>(&changed);
+        }
+    }
+}
+
+#[test]
+fn a_long_field_of_bytes_is_copied_into_the_value_alone() {
+    #[derive(Serialize, Deserialize)]
+    struct Blob(u32, #[serde(with = "serde_bytes")] Vec<u8>, String);
+    let blob = Blob(7, (0..1 << 20).map(|at| (at % 251) as u8).collect(), "x".repeat(100_000));
+    let (near, far) = Typed::<Blob>::pair().unwrap();
+    near.send(&blob).unwrap();
+    let received = far.recv_by(LIMIT).unwrap();
+    assert!(received.0 == 7 && received.1 == blob.1 && received.2 == blob.2);
+    // No byte of memory beyond the message.
+    assert_eq!((received.1.capacity(), received.2.capacity()), (1 << 20, 100_000));
 }

@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use common::{Everything, LIMIT};
+use serde::de::IgnoredAny;
 use strait::Channel;
 use strait_typed::Typed;
-use strait_typed::codec::MsgPack;
+use strait_typed::codec::{Decode, MsgPack};
 
 const PROGRAM: &str = r#"
 import msgpack, sys
@@ -25,7 +27,15 @@ assert value["map"] == {"one": 1, "two": 2} and value["sorted"] == {0: [], 70000
 assert value["shapes"][0] == "Empty" and value["shapes"][3] == {"Box": {"corner": {"x": 0, "y": 0.0}, "size": [1, 2]}}
 assert [child["name"] for child in value["tree"]["children"]] == ["left", "right"]
 assert value["outcome"] == {"Err": "no"} and value["nested"] == [[], [None, [1, None], [2, None]]]
-print("read")
+assert value["size"] == 2**64-1 and value["nothing"] == [] and value["array"] == [0, 1, 256, 65535, 5]
+assert int.from_bytes(value["huge"], "big", signed=True) == -2**127
+assert int.from_bytes(value["wide"], "big") == 2**128-1
+assert value["real"] == 2.2250738585072014e-308 and value["list"] == [{"x": 0, "y": 0.0}] * 3
+assert value["names"] == ["", "a" * 300] and value["set"] == ["a", "b"] and value["queue"] == [True, False]
+assert value["boxed"] == {"Circle": 1e300} and value["cow"] == "borrowed" and value["path"] == "/a/b"
+assert value["elapsed"] == {"secs": 3, "nanos": 999_999_999} and value["nonzero"] == 1
+assert set(value) == set(sys.argv[1].split())
+sys.stdout.buffer.write(msgpack.packb(value))
 "#;
 
 #[test]
@@ -41,10 +51,19 @@ fn python_reads_every_kind_of_field() {
     other.recv_by(LIMIT).unwrap();
     let message = other.recv_by(LIMIT).unwrap();
     let mut python = Command::new("python3");
-    python.args(["-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    // The names of all fields, so that none is forgotten.
+    let json = serde_json::to_string(&Everything::new()).unwrap();
+    let fields: BTreeMap<String, IgnoredAny> = serde_json::from_str(&json).unwrap();
+    let fields: Vec<_> = fields.into_keys().collect();
+    python
+        .args(["-c", PROGRAM, &fields.join(" ")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
     let mut python = python.spawn().unwrap();
     python.stdin.take().unwrap().write_all(message.bytes()).unwrap();
     let output = python.wait_with_output().unwrap();
     assert!(output.status.success());
-    assert_eq!(output.stdout, b"read\n");
+    // What Python has packed is read as the value again.
+    assert_eq!(MsgPack::decode(&output.stdout), Ok(Everything::new()));
 }

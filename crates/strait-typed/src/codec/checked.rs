@@ -2,6 +2,7 @@
 
 use postcard_schema::Schema;
 use postcard_schema::schema::{DataModelType, DataModelVariant, NamedType};
+use strait::view::InPlace;
 
 use super::{Codec, Decode, Encode, Malformed, Postcard};
 use crate::output::Output;
@@ -36,6 +37,10 @@ impl<'de, C: Decode<'de, T>, T: Schema> Decode<'de, T> for Checked<C> {
     #[inline]
     fn decode(bytes: &'de [u8]) -> Result<T, Malformed> {
         C::decode(bytes)
+    }
+
+    fn decode_view(view: &mut InPlace<'_>, buffer: &'de mut Vec<u8>) -> Result<T, Malformed> {
+        C::decode_view(view, buffer)
     }
 }
 

@@ -20,6 +20,8 @@ pub use msgpack::MsgPack;
 pub use pod::{InPlace, Pod};
 pub use postcard::Postcard;
 
+use strait::view::InPlace as View;
+
 use crate::bounded::{Bounded, Budget, Limits};
 use crate::output::Output;
 
@@ -52,6 +54,20 @@ pub trait Decode<'de, T>: Codec<T> {
     /// # Errors
     /// The reason why the bytes are not such a value.
     fn decode(bytes: &'de [u8]) -> Result<T, Malformed>;
+
+    /// Decodes a value from a long message, whose bytes still lie in the memory where the peer wrote them. The default
+    /// copies all bytes to `buffer`, and decodes the copy. A codec that copies long fields straight into the value
+    /// saves that copy.
+    ///
+    /// The peer may change the bytes at any time, so an implementation reads each byte once.
+    ///
+    /// # Errors
+    /// As [`Decode::decode`], or if there is no memory for the bytes.
+    fn decode_view(view: &mut View<'_>, buffer: &'de mut Vec<u8>) -> Result<T, Malformed> {
+        let len = view.len();
+        view.append_to(buffer, 0, len).map_err(|error| Malformed::new(None, error.to_string()))?;
+        Self::decode(buffer)
+    }
 }
 
 /// A codec that decodes values of type `T` that borrow nothing from the bytes. Implemented for all such codecs.

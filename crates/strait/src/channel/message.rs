@@ -544,6 +544,20 @@ impl Message {
         }
     }
 
+    /// Returns whether the message is nothing but bytes in memory of its own: it has no handles, lost none, is not a
+    /// value, and does not lie in memory that its sender has sealed. So are most short messages.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// a.send(b"bytes")?;
+    /// assert!(b.recv()?.has_only_bytes());
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    #[inline]
+    pub fn has_only_bytes(&self) -> bool {
+        self.arrived.is_empty()
+    }
+
     /// Returns the bytes of the message. If the message is a [value](Value), the first call that needs bytes or handles
     /// turns the value into bytes and handles.
     ///

@@ -1,7 +1,6 @@
 //! The bytes of postcard to values.
 //!
-//! A claimed length is compared with the bytes that are present before anything is reserved for it: a text or a list of
-//! bytes borrows from the message, and a collection reserves at most one element for each eight bytes that follow. Each
+//! A claimed length is compared with the bytes that are present before anything is reserved for it, and a collection reserves at most one element for each eight bytes that follow. Each
 //! element costs a unit of a budget, which is the number of bytes plus [`SPARE`], so that elements without bytes
 //! (`Vec<()>`) are bounded too. Options, enums, sequences and maps are nested at most [`DEPTH`] deep: a recursive type
 //! contains one of them.
@@ -10,42 +9,39 @@ use serde::de::value::U32Deserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, IntoDeserializer, Visitor};
 
 use super::Error;
+use super::source::Source;
 use crate::bounded::{DEPTH, SPARE};
 
 /// A deserializer that reads a value from the bytes of a message.
-pub(super) struct Decoder<'de> {
+pub(super) struct Decoder<S> {
     /// The bytes that were not read yet.
-    rest: &'de [u8],
+    source: S,
     /// The number of elements that the collections of the message may still have.
     elements: usize,
     /// The number of levels by which values may still be nested.
     depth: usize,
 }
 
-impl<'de> Decoder<'de> {
+impl<'de, S: Source<'de>> Decoder<S> {
     #[inline(always)]
-    pub(super) fn new(bytes: &'de [u8]) -> Self {
-        Self { rest: bytes, elements: bytes.len().saturating_add(SPARE), depth: DEPTH }
+    pub(super) fn new(source: S) -> Self {
+        Self { elements: source.left().saturating_add(SPARE), source, depth: DEPTH }
     }
 
     /// Returns the number of bytes that were not read.
     #[inline(always)]
     pub(super) fn left(&self) -> usize {
-        self.rest.len()
+        self.source.left()
     }
 
     #[inline(always)]
     fn byte(&mut self) -> Result<u8, Error> {
-        let (byte, rest) = self.rest.split_first().ok_or_else(ended)?;
-        self.rest = rest;
-        Ok(*byte)
+        self.source.byte()
     }
 
     #[inline(always)]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(ended)?;
-        self.rest = rest;
-        Ok(*bytes)
+        self.source.array()
     }
 
     /// Reads a number of at most `bits` bits, seven bits a byte.
@@ -80,22 +76,32 @@ impl<'de> Decoder<'de> {
         Ok(number)
     }
 
-    /// Reads the length of a text or of a list of bytes, and then as many bytes.
+    /// Reads the length of a text or of a list of bytes.
     #[inline(always)]
-    fn bytes(&mut self) -> Result<&'de [u8], Error> {
-        let len = usize::try_from(self.varint(64)?).unwrap_or(usize::MAX);
-        let (bytes, rest) = self.rest.split_at_checked(len).ok_or_else(ended)?;
-        self.rest = rest;
-        Ok(bytes)
+    fn count(&mut self) -> Result<usize, Error> {
+        Ok(usize::try_from(self.varint(64)?).unwrap_or(usize::MAX))
     }
 
     #[inline]
-    fn text(&mut self) -> Result<&'de str, Error> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Error::new("a text is not UTF-8"))
+    fn text<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Error> {
+        let len = self.count()?;
+        self.source.text(len, visitor)
+    }
+
+    #[inline(always)]
+    fn bytes<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Error> {
+        let len = self.count()?;
+        self.source.bytes(len, visitor)
     }
 
     fn char(&mut self) -> Result<char, Error> {
-        let mut chars = self.text()?.chars();
+        let mut bytes = [0; 4];
+        let len = self.count()?;
+        let bytes = bytes.get_mut(..len).ok_or_else(|| Error::new("a char is not one character"))?;
+        for byte in &mut *bytes {
+            *byte = self.byte()?;
+        }
+        let mut chars = std::str::from_utf8(bytes).map_err(|_| Error::new("a text is not UTF-8"))?.chars();
         match (chars.next(), chars.next()) {
             (Some(char), None) => Ok(char),
             _ => Err(Error::new("a char is not one character")),
@@ -115,7 +121,7 @@ impl<'de> Decoder<'de> {
     /// Reads the number of elements of a collection.
     #[inline]
     fn length(&mut self) -> Result<usize, Error> {
-        let len = usize::try_from(self.varint(64)?).unwrap_or(usize::MAX);
+        let len = self.count()?;
         let left = self.elements.checked_sub(len);
         self.elements = left.ok_or_else(|| Error::new("more elements than the message has bytes for"))?;
         Ok(len)
@@ -136,11 +142,6 @@ impl<'de> Decoder<'de> {
 fn check_last(byte: u8, shift: u32, bits: u32) -> Result<(), Error> {
     let has_excess = bits - shift < 8 && byte >> (bits - shift) != 0;
     if has_excess { Err(Error::new("a number is too large")) } else { Ok(()) }
-}
-
-#[cold]
-fn ended() -> Error {
-    Error::new("the message ends within a value")
 }
 
 /// Returns the error of a type that needs names or types in the message.
@@ -165,7 +166,7 @@ macro_rules! numbers {
     )*};
 }
 
-impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
+impl<'de, S: Source<'de>> de::Deserializer<'de> for &mut Decoder<S> {
     type Error = Error;
 
     numbers! {
@@ -186,13 +187,29 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
         deserialize_f32 visit_f32 |decoder| f32::from_le_bytes(decoder.array()?);
         deserialize_f64 visit_f64 |decoder| f64::from_le_bytes(decoder.array()?);
         deserialize_char visit_char |decoder| decoder.char()?;
-        deserialize_str visit_borrowed_str |decoder| decoder.text()?;
-        deserialize_string visit_borrowed_str |decoder| decoder.text()?;
-        deserialize_bytes visit_borrowed_bytes |decoder| decoder.bytes()?;
-        deserialize_byte_buf visit_borrowed_bytes |decoder| decoder.bytes()?;
         deserialize_any visit_bool |_decoder| unknown()?;
         deserialize_identifier visit_bool |_decoder| unknown()?;
         deserialize_ignored_any visit_bool |_decoder| unknown()?;
+    }
+
+    #[inline(always)]
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.text(visitor)
+    }
+
+    #[inline(always)]
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.text(visitor)
+    }
+
+    #[inline(always)]
+    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.bytes(visitor)
+    }
+
+    #[inline(always)]
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.bytes(visitor)
     }
 
     #[inline(always)]
@@ -272,12 +289,12 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
 }
 
 /// The elements of a collection or struct.
-struct Elements<'d, 'de> {
-    decoder: &'d mut Decoder<'de>,
+struct Elements<'d, S> {
+    decoder: &'d mut Decoder<S>,
     left: usize,
 }
 
-impl Elements<'_, '_> {
+impl<'de, S: Source<'de>> Elements<'_, S> {
     /// Returns whether there is another element.
     #[inline(always)]
     fn advance(&mut self) -> bool {
@@ -290,15 +307,15 @@ impl Elements<'_, '_> {
     /// eight bytes.
     #[inline]
     fn justified(&self) -> usize {
-        self.left.min(self.decoder.rest.len() / 8)
+        self.left.min(self.decoder.left() / 8)
     }
 }
 
-impl<'de> de::SeqAccess<'de> for Elements<'_, 'de> {
+impl<'de, S: Source<'de>> de::SeqAccess<'de> for Elements<'_, S> {
     type Error = Error;
 
     #[inline(always)]
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
+    fn next_element_seed<D: DeserializeSeed<'de>>(&mut self, seed: D) -> Result<Option<D::Value>, Error> {
         if self.advance() { seed.deserialize(&mut *self.decoder).map(Some) } else { Ok(None) }
     }
 
@@ -313,16 +330,16 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, 'de> {
     }
 }
 
-impl<'de> de::MapAccess<'de> for Elements<'_, 'de> {
+impl<'de, S: Source<'de>> de::MapAccess<'de> for Elements<'_, S> {
     type Error = Error;
 
     #[inline]
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
+    fn next_key_seed<D: DeserializeSeed<'de>>(&mut self, seed: D) -> Result<Option<D::Value>, Error> {
         if self.advance() { seed.deserialize(&mut *self.decoder).map(Some) } else { Ok(None) }
     }
 
     #[inline]
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+    fn next_value_seed<D: DeserializeSeed<'de>>(&mut self, seed: D) -> Result<D::Value, Error> {
         seed.deserialize(&mut *self.decoder)
     }
 
@@ -332,18 +349,18 @@ impl<'de> de::MapAccess<'de> for Elements<'_, 'de> {
     }
 }
 
-impl<'de> de::EnumAccess<'de> for &mut Decoder<'de> {
+impl<'de, S: Source<'de>> de::EnumAccess<'de> for &mut Decoder<S> {
     type Error = Error;
     type Variant = Self;
 
     #[inline(always)]
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Error> {
+    fn variant_seed<D: DeserializeSeed<'de>>(self, seed: D) -> Result<(D::Value, Self), Error> {
         let index: U32Deserializer<Error> = (self.varint(32)? as u32).into_deserializer();
         Ok((seed.deserialize(index)?, self))
     }
 }
 
-impl<'de> de::VariantAccess<'de> for &mut Decoder<'de> {
+impl<'de, S: Source<'de>> de::VariantAccess<'de> for &mut Decoder<S> {
     type Error = Error;
 
     #[inline(always)]
@@ -352,7 +369,7 @@ impl<'de> de::VariantAccess<'de> for &mut Decoder<'de> {
     }
 
     #[inline(always)]
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Error> {
+    fn newtype_variant_seed<D: DeserializeSeed<'de>>(self, seed: D) -> Result<D::Value, Error> {
         seed.deserialize(self)
     }
 

@@ -2,15 +2,18 @@
 
 mod decoder;
 mod encoder;
+mod source;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strait::view::InPlace;
 
 use super::{Codec, Decode, Encode, Malformed};
 use crate::output::{Full, Output};
 use decoder::Decoder;
 use encoder::Encoder;
+use source::{Slice, Source, Viewed};
 
 /// The [postcard](https://postcard.jamesmunns.com/wire-format) format: short and fast. The default.
 ///
@@ -74,21 +77,31 @@ impl From<Full> for Error {
 impl<T: Serialize + ?Sized> Encode<T> for Postcard {
     #[inline]
     fn encode(value: &T, out: &mut Output<'_>) -> Result<(), String> {
-        value.serialize(&mut Encoder(out)).map_err(|error| *error.0)
+        out.write_with(|cursor| Ok(value.serialize(Encoder(cursor))?.0)).map_err(|error: Error| *error.0)
     }
 }
 
 impl<'de, T: Deserialize<'de>> Decode<'de, T> for Postcard {
     #[inline]
     fn decode(bytes: &'de [u8]) -> Result<T, Malformed> {
-        let mut decoder = Decoder::new(bytes);
-        let decoded = T::deserialize(&mut decoder);
-        let left = decoder.left();
-        match decoded {
-            Ok(value) if left == 0 => Ok(value),
-            Ok(_) => Err(malformed(bytes.len() - left, "bytes behind the value")),
-            Err(error) => Err(malformed(bytes.len() - left, *error.0)),
-        }
+        decode_from(Slice(bytes))
+    }
+
+    fn decode_view(view: &mut InPlace<'_>, _buffer: &'de mut Vec<u8>) -> Result<T, Malformed> {
+        decode_from(Viewed::new(view))
+    }
+}
+
+#[inline(always)]
+fn decode_from<'de, T: Deserialize<'de>>(source: impl Source<'de>) -> Result<T, Malformed> {
+    let len = source.left();
+    let mut decoder = Decoder::new(source);
+    let decoded = T::deserialize(&mut decoder);
+    let left = decoder.left();
+    match decoded {
+        Ok(value) if left == 0 => Ok(value),
+        Ok(_) => Err(malformed(len - left, "bytes behind the value")),
+        Err(error) => Err(malformed(len - left, *error.0)),
     }
 }
 

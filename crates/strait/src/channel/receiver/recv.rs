@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::mailbox::mailbox;
-use crate::ring::Record;
+use crate::ring::{Record, RecordKind};
 use crate::wake::lock::Guard;
 
 /// The error of [`Channel::put_back`], with the messages, which are unchanged.
@@ -126,6 +126,48 @@ impl Channel {
         self.end.received_or({
             let mut rx = self.end.lock_rx(deadline)?;
             self.end.recv_locked(&mut rx, message, deadline)
+        })
+    }
+
+    /// Receives the next message into `message` as [`recv_message`](Self::recv_message) does, unless the message lies in
+    /// a block of shared memory outside the ring, as messages of more than [`Options::inline_max`] bytes do. Such a
+    /// message is received as a view instead, as [`recv_in_place`](Self::recv_in_place) does; `message` is empty then.
+    ///
+    /// Use this call if the bytes of long messages are to be copied to several places, and not into one buffer first.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// let mut message = strait::Message::new();
+    /// a.send(b"short")?;
+    /// assert!(b.recv_message_or_view(&mut message, strait::Deadline::NEVER)?.is_none());
+    /// assert_eq!(message.bytes(), b"short");
+    ///
+    /// a.send(&vec![7; 1 << 20][..])?;
+    /// let mut view = b.recv_message_or_view(&mut message, strait::Deadline::NEVER)?.expect("a long message");
+    /// let mut bytes = Vec::new();
+    /// view.append_to(&mut bytes, 0, 1 << 20)?;
+    /// assert_eq!(bytes, [7; 1 << 20]);
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// All errors of [`Channel::recv_message`].
+    ///
+    /// [`Options::inline_max`]: crate::Options::inline_max
+    #[inline]
+    pub fn recv_message_or_view(
+        &self,
+        message: &mut Message,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Option<InPlace<'_>>, Error> {
+        message.clear_and_run_deferred();
+        let deadline = deadline.into();
+        self.end.received_or({
+            let mut rx = self.end.lock_rx(deadline)?;
+            if self.end.recv_plain(&mut rx, message) {
+                return Ok(None);
+            }
+            self.end.recv_or_view(rx, message, deadline)
         })
     }
 
@@ -470,6 +512,31 @@ impl End {
             match self.next_record_by(rx, deadline)? {
                 Some(record) => return self.recv_any(rx, record, message),
                 None => self.wait_for_message(rx, deadline)?,
+            }
+        }
+    }
+
+    /// Receives the next message into `message`, or as a view if the message lies in a block; waits for the message
+    /// until the deadline.
+    #[inline(never)]
+    fn recv_or_view<'a>(
+        &'a self,
+        mut rx: Guard<'a, Rx>,
+        message: &mut Message,
+        deadline: Deadline,
+    ) -> Result<Option<InPlace<'a>>, Error> {
+        loop {
+            if rx.backlog().is_some() {
+                return self.recv_locked(&mut rx, message, deadline).map(|()| None);
+            }
+            match self.next_record_by(&mut rx, deadline)? {
+                Some(record) if record.header.kind() == RecordKind::Block => {
+                    let payload = self.payload(&mut rx, record)?;
+                    let arrived = self.arrived(&mut rx, record)?;
+                    return Ok(Some(InPlace::new(self, rx, record, payload, arrived, ())));
+                }
+                Some(record) => return self.recv_any(&mut rx, record, message).map(|()| None),
+                None => self.wait_for_message(&mut rx, deadline)?,
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Views: received messages, read where the peer wrote them.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use crate::channel::handle::Handle;
@@ -113,16 +114,37 @@ impl<'a, K> InPlace<'a, K> {
         self.len() == 0
     }
 
+    /// Copies `len` bytes of the message, from `offset` on, to the end of `out`. Unlike [`read_at`](Self::read_at), the
+    /// call needs no initialized memory.
+    ///
+    /// # Panics
+    /// As [`read_at`](Self::read_at).
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`] if there is no memory for the bytes in `out`, which then is unchanged.
+    pub fn append_to(&mut self, out: &mut Vec<u8>, offset: usize, len: usize) -> Result<(), Error> {
+        out.try_reserve(len).map_err(|_| Error::NoMemory { call: "memory for the bytes of a view" })?;
+        let begin = out.len();
+        self.copy_out(&mut out.spare_capacity_mut()[..len], offset);
+        // SAFETY: `len` bytes were reserved behind the first `begin`, and have been written just now.
+        unsafe { out.set_len(begin + len) };
+        Ok(())
+    }
+
     /// Copies the bytes of the message from `offset` on into `out`, and fills all of `out`.
     ///
     /// # Panics
     /// If the message has fewer than `offset` plus `out.len()` bytes; in a child of `fork`, which does not have the
     /// memory.
     pub fn read_at(&mut self, out: &mut [u8], offset: usize) {
+        self.copy_out(as_uninit(out), offset);
+    }
+
+    /// Copies the bytes of the message from `offset` on into `out`, and writes all of `out`.
+    fn copy_out(&mut self, out: &mut [MaybeUninit<u8>], offset: usize) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         let len = self.len();
         assert!(offset <= len && out.len() <= len - offset, "a copy inside the message");
-        let out = as_uninit(out);
         match &mut self.storage {
             ViewStorage::Ring { rx, record } => rx.consumer().read(*record, offset, out),
             ViewStorage::OutOfLine(Payload::Block { mapping, record, .. }) => {
