@@ -3,14 +3,15 @@
 mod common;
 
 use common::{Actor, DEADLINE, alone, parent, play, spawn};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsRawFd;
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Error, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
-    play(&[("asker", asker), ("mover", mover), ("keeper", keeper), ("rearmer", rearmer)]);
+    play(&[("asker", asker), ("mover", mover), ("keeper", keeper), ("rearmer", rearmer), ("taker", taker)]);
 }
 
 fn end_from(channel: &Channel) -> Channel {
@@ -66,6 +67,37 @@ fn without_descriptors<T>(call: impl FnOnce() -> T) -> T {
     let result = call();
     setrlimit(Resource::Nofile, plenty).unwrap();
     result
+}
+
+/// Receives a message whose packet brings two pieces of memory, first while one descriptor is free.
+fn taker(_: &str) {
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let options = Options::new().inline_max(256);
+    let (near, far) = (options.over(one).unwrap(), options.over(other).unwrap());
+    near.send(b"open").unwrap();
+    far.recv_by(DEADLINE).unwrap();
+    far.send(b"open").unwrap();
+    near.recv_by(DEADLINE).unwrap();
+    // The payload and the table of handles are too long for the ring.
+    let (stay, travel): (Vec<_>, Vec<_>) = (0..5).map(|_| Channel::pair().unwrap()).unzip();
+    near.send(Outgoing::new(&[7; 1000]).handles(travel.into_iter().map(Handle::from))).unwrap();
+    let plenty = getrlimit(Resource::Nofile);
+    let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(lowest + 1), ..plenty }).unwrap();
+    let early = far.try_recv().map(drop);
+    setrlimit(Resource::Nofile, plenty).unwrap();
+    assert_eq!(early, Err(Error::NoDescriptors));
+    let mut message = far.recv_by(DEADLINE).unwrap();
+    assert_eq!(message.bytes(), [7; 1000]);
+    assert_eq!(message.take_handles().unwrap().len(), 5);
+    drop(stay);
+}
+
+/// Shows that an honest peer is not taken for a bad one if its packet brings two pieces of memory and one descriptor is
+/// free. Runs in a process of its own, because the role limits the descriptors of its process.
+#[test]
+fn a_packet_with_two_pieces_of_memory_waits_until_both_fit() {
+    alone("taker", "");
 }
 
 fn rearmer(_: &str) {

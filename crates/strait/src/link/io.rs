@@ -1,5 +1,6 @@
 //! How a link moves packets: by a socket between processes. The link of a process to itself moves none.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,8 +151,9 @@ impl Socket {
     }
 
     /// Returns the next packet in the socket with its attachments, and leaves the packet there. If `refusing` (this
-    /// process accepts no handles over the link), the handles of messages are not received.
-    fn look(&self, refusing: bool) -> Result<Incoming, Error> {
+    /// process accepts no handles over the link), the handles of messages are not received. If the packet's memory cannot
+    /// be received for lack of free descriptors, sets `needed` to the number of descriptors that the memory needs.
+    fn look(&self, refusing: bool, needed: &Cell<usize>) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
         let mut most = socket::SCM_MAX_FD;
@@ -185,6 +187,7 @@ impl Socket {
                     return Err(Error::BadPeer("a packet with other descriptors than announced"));
                 }
                 if attachments.len() < packet.memories() {
+                    needed.set(packet.memories());
                     return Err(Error::NoDescriptors);
                 }
                 self.has_more.store(attachments.len() < expected, Ordering::Relaxed);
@@ -218,7 +221,7 @@ impl Drop for Socket {
 const TRIES_WITH_ROOM: usize = 8;
 
 /// Calls `look`, which looks for the next packet, and returns its result. After [`Error::NoDescriptors`] calls `look`
-/// again if `is_free` says that this process has a free descriptor. After [`TRIES_WITH_ROOM`] such attempts the packet
+/// again if `is_free` says that this process has free descriptors for it. After [`TRIES_WITH_ROOM`] such attempts the packet
 /// can never be received: returns [`Error::BadPeer`].
 fn unless_never(
     mut look: impl FnMut() -> Result<Incoming, Error>,
@@ -248,7 +251,8 @@ impl Io for Socket {
     }
 
     fn receive(&self, refusing: bool) -> Result<Incoming, Error> {
-        unless_never(|| self.look(refusing), || socket::is_descriptor_free(self.fd()))
+        let needed = Cell::new(1);
+        unless_never(|| self.look(refusing, &needed), || socket::are_descriptors_free(self.fd(), needed.get()))
     }
 
     fn take(&self, packet: &Packet) -> Result<(), Error> {

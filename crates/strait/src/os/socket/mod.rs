@@ -234,10 +234,12 @@ pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
-/// Returns whether this process can open one more descriptor, by duplicating `any` and closing the copy. A hint only:
-/// another thread may use the free descriptor at once.
-pub(crate) fn is_descriptor_free(any: BorrowedFd<'_>) -> bool {
-    call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0)).is_ok()
+/// Returns whether this process can open `count` more descriptors, by duplicating `any` as often and closing the copies.
+/// A hint only: another thread may use the free descriptors at once.
+pub(crate) fn are_descriptors_free(any: BorrowedFd<'_>, count: usize) -> bool {
+    let copy = || call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0));
+    let copies: Result<Vec<OwnedFd>, Errno> = (0..count).map(|_| copy()).collect();
+    copies.is_ok()
 }
 
 /// Makes the peer's sends fail from now on. Returns whether no packet is left in this socket's queue; returns `false`
