@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,6 +43,8 @@ pub(crate) trait Parcel: Any + Debug + Send {
 #[derive(Debug)]
 pub(crate) struct Left {
     parcel: Box<dyn Parcel>,
+    /// The size in bytes that the value reported when the parcel was left here; 0 if the message is not a value.
+    size: usize,
     /// Whether the record of the message has not been committed yet. The sending thread takes the parcel back if it
     /// cannot commit the message.
     is_uncommitted: bool,
@@ -56,6 +59,16 @@ pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
     parcels: BTreeMap<(u128, u64), Left>,
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
+    /// The sizes of the values that lie here in committed messages, by the token of the ring. Values of 0 bytes are left
+    /// out, and so are rings without other values.
+    sizes: BTreeMap<u128, Sizes>,
+}
+
+/// The number of values for one ring, and their sizes in bytes, added up.
+#[derive(Debug, Default)]
+struct Sizes {
+    values: usize,
+    sum: u128,
 }
 
 /// Locks the mailbox of this process, and returns the guard.
@@ -106,17 +119,52 @@ impl Mailbox {
         in_transit: Option<InTransit>,
         is_committed: bool,
     ) -> Option<Left> {
-        let left = Left { parcel, is_uncommitted: !is_committed, _in_transit: in_transit };
-        self.parcels.insert((token, message), left)
+        let left = Left { size: parcel.size(), parcel, is_uncommitted: !is_committed, _in_transit: in_transit };
+        self.count(token, &left);
+        let old = self.parcels.insert((token, message), left)?;
+        self.uncount(token, &old);
+        Some(old)
+    }
+
+    /// Adds the size of the value `left` to the sizes for the ring with this token, if the message of the value is
+    /// committed.
+    fn count(&mut self, token: u128, left: &Left) {
+        if left.size > 0 && !left.is_uncommitted {
+            let sizes = self.sizes.entry(token).or_default();
+            sizes.values += 1;
+            sizes.sum += left.size as u128;
+        }
+    }
+
+    /// Undoes [`Mailbox::count`] for a value that lies here no more.
+    fn uncount(&mut self, token: u128, left: &Left) {
+        if left.size > 0
+            && !left.is_uncommitted
+            && let Entry::Occupied(mut sizes) = self.sizes.entry(token)
+        {
+            let Sizes { values, sum } = sizes.get_mut();
+            (*values, *sum) = (*values - 1, *sum - left.size as u128);
+            if *values == 0 {
+                sizes.remove();
+            }
+        }
+    }
+
+    /// Removes and returns the parcel with this key.
+    fn remove(&mut self, key: (u128, u64)) -> Option<Left> {
+        let left = self.parcels.remove(&key)?;
+        self.uncount(key.0, &left);
+        Some(left)
     }
 
     /// Marks the parcel of a message as committed: the record of the message is in the ring with this token now, under
     /// the number `message`. After this call the sender checks whether the other end has been closed meanwhile, and if
     /// so [discards](discard) what lies here for the ring.
     pub(crate) fn committed(&mut self, token: u128, message: u64) {
-        if let Some(left) = self.parcels.get_mut(&(token, message)) {
-            left.is_uncommitted = false;
-        }
+        let Some(mut left) = self.remove((token, message)) else { return };
+        left.is_uncommitted = false;
+        self.count(token, &left);
+        self.parcels.insert((token, message), left);
     }
 
     /// Removes and returns the entry whose parcel [`take`] returns. The caller must drop the entry without a lock.
@@ -125,7 +173,7 @@ impl Mailbox {
         if self.parcels.get(&(token, message))?.parcel.len() < count {
             return None;
         }
-        self.parcels.remove(&(token, message))
+        self.remove((token, message))
     }
 
     /// Leaves the memory of a message, or of a larger ring, for the receiver.
@@ -153,10 +201,10 @@ impl Mailbox {
         self.parcels.get(&(token, message)).map_or(0, |left| left.parcel.size())
     }
 
-    /// Returns the sizes, added up, of the values that lie here for the ring with this token.
+    /// Returns the sizes, added up, of the values that lie here for the ring with this token. Each value counts with the
+    /// size that it had when it was sent.
     pub(crate) fn size_for(&self, token: u128) -> u64 {
-        let committed = self.parcels.range(all_of(token)).filter(|(_, left)| !left.is_uncommitted);
-        committed.fold(0, |sum, (_, left)| sum.saturating_add(left.parcel.size() as u64))
+        self.sizes.get(&token).map_or(0, |sizes| u64::try_from(sizes.sum).unwrap_or(u64::MAX))
     }
 
     /// Returns the channel ends that lie here for the ring with this token. The ends stay here.
@@ -188,7 +236,7 @@ impl Mailbox {
                 self.memories.remove(&key);
             }
         }
-        keys.iter().filter_map(|key| self.parcels.remove(key)).collect()
+        keys.into_iter().filter_map(|key| self.remove(key)).collect()
     }
 }
 
@@ -223,6 +271,54 @@ mod tests {
         }
 
         fn close(self: Box<Self>) {}
+    }
+
+    /// A value with the given size.
+    #[derive(Debug)]
+    struct Sized(usize);
+
+    impl Parcel for Sized {
+        fn len(&self) -> usize {
+            1
+        }
+
+        fn is_value(&self) -> bool {
+            true
+        }
+
+        fn size(&self) -> usize {
+            self.0
+        }
+
+        fn ends(&self) -> Vec<Arc<dyn LaneUser>> {
+            Vec::new()
+        }
+
+        fn close(self: Box<Self>) {}
+    }
+
+    /// Shows that the sizes of values are counted from the commit of their messages until the values leave, however they
+    /// leave.
+    #[test]
+    fn sizes_of_values_count_as_long_as_the_values_are_here() {
+        let mut mailbox = Mailbox::default();
+        let leave = |mailbox: &mut Mailbox, token, message, size, is_committed| {
+            mailbox.leave(token, message, Box::new(Sized(size)), None, is_committed).is_some()
+        };
+        leave(&mut mailbox, 1, 7, 100, true);
+        leave(&mut mailbox, 1, 8, 20, false);
+        leave(&mut mailbox, 1, 9, 0, true);
+        leave(&mut mailbox, 2, 7, 5, true);
+        assert_eq!((mailbox.size_for(1), mailbox.size_for(2), mailbox.size_for(3)), (100, 5, 0));
+        mailbox.committed(1, 8);
+        mailbox.committed(1, 8);
+        assert_eq!(mailbox.size_for(1), 120);
+        assert!(leave(&mut mailbox, 1, 7, 300, true));
+        assert_eq!(mailbox.size_for(1), 320);
+        drop(mailbox.take(1, 7, 1));
+        assert_eq!(mailbox.size_for(1), 20);
+        drop(mailbox.retract(1..=2));
+        assert!(mailbox.is_empty() && mailbox.sizes.is_empty());
     }
 
     #[test]

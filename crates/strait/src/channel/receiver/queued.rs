@@ -76,8 +76,8 @@ impl Channel {
     /// other end is closed. Receives nothing and does not block.
     ///
     /// Messages that an earlier call has counted are not counted again. So a call after each message costs the same,
-    /// however many messages are queued. Only the [values](crate::view::Value) from within the process that are queued
-    /// are looked at one by one in each call, for [`Status::bytes`].
+    /// however many messages are queued. Only the [values](crate::view::Value) in messages that were put back, or that
+    /// moved with the end, are looked at one by one in each call, for [`Status::bytes`].
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if another thread waits for a message or for room, or holds a view or a reservation;
