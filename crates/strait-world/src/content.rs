@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use strait::pipe::DataPipe;
-use strait::region::Region;
-use strait::{Deadline, Handle};
+use strait::pipe::{DataConsumer, DataPipe, PipeOptions};
+use strait::region::{Region, RegionOptions};
+use strait::{Channel, Deadline, Error, Handle};
 
 use crate::judge::is_shortage;
 use crate::random::mix;
@@ -34,53 +36,228 @@ fn secret(stream: u32, number: u64, at: usize) -> [u8; 8] {
     mix(u64::from(stream) ^ mix(number ^ mix(at as u64))).to_le_bytes()
 }
 
-/// Makes handle `at` of message `number` of a stream, with the bytes that [`secret`] returns. It is a memfd, a pipe,
-/// a region or an end of a data pipe. `None` if there is no descriptor or no memory for it.
+/// The kinds of handles in messages, apart from the ends in the ledger.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Memfd,
+    Pipe,
+    Region,
+    DataPipe,
+    /// An end of a channel whose other end is closed, with one message in it.
+    End,
+}
+
+/// Returns the kind of handle `at` of message `number` of a stream.
+fn kind(stream: u32, number: u64, at: usize) -> Kind {
+    let kinds = [Kind::Memfd, Kind::Pipe, Kind::Region, Kind::DataPipe, Kind::End];
+    kinds[way(stream, number, at, 0, kinds.len())]
+}
+
+/// Returns a number below `ways`, for the `nth` choice about a handle, which its sender and its receiver know.
+fn way(stream: u32, number: u64, at: usize, nth: usize, ways: usize) -> usize {
+    usize::from(secret(stream, number, at)[nth]) % ways
+}
+
+/// Returns whether handle `at` of message `number` of a stream is an end of a channel.
+pub(crate) fn is_end(stream: u32, number: u64, at: usize) -> bool {
+    kind(stream, number, at) == Kind::End
+}
+
+/// Makes handle `at` of message `number` of a stream, with the bytes that [`secret`] returns. `None` if there is no
+/// descriptor or no memory for it.
 pub(crate) fn file(stream: u32, number: u64, at: usize) -> Option<Handle> {
     let secret = secret(stream, number, at);
-    match at % 4 {
-        0 => {
+    let way = |ways| way(stream, number, at, 1, ways);
+    match kind(stream, number, at) {
+        Kind::Memfd => {
             let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
             (rustix::io::pwrite(&fd, &secret, 0) == Ok(secret.len())).then(|| fd.into())
         }
-        1 => {
+        Kind::Pipe => {
             let (reader, mut writer) = std::io::pipe().ok()?;
             writer.write_all(&secret).ok()?;
             Some(OwnedFd::from(reader).into())
         }
-        2 => Some(Region::sealed(&secret).ok()?.into()),
-        _ => {
-            let (producer, consumer) = DataPipe::pair(secret.len()).ok()?;
-            producer.write_whole(&secret, Deadline::NOW).ok()?;
-            drop(producer);
-            Some(consumer.into())
+        Kind::Region => Some(region(secret, way(5)).ok()?.into()),
+        Kind::DataPipe => Some(data_pipe(&secret, way(5)).ok()?.into()),
+        Kind::End => {
+            let (near, far) = Channel::pair().ok()?;
+            near.try_send(&secret).ok()?;
+            drop(near);
+            Some(far.into())
         }
     }
 }
 
-/// How long the bytes in a received data pipe may take to arrive.
+/// Makes a region with these bytes, in one of five ways. Only the last two are not sealed.
+fn region(secret: [u8; 8], way: usize) -> Result<Region, Error> {
+    Ok(match way {
+        0 => Region::sealed(&secret)?,
+        1 => {
+            let region = Region::new(secret.len())?;
+            region.write_at(&secret, 0)?;
+            region.seal()?;
+            region
+        }
+        2 => {
+            let mut writer = RegionOptions::new().huge_pages(false).writer(secret.len())?;
+            writer.copy_from_slice(&secret);
+            let (region, copy) = writer.seal().map_err(|(error, _)| error)?;
+            assert_eq!(*copy, secret, "what was written in place");
+            region
+        }
+        3 => RegionOptions::new().create_from(&secret)?,
+        _ => {
+            let region = Region::new(secret.len())?;
+            let map = region.map_writable(..)?;
+            if let Some(word) = map.word64(0) {
+                word.store(u64::from_ne_bytes(secret), SeqCst);
+            }
+            drop(map);
+            region.admit_no_writer()?;
+            region
+        }
+    })
+}
+
+/// Returns the reading end of a data pipe whose other end has written these bytes, in one of five ways, and is closed.
+fn data_pipe(secret: &[u8; 8], way: usize) -> Result<DataConsumer, Error> {
+    let (producer, consumer) = match way {
+        0 => DataPipe::pair(secret.len())?,
+        // Only pipes of single bytes are spliced.
+        4 => PipeOptions::new().capacity(4096).prefault(true).create()?,
+        _ => PipeOptions::new().capacity(4096).element(8).prefault(true).create()?,
+    };
+    assert!(producer.element() <= secret.len() && producer.capacity() >= secret.len());
+    let producer = Arc::new(producer);
+    match way {
+        0 => producer.write_whole(secret, Deadline::NOW)?,
+        1 => assert_eq!(producer.write_some(secret, Deadline::NOW)?, secret.len()),
+        2 => {
+            let mut room = producer.begin_write(Deadline::NOW)?;
+            room.write_at(secret, 0);
+            room.commit(secret.len());
+        }
+        3 => {
+            let mut room = Arc::clone(&producer).begin_write_owned(Deadline::NOW)?;
+            for (place, byte) in room.as_uninit_mut().iter_mut().zip(secret) {
+                place.write(*byte);
+            }
+            room.commit(secret.len());
+        }
+        _ => {
+            let (reader, mut writer) = std::io::pipe().map_err(|_| Error::NoDescriptors)?;
+            writer.write_all(secret).map_err(|_| Error::NoDescriptors)?;
+            assert_eq!(producer.splice_from(&reader, secret.len(), Deadline::NOW)?, secret.len());
+        }
+    }
+    if way.is_multiple_of(2) {
+        producer.finish(Deadline::NOW)?;
+    }
+    Ok(consumer)
+}
+
+/// How long the bytes in a received data pipe or channel may take to arrive.
 const SHOWS: Duration = Duration::from_secs(10);
 
+/// Reads the bytes of a region that was made in the way `made`, in one of five ways.
+fn read_region(region: Region, made: usize, way: usize, found: &mut [u8; 8]) -> Result<(), Error> {
+    let is_sealed = region.is_sealed()?;
+    assert_eq!(is_sealed, made < 3, "a region is sealed if its maker has sealed it");
+    match way {
+        0 if is_sealed => found.copy_from_slice(&region.view(..)?),
+        1 if is_sealed => {
+            let mut copy = region.copy_on_write(..)?;
+            found.copy_from_slice(&copy);
+            copy.fill(0);
+        }
+        2 => region.map(..)?.read(0, found)?,
+        3 => {
+            let again = Region::from_fd(region.to_fd()?).map_err(|(error, _)| error)?;
+            again.read_at(found, 0)?;
+        }
+        _ => region.read_at(found, 0)?,
+    }
+    Ok(())
+}
+
+/// Reads the bytes of a data pipe in one of six ways.
+fn read_data_pipe(pipe: DataConsumer, way: usize, found: &mut [u8; 8]) -> Result<(), Error> {
+    let len = found.len();
+    assert!(pipe.element() <= len && pipe.capacity() >= len);
+    match way {
+        1 => assert_eq!(pipe.read_some(found, SHOWS)?, len),
+        2 => {
+            let unread = pipe.begin_read(SHOWS)?;
+            unread.read_at(found, 0);
+            unread.consume(len);
+        }
+        3 => {
+            let pipe = Arc::new(pipe);
+            let unread = Arc::clone(&pipe).begin_read_owned(SHOWS)?;
+            unread.read_at(found, 0);
+            unread.consume(len);
+        }
+        4 => {
+            // The bytes are there once a view of them is.
+            drop(pipe.begin_read(SHOWS)?);
+            assert_eq!((pipe.available()?, pipe.peek(found)?), (len, len));
+            assert_eq!((pipe.discard(len)?, pipe.available()?), (len, 0));
+        }
+        5 if pipe.element() == 1 => {
+            let (mut reader, writer) = std::io::pipe().map_err(|_| Error::NoDescriptors)?;
+            assert_eq!(pipe.splice_to(&writer, len, SHOWS)?, len);
+            reader.read_exact(found).map_err(|_| Error::NoDescriptors)?;
+        }
+        _ => pipe.read_whole(found, SHOWS)?,
+    }
+    Ok(())
+}
+
+/// Receives the only message of an end whose other end is closed.
+fn read_end(end: &Channel, found: &mut [u8; 8]) -> Result<(), Error> {
+    let message = end.recv_by(SHOWS)?;
+    if message.bytes().len() == found.len() {
+        found.copy_from_slice(message.bytes());
+    }
+    match end.recv_by(SHOWS) {
+        Err(Error::PeerClosed) => Ok(()),
+        Err(error) => Err(error),
+        Ok(more) => {
+            found.fill(0);
+            found[0] = more.bytes().len().min(255) as u8;
+            Ok(())
+        }
+    }
+}
+
 /// Checks the bytes in handle `at` of a received message. Returns `Err` with a description of a mistake. If this
-/// process `may_lack` descriptors or memory, a data pipe may fail to be read.
+/// process `may_lack` descriptors or memory, a data pipe, a region or an end may fail to be read.
 pub(crate) fn check_file(handle: Handle, stream: u32, number: u64, at: usize, may_lack: bool) -> Result<(), String> {
     let mut found = [0; 8];
-    let read = match at % 4 {
-        0 => {
+    let way = |nth, ways| way(stream, number, at, nth, ways);
+    let read = match kind(stream, number, at) {
+        Kind::Memfd => {
             let fd = handle.into_fd().ok_or("a handle that is no descriptor")?;
             rustix::io::pread(&fd, &mut found, 0).map(drop).map_err(|error| error.to_string())
         }
-        1 => {
+        Kind::Pipe => {
             let fd = handle.into_fd().ok_or("a handle that is no descriptor")?;
             std::fs::File::from(fd).read(&mut found).map(drop).map_err(|error| error.to_string())
         }
-        2 => {
-            let region = handle.into_region().ok_or("a handle that is no region")?;
-            region.read_at(&mut found, 0).map_err(|error| format!("{error:?}"))
-        }
-        _ => {
-            let pipe = handle.into_consumer().ok_or("a handle that is no end of a pipe")?;
-            match pipe.read_whole(&mut found, SHOWS) {
+        other => {
+            let read = match other {
+                Kind::Region => {
+                    let region = handle.into_region().ok_or("a handle that is no region")?;
+                    read_region(region, way(1, 5), way(2, 5), &mut found)
+                }
+                Kind::DataPipe => {
+                    let pipe = handle.into_consumer().ok_or("a handle that is no end of a pipe")?;
+                    read_data_pipe(pipe, way(2, 6), &mut found)
+                }
+                _ => read_end(&handle.into_channel().ok_or("a handle that is no end")?, &mut found),
+            };
+            match read {
                 Err(error) if may_lack && is_shortage(error) => return Ok(()),
                 read => read.map_err(|error| format!("{error:?}")),
             }

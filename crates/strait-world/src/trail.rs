@@ -39,7 +39,7 @@ calls! {
     Send "send" SendVectored "send vectored" SendWithEnds "send with ends" SendMany "send_many"
     Reserve "reserve" Sealed "reserve_sealed" Draft "draft" Forward "forward" Value "send_value" PutBack "put_back" InPlace "recv_in_place"
     Rehome "rehome" Fuse "fuse" Look "status, counters and peer"
-    Recv "recv" RecvInto "recv_into" RecvMany "recv_many" RecvBytes "try_recv_bytes" Drain "drain"
+    Recv "recv" RecvInto "recv_into" RecvMany "recv_many" RecvBytes "try_recv_bytes" RecvMessage "recv_message" Peek "peek and recv" Half "split, recv and join" Drain "drain"
     Add "set: add" Remove "set: remove" Wait "set: wait" NewSet "set: new"
     Interrupted "recv, interrupted" Rearm "set: rearm" NewTraps "traps: new" Arm "traps: arm" Dispatch "traps: dispatch"
     Request "call" Begin "begin_call" Poll "poll a call" Await "wait for a call" Cancel "cancel a call"
@@ -47,7 +47,7 @@ calls! {
     NewReactor "reactor: new" EnterReactor "reactor: enter" LeaveReactor "reactor: leave" TaskRecv "task: recv" TaskSend "task: send"
     NewDispatcher "dispatcher: new" Serve "dispatcher: serve" RunDispatcher "dispatcher: dispatch" RunPump "dispatcher: pump"
     StopServing "dispatcher: stop" DropDispatcher "dispatcher: drop"
-    SetLimits "set_limits" ReportBad "report_bad"
+    SetLimits "set_limits" ReportBad "report_bad" Disconnect "disconnect" Prune "prune"
     HostGuest "start a guest" AskGuest "send a guest a message" EndGuest "await the end of a guest"
     Close "close" Shortage "begins a shortage" Plenty "ends a shortage"
 }

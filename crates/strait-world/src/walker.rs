@@ -13,9 +13,8 @@ mod sets;
 mod tasks;
 mod waits;
 
-use std::rc::Rc;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use strait::meet::Connector;
@@ -49,13 +48,13 @@ const MANY: usize = 40;
 /// An end that this thread has.
 pub(crate) struct Held {
     pub(crate) end: u32,
-    pub(crate) channel: Rc<Channel>,
+    pub(crate) channel: Arc<Channel>,
     registration: Registration,
 }
 
 impl Held {
     fn new(end: u32, channel: Channel) -> Self {
-        Self { end, channel: Rc::new(channel), registration: Registration::None }
+        Self { end, channel: Arc::new(channel), registration: Registration::None }
     }
 }
 
@@ -168,7 +167,11 @@ fn options(random: &mut Random) -> Options {
     let options = options.wait(random.pick(&[Wait::Spin, Wait::Adaptive, Wait::Block, Wait::Block]));
     let options = if random.one_in(2) { options.ring(256 << random.below(6)) } else { options };
     let options = if random.one_in(3) { options.ring_max(512 << random.below(8)) } else { options };
-    if random.one_in(5) { options.queue_messages(1 + random.below(30)) } else { options }
+    let options = if random.one_in(5) { options.queue_messages(1 + random.below(30)) } else { options };
+    let options = if random.one_in(4) { options.inline_max(random.index(4096)) } else { options };
+    let options = if random.one_in(5) { options.queue_handles(1 + random.index(8)) } else { options };
+    // No message of a world has more.
+    options.max_message(16 << 20).max_handles(64)
 }
 
 impl Walker {
@@ -402,7 +405,12 @@ impl Walker {
         self.book(held.end).put(Place::Closed);
         let about = About { call: Call::Close, end: held.end, number: 0 };
         let over = self.life.shortages_over();
-        self.timed(about, Duration::ZERO, || drop(held.channel), |()| String::new());
+        let with_reason = self.random.one_in(3);
+        let close = || match Arc::into_inner(held.channel) {
+            Some(channel) if with_reason => channel.close_with(held.end),
+            channel => drop(channel),
+        };
+        self.timed(about, Duration::ZERO, close, |()| String::new());
         self.note_closed(held.end, over);
     }
 
@@ -476,6 +484,7 @@ impl Walker {
         let options = options(&mut self.random);
         let patience = Duration::from_millis(self.random.below(300));
         let connector = Connector::new().directory(&self.process.directory).options(options);
+        let connector = if self.random.one_in(3) { connector.wait_for_listener() } else { connector };
         let over = self.life.shortages_over();
         let about = About { call: Call::Connect, end, number: slot };
         let connect = || connector.connect(&format!("w{slot}"), patience).map_err(Error::from);

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use strait::meet::Refused;
 use strait::quota::{BadPeer, Limits, Resource};
-use strait::{Channel, Error, Listener};
+use strait::{Channel, Error, Listener, Peer};
 
 use crate::clock::Delay;
 use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
@@ -196,7 +197,11 @@ fn keep_door(process: &'static Process) {
     while process.ledger.phase() < Phase::Close {
         let Some(open) = &listener else {
             let over = process.life.shortages_over();
-            listener = match Listener::builder().directory(&process.directory).bind(&name) {
+            let of_this_user = |peer: &Peer| peer.uid == rustix::process::getuid().as_raw();
+            // A process that gives up is refused, too.
+            let hears = |refused: &Refused| drop(format!("{refused:?}"));
+            let builder = Listener::builder().policy(of_this_user).on_refused(hears);
+            listener = match builder.directory(&process.directory).bind(&name) {
                 Ok(listener) => Some(listener),
                 Err(failed) if excused(process, over, failed.error) => None,
                 Err(failed) if failed.error == Error::NameTaken && begin.elapsed() < NAME_IS_FREE => {

@@ -18,7 +18,7 @@ use crate::ledger::{Answer, Ask, CALLS, FOR_CALLS, Phase, Place, other};
 use crate::trail::Call;
 
 /// The bit that tells the stream of replies from the stream of requests.
-const REPLY: u32 = 1 << 31;
+pub(super) const REPLY: u32 = 1 << 31;
 
 /// The number of ends for calls above which a thread makes no new ones.
 const MANY: usize = 12;
@@ -366,6 +366,7 @@ impl Walker {
         self.awaits(std::iter::once(end));
         let about = About { call: Call::NextRequest, end, number: 0 };
         let next = self.timed(about, patience, || calls.next_request(deadline_of(patience)), said);
+        let _ = calls.under_way();
         drop(calls);
         match next {
             Ok(request) => self.take_request(end, request),

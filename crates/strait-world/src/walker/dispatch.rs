@@ -2,7 +2,7 @@
 //! together with it.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::trail::{Call, NO_END};
 use crate::worker::excused;
 
 /// What handlers were called with, each with the end of its channel.
-type Dispatches = Rc<RefCell<Vec<(u32, Dispatched)>>>;
+type Dispatches = Arc<RefCell<Vec<(u32, Dispatched)>>>;
 
 /// The ends that a dispatcher serves, with the dispatcher's keys for them.
 type Served = Vec<(u32, u64)>;
@@ -67,7 +67,7 @@ impl Walker {
         let at = self.pick(|held| may_be(held) && (!needs_both || here.contains(&ledger.peer(held.end))))?;
         let held = self.held.swap_remove(at);
         let end = held.end;
-        let Some(channel) = Rc::into_inner(held.channel) else {
+        let Some(channel) = Arc::into_inner(held.channel) else {
             self.wrong(end, "an end that is to be served is still in use")
         };
         let (priority, noted) = (self.random.below(3) as u8, dispatches.clone());

@@ -1,6 +1,6 @@
 //! Joining channels: a thread fuses two ends that it has, and their other ends go on as the two ends of one channel.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Walker {
     pub(super) fn fuse(&mut self) {
         let Some((one, two)) = self.pick_to_fuse() else { return };
         let (near, far) = (one.end, two.end);
-        let (Some(one), Some(two)) = (Rc::into_inner(one.channel), Rc::into_inner(two.channel)) else {
+        let (Some(one), Some(two)) = (Arc::into_inner(one.channel), Arc::into_inner(two.channel)) else {
             self.wrong(near, "an end that is to be fused is still in use")
         };
         let life = self.process.number;

@@ -5,6 +5,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use strait::pipe::DataPipe;
 use strait::{Channel, Error, Listener, Options, Outgoing};
 
 use super::{About, Walker, bytes_of, said};
@@ -79,17 +80,22 @@ fn send_around(channel: &Channel, number: u64, filling: usize) -> Result<(), Str
     let (stays, travels) = Channel::pair().map_err(failed)?;
     let bytes = bytes_of(TO_GUEST, number, &[], 1, filling);
     let file = file(TO_GUEST, number, 0).ok_or("no file")?;
+    let (producer, consumer) = DataPipe::pair(bytes.len()).map_err(failed)?;
     stays.send_by(&bytes, PATIENCE).map_err(|failed| format!("{failed:?}"))?;
-    let message = Outgoing::new(&bytes).handle(travels).handle(file);
+    let message = Outgoing::new(&bytes).handle(travels).handle(file).handle(producer);
     channel.send_by(message, PATIENCE).map_err(|failed| format!("{failed:?}"))?;
     let mut echo = channel.recv_by(PATIENCE).map_err(failed)?;
     let mut handles = echo.take_handles().map_err(failed)?.into_iter();
     let travels = handles.next().and_then(strait::Handle::into_channel).ok_or("the end has not come back")?;
     check_file(handles.next().ok_or("the file has not come back")?, TO_GUEST, number, 0, false)?;
+    let producer = handles.next().and_then(strait::Handle::into_producer).ok_or("the pipe has not come back")?;
+    producer.write_whole(&bytes, PATIENCE).map_err(failed)?;
+    let mut piped = vec![0; bytes.len()];
+    consumer.read_whole(&mut piped, PATIENCE).map_err(failed)?;
     let brought = travels.recv_by(PATIENCE).map_err(failed)?;
     stays.send_by(&bytes, PATIENCE).map_err(|failed| format!("{failed:?}"))?;
     let after = travels.recv_by(PATIENCE).map_err(failed)?;
-    let all = [echo.bytes(), brought.bytes(), after.bytes()];
+    let all = [echo.bytes(), brought.bytes(), after.bytes(), &piped];
     if all.iter().all(|found| *found == bytes) { Ok(()) } else { Err("other bytes have come back".into()) }
 }
 

@@ -1,15 +1,16 @@
 //! Limits: a process changes what it holds for its peers while it runs.
 
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use strait::quota::{Limits, Resource};
 
-use super::{About, Walker};
+use super::{About, Walker, said};
 use crate::clock::now;
 use crate::ledger::faults;
 use crate::trail::{Call, NO_END};
-use crate::worker::lift_limits;
+use crate::worker::{excused, lift_limits};
 
 /// The resources of which a process that has few can still receive everything later. Of memory, regions and descriptors
 /// that is so as well, but ends in messages can be lost for want of them.
@@ -22,11 +23,27 @@ impl Walker {
     /// Sets other limits for this process. In a world with shortages these may be so low that moves fail for a while;
     /// otherwise they are ample, and nothing may fail because of them.
     pub(super) fn change_limits(&mut self) {
+        if self.random.one_in(4) {
+            return self.prune();
+        }
         let may_be_low = self.process.ledger.faults.load(SeqCst) & (faults::DESCRIPTORS | faults::MEMORY) != 0;
         match may_be_low && self.short_until.is_none() && self.random.one_in(2) {
             true => self.limit_moves(),
             false if self.limited_until.is_none() => self.set_limits(&Resource::ALL, AMPLE),
             false => {}
+        }
+    }
+
+    /// Removes the names of dead listeners.
+    fn prune(&mut self) {
+        let over = self.life.shortages_over();
+        let about = About { call: Call::Prune, end: NO_END, number: 0 };
+        let directory = Path::new(&self.process.directory);
+        let prune = || strait::meet::prune(Some(directory)).map_err(strait::Error::from);
+        if let Err(error) = self.timed(about, Duration::ZERO, prune, said)
+            && !excused(self.process, over, error)
+        {
+            self.process.wrong(None, &format!("removing the names of dead listeners: {error:?}"));
         }
     }
 

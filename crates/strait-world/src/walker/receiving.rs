@@ -1,6 +1,6 @@
 //! Receiving, by every call that receives; each message must be the next of its stream, and is checked whole.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use strait::quota::Resource;
 use strait::view::InPlace;
 use strait::{Channel, Deadline, Error, Handle, Message};
 
+use super::waits::Registration;
 use super::{About, Held, Mood, Said, Walker, is_empty, parse, said};
 use crate::clock::now;
 use crate::content::check_file;
@@ -20,11 +21,41 @@ use crate::worker::excused;
 type Parts = (Vec<u8>, Result<Vec<Handle>, Error>);
 
 pub(super) fn in_parts(mut message: Message) -> Parts {
-    let handles = message.take_handles();
+    let handles =
+        if message.bytes().len().is_multiple_of(3) { one_by_one(&mut message) } else { message.take_handles() };
     (message.into_bytes(), handles)
 }
 
-fn copied(mut view: InPlace<'_>) -> Parts {
+/// Takes the handles of a message one by one.
+fn one_by_one(message: &mut Message) -> Result<Vec<Handle>, Error> {
+    let mut handles = Vec::new();
+    while let Some(handle) = message.take_handle(0)? {
+        handles.push(handle);
+    }
+    Ok(handles)
+}
+
+fn recv_message(channel: &Channel, deadline: Deadline) -> Result<Parts, Error> {
+    let mut message = Message::new();
+    channel.recv_message(&mut message, deadline)?;
+    Ok(in_parts(message))
+}
+
+/// Asks for the next message, and receives it. Reports a mistake by a panic if it is not as the answer says.
+fn peek_and_recv(channel: &Channel) -> Result<Parts, Error> {
+    let Some(next) = channel.peek()? else { return channel.try_recv().map(in_parts) };
+    let message = channel.try_recv()?;
+    assert_eq!(next.len, message.bytes().len());
+    let parts = in_parts(message);
+    if let Ok(handles) = &parts.1
+        && !next.is_value
+    {
+        assert_eq!(next.handles, handles.len());
+    }
+    Ok(parts)
+}
+
+fn copied<K>(mut view: InPlace<'_, K>) -> Parts {
     let mut bytes = vec![0; view.len()];
     view.read_at(&mut bytes, 0);
     (bytes, view.take_handles())
@@ -41,7 +72,10 @@ fn recv_into(channel: &Channel, size: usize, deadline: Deadline) -> Result<Parts
         received => received?,
     };
     buffer.truncate(received.len());
-    Ok((buffer, received.take_handles()))
+    let has_handles = received.has_handles();
+    let handles = received.take_handles();
+    assert_eq!(has_handles, !handles.as_ref().is_ok_and(Vec::is_empty));
+    Ok((buffer, handles))
 }
 
 /// Receives by `try_recv_bytes`; if the message is too long or has handles, by `try_recv`.
@@ -71,12 +105,15 @@ impl Walker {
     /// Receives from an end by a random call. Returns false if there was nothing to receive, or if the end was
     /// closed.
     pub(super) fn receive(&mut self, at: usize, patience: Duration) -> bool {
+        if self.held[at].registration == Registration::None && self.random.one_in(10) {
+            return self.receive_by_half(at, patience);
+        }
         let end = self.held[at].end;
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
         let over = self.life.shortages_over();
         self.awaits(std::iter::once(end));
-        let channel = Rc::clone(&self.held[at].channel);
-        let way = self.random.below(6);
+        let channel = Arc::clone(&self.held[at].channel);
+        let way = self.random.below(9);
         let mut messages = Vec::new();
         let about = |call| About { call, end, number: 0 };
         let received = match way {
@@ -103,6 +140,18 @@ impl Walker {
                 let receive = || try_recv_bytes(&channel);
                 self.timed(about(Call::RecvBytes), patience, receive, said).map(|message| messages.push(message))
             }
+            4 => {
+                let receive = || Arc::clone(&channel).recv_in_place_owned(deadline).map(copied);
+                self.timed(about(Call::InPlace), patience, receive, said).map(|message| messages.push(message))
+            }
+            5 => {
+                let receive = || recv_message(&channel, deadline);
+                self.timed(about(Call::RecvMessage), patience, receive, said).map(|message| messages.push(message))
+            }
+            6 if patience.is_zero() => {
+                let receive = || peek_and_recv(&channel);
+                self.timed(about(Call::Peek), patience, receive, said).map(|message| messages.push(message))
+            }
             _ => {
                 let received = self.timed(about(Call::Recv), patience, || channel.recv_by(deadline), said);
                 match received {
@@ -115,8 +164,36 @@ impl Walker {
             }
         };
         drop(channel);
+        self.take_received(at, over, patience, received.map(|()| messages))
+    }
+
+    /// Splits an end, receives by its receiving half, and joins the halves.
+    fn receive_by_half(&mut self, at: usize, patience: Duration) -> bool {
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        let over = self.life.shortages_over();
+        let Held { end, channel, .. } = self.held.swap_remove(at);
+        self.awaits(std::iter::once(end));
+        let Some(channel) = Arc::into_inner(channel) else { self.wrong(end, "an end is used elsewhere") };
+        let about = About { call: Call::Half, end, number: 0 };
+        let receive = || {
+            let (sender, mut receiver) = channel.split();
+            let received = receiver.recv_by(deadline).map(in_parts);
+            (received, sender.join(receiver).ok())
+        };
+        let (received, joined) = self.timed(about, patience, receive, |(received, _)| said(received));
+        let Some(channel) = joined else { self.wrong(end, "the halves of an end cannot be joined") };
+        self.held.push(Held::new(end, channel));
+        let last = self.held.len() - 1;
+        self.held.swap(at, last);
+        self.take_received(at, over, patience, received.map(|message| vec![message]))
+    }
+
+    /// Takes what a call has received at the end with this index. Returns false if there was nothing, or if the end was
+    /// closed.
+    fn take_received(&mut self, at: usize, over: u64, patience: Duration, received: Result<Vec<Parts>, Error>) -> bool {
+        let end = self.held[at].end;
         match received {
-            Ok(()) => {
+            Ok(messages) => {
                 for (bytes, handles) in messages {
                     self.take(end, &bytes, handles);
                 }
@@ -160,7 +237,13 @@ impl Walker {
     /// Handles *peer closed* at an end: checks that the other end is gone and that all accepted messages have
     /// arrived, and closes the end.
     pub(super) fn see_closed(&mut self, at: usize) {
-        self.judge_closed(self.held[at].end);
+        let end = self.held[at].end;
+        self.judge_closed(end);
+        if let Some(reason) = self.held[at].channel.close_reason()
+            && !self.process.ledger.far_ends(end).any(|far| far == reason)
+        {
+            self.wrong(end, &format!("the peer is closed for the reason {reason}, which is not the number of its end"));
+        }
         self.close(at);
     }
 

@@ -4,7 +4,7 @@
 //! The ledger does not know which channels share a link. So only ends of a class of their own are reported: they are made
 //! by connecting, carry no ends and do not travel, and so have a link for themselves.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use strait::quota::Reported;
 use strait::{Channel, Deadline, Error};
 
 use super::receiving::in_parts;
-use super::{About, Walker};
+use super::{About, Walker, said};
 use crate::judge;
 use crate::ledger::{FOR_REPORTS, Place};
 use crate::trail::Call;
@@ -24,7 +24,10 @@ impl Walker {
         let Some(at) = self.pick(|held| self.process.ledger.end(held.end).class.load(SeqCst) == FOR_REPORTS) else {
             return;
         };
-        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        if self.random.one_in(3) {
+            return self.disconnect(at);
+        }
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let over = self.life.shortages_over();
         let message = match channel.try_recv() {
             Ok(message) => Some(message),
@@ -49,6 +52,34 @@ impl Walker {
         self.judge_report(end, reported);
         if !has_message || reported == Reported::Closed {
             self.see_end_of_reported(end, &channel);
+        }
+        drop(channel);
+        self.close(at);
+    }
+
+    /// Ends the link of an end without a report, receives what came before, and closes the end.
+    fn disconnect(&mut self, at: usize) {
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
+        let over = self.life.shortages_over();
+        // The other end learns of it while this call lasts.
+        self.book(end).put(Place::Closed);
+        let about = About { call: Call::Disconnect, end, number: 0 };
+        match self.timed(about, Duration::ZERO, || channel.disconnect(), said) {
+            Ok(true) => {}
+            Ok(false) if self.is_other_gone(end) => {}
+            Err(error) if excused(self.process, over, error) => {}
+            other => self.wrong(end, &format!("disconnecting says {other:?}")),
+        }
+        loop {
+            match channel.recv_by(Deadline::NOW) {
+                Ok(message) => {
+                    let (bytes, handles) = in_parts(message);
+                    self.take(end, &bytes, handles);
+                }
+                Err(Error::PeerClosed | Error::BadPeer(REASON)) => break,
+                Err(error) if excused(self.process, over, error) => break,
+                Err(error) => self.wrong(end, &format!("the link was ended, and receiving says {error:?}")),
+            }
         }
         drop(channel);
         self.close(at);

@@ -2,16 +2,18 @@
 //! state.
 
 use std::io::IoSlice;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use strait::view::Value;
-use strait::{Channel, Deadline, Error, Handle, Outgoing, SendError, SendManyError};
+use strait::view::{Draft, Value};
+use strait::wait::Conditions;
+use strait::{Channel, Deadline, Error, Handle, Message, Outgoing, SendError, SendManyError};
 
+use super::calls::REPLY;
 use super::{About, Held, Walker, bytes_of, is_empty, said, said_of_sending};
 use crate::clock::now;
-use crate::content::{check_file, file};
+use crate::content::{check_file, file, is_end};
 use crate::ledger::{FOR_REPORTS, Place};
 use crate::trail::{self, Call};
 
@@ -21,7 +23,29 @@ fn send_vectored(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline
     channel.send_by(Outgoing::vectored(&parts).handles(handles), deadline)
 }
 
-fn send_reserved(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+/// Returns whether a call that sends these bytes makes a view that keeps the channel, and not one that borrows it.
+fn keeps_channel(bytes: &[u8]) -> bool {
+    bytes.len().is_multiple_of(2)
+}
+
+fn send_reserved(
+    channel: &Arc<Channel>,
+    bytes: &[u8],
+    handles: Vec<Handle>,
+    deadline: Deadline,
+) -> Result<(), SendError> {
+    if keeps_channel(bytes) {
+        return match Arc::clone(channel).reserve_owned(bytes.len(), deadline) {
+            Ok(mut room) => {
+                for (place, byte) in room.as_uninit_mut().iter_mut().zip(bytes) {
+                    place.write(*byte);
+                }
+                handles.into_iter().for_each(|handle| room.handle(handle));
+                room.commit()
+            }
+            Err(error) => Err(SendError { error, handles }),
+        };
+    }
     match channel.reserve(bytes.len() + 10, deadline) {
         Ok(mut room) => {
             room.write_at(bytes, 0);
@@ -32,7 +56,22 @@ fn send_reserved(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline
     }
 }
 
-fn send_sealed(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+fn send_sealed(
+    channel: &Arc<Channel>,
+    bytes: &[u8],
+    handles: Vec<Handle>,
+    deadline: Deadline,
+) -> Result<(), SendError> {
+    if keeps_channel(bytes) {
+        return match Arc::clone(channel).reserve_sealed_owned(bytes.len()) {
+            Ok(mut room) => {
+                room.bytes().copy_from_slice(bytes);
+                handles.into_iter().for_each(|handle| room.handle(handle));
+                room.commit_and_keep(deadline).map(|kept| assert_eq!(*kept, *bytes, "what the sender keeps"))
+            }
+            Err(error) => Err(SendError { error, handles }),
+        };
+    }
     match channel.reserve_sealed(bytes.len()) {
         Ok(mut room) => {
             room.bytes().copy_from_slice(bytes);
@@ -43,27 +82,58 @@ fn send_sealed(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: 
     }
 }
 
-fn send_draft(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
-    let mut draft = channel.draft();
+fn send_draft(channel: &Arc<Channel>, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    if keeps_channel(bytes) {
+        return fill_and_send(Arc::clone(channel).draft_owned(), bytes, handles, deadline);
+    }
+    fill_and_send(channel.draft(), bytes, handles, deadline)
+}
+
+fn fill_and_send<K>(
+    mut draft: Draft<'_, K>,
+    bytes: &[u8],
+    handles: Vec<Handle>,
+    deadline: Deadline,
+) -> Result<(), SendError> {
     if let Some(error) = bytes.chunks(1000).find_map(|piece| draft.append(piece).err()) {
         return Err(SendError { error, handles });
     }
+    assert_eq!(draft.len(), bytes.len());
+    // A long draft is in shared memory, unless this process lacks it.
+    let _ = draft.is_shared();
     handles.into_iter().for_each(|handle| draft.handle(handle));
     draft.send(deadline)
 }
 
 /// Sends a message by forwarding it, as a relay does.
 fn send_forwarded(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    let forward = |mut message: Message| {
+        channel
+            .forward(&mut message, deadline)
+            .map_err(|error| SendError { error, handles: message.take_handles().unwrap_or_default() })
+    };
+    // A message that was never received.
+    match bytes.len() % 5 {
+        0 => return forward(Message::from_parts(bytes.to_vec(), handles)),
+        1 => {
+            let mut message = Message::new();
+            message.set_parts(bytes.to_vec(), handles);
+            return forward(message);
+        }
+        2 if handles.is_empty() => {
+            let message = Message::from_value(Whole { bytes: bytes.to_vec(), handles });
+            assert!(message.is_value::<Whole>(), "a message made from a value");
+            return forward(message);
+        }
+        _ => {}
+    }
     let (near, far) = match Channel::pair() {
         Ok(pair) => pair,
         Err(error) => return Err(SendError { error, handles }),
     };
     near.try_send(Outgoing::new(bytes).handles(handles))?;
     // The channel is within this process, so the message is there.
-    let mut message = far.try_recv().map_err(|error| SendError { error, handles: Vec::new() })?;
-    channel
-        .forward(&mut message, deadline)
-        .map_err(|error| SendError { error, handles: message.take_handles().unwrap_or_default() })
+    forward(far.try_recv().map_err(|error| SendError { error, handles: Vec::new() })?)
 }
 
 /// A value, which stays an object while it is sent within one process.
@@ -149,7 +219,7 @@ impl Walker {
             }
             // The ends in a message are recorded before the call; its result decides what becomes of them.
             trail::note(self.walk, now(), 0, Call::SendWithEnds, rider.end, u64::from(stream), "rides");
-            handles.extend(Rc::into_inner(rider.channel).map(Handle::from));
+            handles.extend(Arc::into_inner(rider.channel).map(Handle::from));
         }
         handles
     }
@@ -165,7 +235,10 @@ impl Walker {
 
     pub(super) fn files(&mut self, stream: u32, number: u64) -> Vec<Handle> {
         let count = if self.random.one_in(6) { self.random.index(5) } else { 0 };
-        (0..count).map_while(|at| file(stream, number, at)).collect()
+        // The link of an end that may be reported is used by no other end.
+        let may_have_ends = stream >= REPLY || self.book(stream).class.load(SeqCst) != FOR_REPORTS;
+        let may_have = |at: &usize| may_have_ends || !is_end(stream, number, *at);
+        (0..count).take_while(may_have).map_while(|at| file(stream, number, at)).collect()
     }
 
     /// Sends the next message of an end, with the ends `riders` in it, by a random call.
@@ -191,7 +264,7 @@ impl Walker {
         let over = self.life.shortages_over();
         let call = self.way_to_send(bytes.len(), names.len());
         let about = About { call, end: stream, number };
-        let channel = Rc::clone(&self.held[at].channel);
+        let channel = Arc::clone(&self.held[at].channel);
         let send = || match call {
             Call::SendVectored => send_vectored(&channel, &bytes, handles, deadline),
             Call::Reserve => send_reserved(&channel, &bytes, handles, deadline),
@@ -245,7 +318,7 @@ impl Walker {
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
         book.tried.store(last, SeqCst);
         let over = self.life.shortages_over();
-        let channel = Rc::clone(&self.held[at].channel);
+        let channel = Arc::clone(&self.held[at].channel);
         let about = About { call: Call::SendMany, end: stream, number: first };
         let send = || channel.send_many(row.iter().map(Outgoing::from), deadline);
         let said = |sent: &Result<usize, SendManyError>| match sent {
@@ -269,7 +342,7 @@ impl Walker {
     /// Moves a channel into memory that only its two processes have.
     pub(super) fn rehome(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
-        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let patience = self.patience();
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
         if self.life.has_been_short() {
@@ -285,13 +358,22 @@ impl Walker {
     /// Asks an end for its state. If the end says that its peer is closed, checks that the other end is gone.
     pub(super) fn look(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
-        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let over = self.life.shortages_over();
         let about = About { call: Call::Look, end, number: 0 };
         let ask = || {
-            let _ = (channel.counters(), channel.is_readable(), channel.is_writable(), channel.peer_usage());
-            let is_closed = channel.is_peer_closed();
-            (is_closed, channel.status().and(channel.peer()).map(|_| ()))
+            let _ = (channel.counters(), channel.is_readable(), channel.is_writable(), channel.peer_pidfd());
+            if let Ok(Some(usage)) = channel.peer_usage() {
+                let _ = usage.idle_wake_ups();
+                assert!(usage.uid().is_none_or(|uid| uid == rustix::process::getuid().as_raw()), "another user");
+            }
+            let status = channel.status();
+            let all_read = status.as_ref().is_ok_and(|status| status.all_read());
+            if let Ok(status) = &status {
+                assert_eq!(Conditions::new().all_read().are_met(status), all_read);
+            }
+            let is_closed = all_read || channel.is_peer_closed();
+            (is_closed, status.and(channel.peer()).map(|_| ()))
         };
         let (is_closed, asked) = self.timed(about, Duration::ZERO, ask, |(_, asked)| said(asked));
         if is_closed && !self.is_other_gone(end) {

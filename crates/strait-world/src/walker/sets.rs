@@ -1,6 +1,6 @@
 //! Waiting for many ends by a wait set.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use strait::wait::{Event, Interest, Mode, WaitSet};
@@ -41,7 +41,7 @@ impl Walker {
 
     fn add(&mut self, set: &WaitSet, at: usize) {
         let over = self.life.shortages_over();
-        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let about = About { call: Call::Add, end, number: 0 };
         let (mode, registration) = match self.random.one_in(3) {
             true => (Mode::OneShot, Registration::OneShot { armed: true }),

@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
@@ -70,7 +69,7 @@ impl Walker {
         };
         let held = self.held.swap_remove(at);
         let end = held.end;
-        let Some(channel) = Rc::into_inner(held.channel) else {
+        let Some(channel) = Arc::into_inner(held.channel) else {
             self.wrong(end, "an end that a task is to use is still in use")
         };
         let Some(channel) = self.enter(end, channel, &reactor) else { return };

@@ -1,7 +1,6 @@
 //! Waiting in other ways than by a deadline or for a set that reports again and again: interrupters, members of sets that
 //! are reported once, and traps.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -36,7 +35,7 @@ impl Walker {
     /// Interrupts an end, and receives from it with a deadline that is far away: the call must return at once.
     pub(super) fn receive_interrupted(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
-        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let interrupter = channel.interrupter();
         interrupter.interrupt();
         let over = self.life.shortages_over();
@@ -65,7 +64,7 @@ impl Walker {
             if self.held[at].registration != (Registration::OneShot { armed: false }) || self.random.one_in(2) {
                 continue;
             }
-            let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+            let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
             let over = self.life.shortages_over();
             let about = About { call: Call::Rearm, end, number: 0 };
             let rearm = || set.modify(&channel, end.into(), Interest::Readable, Mode::OneShot);
@@ -91,7 +90,7 @@ impl Walker {
 
     /// Removes an end from its set that is still there after it came back from a failed send.
     pub(super) fn remove(&mut self, set: &WaitSet, at: usize) {
-        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let about = About { call: Call::Remove, end, number: 0 };
         if let Err(error) = self.timed(about, Duration::ZERO, || set.remove(&channel), said) {
             self.wrong(end, &format!("removing from a set: {error:?}"));
@@ -108,7 +107,7 @@ impl Walker {
             Err(error) if excused(self.process, over, error) => return,
             Err(error) => self.process.wrong(None, &format!("traps: {error:?}")),
         };
-        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let calls = Arc::new(AtomicU32::new(0));
         let counted = calls.clone();
         let handler = move |_: Sprung| {

@@ -1,0 +1,115 @@
+//! Every public operation of the library is used by the worlds, or stands in a list of exceptions with the reason.
+//!
+//! An operation counts as used if the sources of the worlds name it and its type. Types whose values the worlds have
+//! without naming the type are listed in [`REACHED`].
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Types of which the worlds have values that other calls return, so that no source names the type.
+const REACHED: &[&str] = &[
+    "DataProducer",
+    "Interrupter",
+    "Invitation",
+    "ListenerBuilder",
+    "Pump",
+    "Received",
+    "Receiver",
+    "RegionMap",
+    "RegionWriter",
+    "Reservation",
+    "Room",
+    "SealedReservation",
+    "Sender",
+    "Status",
+    "Unread",
+    "Usage",
+];
+
+/// What the worlds do not use, and why: a type, or an operation of a type.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("AsyncCallEnd", "calls of tasks: not in the worlds yet; strait-tokio's tests have them"),
+    ("AsyncChannel::get_ref", "returns a reference to the channel, which the worlds have"),
+    ("AsyncChannel::poll_recv", "what `recv` of a task calls"),
+    ("AsyncChannel::recv_with", "as `recv_in_place` in a task: not in the worlds yet"),
+    ("AsyncChannel::send_with", "as `reserve` in a task: not in the worlds yet"),
+    (
+        "AsyncConsumer",
+        "data pipes of tasks: not in the worlds yet; `waiting_tasks.rs` and strait-tokio's tests have them",
+    ),
+    (
+        "AsyncProducer",
+        "data pipes of tasks: not in the worlds yet; `waiting_tasks.rs` and strait-tokio's tests have them",
+    ),
+    ("AsyncReceiver", "halves in tasks: not in the worlds yet; strait-tokio's tests have them"),
+    ("AsyncSender", "halves in tasks: not in the worlds yet; strait-tokio's tests have them"),
+    (
+        "Channel::over",
+        "the worlds meet by names, invitations and inheritance; `held.rs` and the hostile world pass sockets",
+    ),
+    ("Fd", "a descriptor of another library in a set: not in the worlds yet; `wait_sets.rs` has it"),
+    ("Guard", "signals that end waits: `signals.rs` of strait-faults; a world's signals must not end waits"),
+    ("InPlace::as_ptr", "a pointer, which only unsafe code reads"),
+    ("Inheritance", "guests inherit by `Options::spawn`, which uses it"),
+    ("ListenerBuilder::activated", "a socket of systemd: `meeting.rs`"),
+    ("MeetError", "the text of an error"),
+    (
+        "Options::accept_descriptors",
+        "an end that accepts no descriptors loses what the books count; `limits.rs` has it",
+    ),
+    ("Options::default_spin", "sets a field of the options to its default"),
+    ("Options::inheritance", "guests inherit by `Options::spawn`, which uses it"),
+    ("Options::peer_memory", "a limit that an honest peer would reach; the hostile world and `limits.rs` have it"),
+    ("Reactor::has_more", "the reactor's own tests have it"),
+    ("RegionError", "the text of an error"),
+    ("RegionMap::as_ptr", "a pointer, which only unsafe code reads"),
+    ("RegionMap::word32", "as `word64`"),
+    ("Unread::as_ptr", "a pointer, which only unsafe code reads"),
+    ("Unread::trusted", "unsafe: for peers that the program trusts"),
+    ("WaitSet::has_more", "`wait_sets.rs` has it; the worlds wait until nothing is left"),
+    ("signals::guarded", "signals that end waits: `signals.rs` of strait-faults; a world's signals must not end waits"),
+];
+
+/// Returns the text of all sources in `folder`.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            text.push_str(&sources(&path));
+        } else {
+            text.push_str(&fs::read_to_string(path).expect("a source"));
+        }
+    }
+    text
+}
+
+#[test]
+fn every_public_operation_is_in_the_worlds_or_among_the_exceptions() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = sources(&here.join("src"));
+    let words: BTreeSet<&str> = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+    let api = fs::read_to_string(here.join("../../docs/public-api.txt")).expect("the list of the public interface");
+    let (mut missing, mut excused) = (Vec::new(), BTreeSet::new());
+    for line in api.lines().filter(|line| line.starts_with("strait::")) {
+        let Some((path, item)) = line.split_once(": pub ") else { continue };
+        if !item.split(' ').take_while(|word| *word != "fn").all(|word| ["const", "unsafe", "async"].contains(&word)) {
+            continue;
+        }
+        let parts: Vec<&str> = path.split("::").collect();
+        let [.., of, name] = parts[..] else { continue };
+        let is_type = of.starts_with(char::is_uppercase);
+        let is_used = words.contains(name) && (!is_type || words.contains(of) || REACHED.contains(&of));
+        let operation = format!("{of}::{name}");
+        let exception = EXCEPTIONS.iter().find(|(what, _)| *what == of || *what == operation);
+        match exception {
+            Some((what, _)) => drop(excused.insert(*what)),
+            None if is_used => {}
+            None => missing.push(operation),
+        }
+    }
+    assert!(missing.is_empty(), "use these in the worlds, or give the reason in EXCEPTIONS: {missing:#?}");
+    let gone: Vec<_> = EXCEPTIONS.iter().map(|(what, _)| *what).filter(|what| !excused.contains(what)).collect();
+    assert!(gone.is_empty(), "the library has none of these exceptions: {gone:#?}");
+}
