@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import os
 import sys
@@ -396,8 +397,7 @@ def reduce_tensor(torch: Any, tensor: Any) -> Any:
 
 
 def _tensor(flat: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
-    import torch
-
+    torch = importlib.import_module("torch")
     tensor = torch.from_numpy(flat).view(getattr(torch, dtype)).reshape(shape)
     return tensor.requires_grad_(requires_grad)
 

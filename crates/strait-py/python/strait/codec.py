@@ -24,9 +24,11 @@ class Codec(Protocol):
 
     def dumps(self, obj: Any) -> tuple[Any, list[Any]]:
         """Returns the bytes of an object, and the handles to send with them."""
+        ...
 
     def loads(self, message: Message) -> Any:
         """Returns the object of a message."""
+        ...
 
 
 class _Plain:
