@@ -109,6 +109,16 @@ impl Settings {
         Ok(Encoded { bytes, carriers, copied: 0 })
     }
 
+    /// Returns whether the codec is `plain`.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.codec.is_none()
+    }
+
+    /// Returns the object of a message without handles in the codec `plain`.
+    pub(crate) fn decode_plain(&self, py: Python<'_>, bytes: &[u8], writable: bool) -> PyResult<Py<PyAny>> {
+        decode(py, bytes, Vec::new(), Mode { trust: self.trust, writable })
+    }
+
     /// Returns the object of a message. Its arrays are writable, or read-only.
     pub(crate) fn decode(&self, py: Python<'_>, mut message: strait::Message, writable: bool) -> PyResult<Py<PyAny>> {
         if let Some(codec) = &self.codec {

@@ -24,6 +24,11 @@ use crate::{buffers, errors};
 /// The greatest number of further messages that one call receives.
 const MOST_AT_ONCE: usize = 1 << 16;
 
+/// The longest message that is sent with the interpreter lock held.
+const QUICK_SEND: usize = 1 << 14;
+/// The longest message that is received with the interpreter lock held.
+const QUICK_RECEIVE: usize = 1 << 10;
+
 /// An end of a channel. Any number of threads may use it at once.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Connection {
@@ -209,6 +214,15 @@ impl Connection {
     ) -> PyResult<()> {
         self.check_writable()?;
         let channel = self.channel(py)?;
+        if let ([whole], []) = (parts, carriers)
+            && whole.len() <= QUICK_SEND
+        {
+            // To give up the interpreter lock would take as long as the call itself.
+            match channel.send_by(Outgoing::new(whole), Deadline::NOW).map_err(|failed| failed.error) {
+                Err(Error::WouldBlock) if !matches!(timeout, Timeout::Now) => {}
+                sent => return sent.map_err(|error| self.failed(py, &channel, error)),
+            }
+        }
         let mut kept = handles::take_all(py, carriers)?;
         let sent = waiting::wait(py, timeout, |deadline| {
             let outgoing = match parts {
@@ -223,6 +237,24 @@ impl Connection {
         });
         handles::restore_all(carriers, kept);
         sent?.map_err(|error| self.failed(py, &channel, error))
+    }
+
+    /// Receives a short message without handles, if it is there now, and returns what `take` makes of its bytes. Keeps
+    /// the interpreter lock, since to give it up would take as long as the call itself.
+    fn receive_quickly<T>(&self, py: Python<'_>, take: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<Option<T>> {
+        self.check_readable()?;
+        let (channel, is_watched) = match &*lock(&self.end) {
+            End::Open { channel, set } => (channel.clone(), set.is_some()),
+            _ => return Ok(None),
+        };
+        let mut buffer = [0; QUICK_RECEIVE];
+        // What this call does not receive, or any error, the usual way finds again.
+        let Ok(Some(len)) = channel.try_recv_bytes(&mut buffer) else { return Ok(None) };
+        drop(channel);
+        if is_watched {
+            self.settle(py);
+        }
+        take(&buffer[..len]).map(Some)
     }
 
     fn receive(&self, py: Python<'_>, timeout: Timeout) -> PyResult<strait::Message> {
@@ -293,7 +325,13 @@ impl Connection {
     /// Receives an object in the connection's codec. Unless `writable`, its arrays are read-only.
     #[pyo3(signature = (*, timeout=None, writable=true))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>, writable: bool) -> PyResult<Py<PyAny>> {
-        let message = self.receive(py, Timeout::of(timeout)?)?;
+        let timeout = Timeout::of(timeout)?;
+        if self.settings.is_plain()
+            && let Some(object) = self.receive_quickly(py, |bytes| self.settings.decode_plain(py, bytes, writable))?
+        {
+            return Ok(object);
+        }
+        let message = self.receive(py, timeout)?;
         self.settings.decode(py, message, writable)
     }
 
@@ -454,7 +492,13 @@ impl Connection {
         maxlength: Option<usize>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let message = self.receive_within(py, maxlength.unwrap_or(usize::MAX), Timeout::of(timeout)?)?;
+        let (limit, timeout) = (maxlength.unwrap_or(usize::MAX), Timeout::of(timeout)?);
+        if limit >= QUICK_RECEIVE
+            && let Some(bytes) = self.receive_quickly(py, |bytes| Ok(PyBytes::new(py, bytes)))?
+        {
+            return Ok(bytes);
+        }
+        let message = self.receive_within(py, limit, timeout)?;
         Ok(PyBytes::new(py, message.bytes()))
     }
 
