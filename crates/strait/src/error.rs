@@ -111,7 +111,7 @@ pub enum Error {
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     NotASocket,
     /// The name of the listener is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and
-    /// does not begin with a dot.
+    /// does not begin with a dot. An absolute path ends with such a name.
     BadName,
     /// Another listener uses this name, or the file of this name is not a listener's socket of this user.
     NameTaken,
@@ -378,7 +378,7 @@ impl fmt::Display for Error {
             Self::BadName => write!(
                 f,
                 "the name is not valid: give 1 to 64 letters, digits, dots, dashes and underscores, the first of them \
-                 no dot"
+                 no dot, or an absolute path that ends so"
             ),
             Self::NameTaken => write!(
                 f,

@@ -297,6 +297,37 @@ fn a_client_can_wait_for_its_server() {
     assert_eq!(names.connector().wait_for_listener().connect("nobody", Deadline::NOW).unwrap_err(), failed);
 }
 
+/// Shows that an absolute path is a name in the directory that the path says, for listeners and clients, and that the
+/// rules for such a directory hold.
+#[test]
+fn an_absolute_path_is_a_name_in_its_directory() {
+    let names = Names::new("absolute");
+    let path = names.0.join("service").to_str().unwrap().to_owned();
+    let failed = connect(&path, DEADLINE).unwrap_err();
+    assert_eq!((failed.error, failed.path.as_deref()), (Error::NobodyThere, Some(Path::new(&path))));
+    let (client, answer) = in_session(None, "calls", &path);
+    let listener = Listener::bind(&path).unwrap();
+    assert_eq!(listener.path(), Path::new(&path));
+    assert_eq!(names.all(), ["service"]);
+    assert_eq!(Listener::bind(&path).unwrap_err().error, Error::NameTaken);
+    echo(&listener.accept(DEADLINE).unwrap());
+    assert_eq!(told(&answer), "hello");
+    finish(client);
+    // A directory that is given otherwise does not count.
+    let client = std::thread::spawn({
+        let path = path.clone();
+        move || Connector::new().directory("/nowhere").connect(&path, DEADLINE).unwrap().send(b"hello").unwrap()
+    });
+    assert_eq!(listener.accept(DEADLINE).unwrap().recv().unwrap().bytes(), b"hello");
+    client.join().unwrap();
+    // Every user can write to this directory.
+    assert!(matches!(Listener::bind("/tmp/strait-absolute").unwrap_err().error, Error::UnsafeDirectory(_)));
+    for bad in ["/", "/tmp/..", "service/name", "./service"] {
+        assert_eq!(Listener::bind(bad).unwrap_err().error, Error::BadName, "{bad}");
+        assert_eq!(connect(bad, DEADLINE).unwrap_err().error, Error::BadName, "{bad}");
+    }
+}
+
 /// Returns whether the process has made a watch of directories.
 fn watches(pid: u32) -> bool {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();

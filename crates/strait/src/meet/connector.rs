@@ -21,7 +21,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connects to the listener of this name that runs as this process's user. Blocks until the listener accepts, or until
-/// `deadline`.
+/// `deadline`. The name may be an absolute path, see [`Connector::connect`].
 ///
 /// Example: [a listener and its client](crate::Listener).
 ///
@@ -110,7 +110,8 @@ impl Connector {
     }
 
     /// Connects to the listener of this name, and returns the channel once the listener has accepted this process.
-    /// Blocks until then, or until the deadline.
+    /// Blocks until then, or until the deadline. An absolute path as the name, such as `/run/service/echo`, means the
+    /// name `echo` in the directory `/run/service`, as if [`directory`](Self::directory) named that one.
     ///
     /// # Errors
     /// A [`MeetError`], which names the listener and the paths at which its socket can be. The reason is
@@ -130,18 +131,20 @@ impl Connector {
 
     pub(super) fn connect_plainly(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         fork::arm()?;
-        name::check(name)?;
-        match self.connect_to_first(name, deadline) {
-            Err(Error::NobodyThere) if self.waits && !deadline.has_passed() => self.connect_once_there(name, deadline),
+        let (location, name) = name::resolve(&self.location, name)?;
+        match self.connect_to_first(&location, &name, deadline) {
+            Err(Error::NobodyThere) if self.waits && !deadline.has_passed() => {
+                self.connect_once_there(&location, &name, deadline)
+            }
             done => done,
         }
     }
 
     /// Connects to the first live listener of this name. A listener of another user counts only if there is none of
     /// the expected user.
-    fn connect_to_first(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {
+    fn connect_to_first(&self, location: &NameDirectory, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         let mut missed = Error::NobodyThere;
-        for (_, directory) in self.location.open(self.server)? {
+        for (_, directory) in location.open(self.server)? {
             match self.connect_in(&directory, name, deadline) {
                 Err(Error::NobodyThere) => {}
                 Err(error @ Error::WrongServer { .. }) => missed = error,
@@ -153,11 +156,11 @@ impl Connector {
 
     /// Connects to the first live listener of this name; sleeps until the deadline while there is none. The watch
     /// begins before each attempt, so no listener is missed.
-    fn connect_once_there(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {
+    fn connect_once_there(&self, location: &NameDirectory, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         let watch = Watch::new()?;
         loop {
-            self.location.open_or_make(self.server)?.iter().try_for_each(|(_, directory)| watch.add(directory))?;
-            match self.connect_to_first(name, deadline) {
+            location.open_or_make(self.server)?.iter().try_for_each(|(_, directory)| watch.add(directory))?;
+            match self.connect_to_first(location, name, deadline) {
                 Err(Error::NobodyThere) if !deadline.has_passed() => watch.wait(deadline)?,
                 done => return done,
             }

@@ -141,7 +141,9 @@ impl ListenerBuilder {
     /// Makes a listener under this name, which it takes in every name directory of this user (see
     /// [the module](crate::meet#name-directories)) or in the given directory. Blocks only while another process of this
     /// user is taking the same name, or another thread of this process is taking any name; each takes a few system
-    /// calls. During these calls there is a lock file beside the socket of the name.
+    /// calls. During these calls there is a lock file beside the socket of the name. An absolute path as the name,
+    /// such as `/run/service/echo`, means the name `echo` in the directory `/run/service`, as if
+    /// [`directory`](Self::directory) named that one.
     ///
     /// # Errors
     /// A [`MeetError`], which names the listener and the paths of its sockets. The reason is [`Error::NameTaken`] if
@@ -155,16 +157,16 @@ impl ListenerBuilder {
 
     fn bind_plainly(self, name: &str) -> Result<Listener, Error> {
         fork::arm()?;
-        name::check(name)?;
-        let opened = self.location.open_or_make(own_user())?;
-        let path = opened.first().map_or_else(PathBuf::new, |(path, _)| path.join(name));
+        let (location, name) = name::resolve(&self.location, name)?;
+        let opened = location.open_or_make(own_user())?;
+        let path = opened.first().map_or_else(PathBuf::new, |(path, _)| path.join(&name));
         let (mut sockets, mut bound) = (Vec::new(), Vec::new());
         for (_, directory) in opened {
-            let (socket, file) = directory.listen(name, self.mode)?;
+            let (socket, file) = directory.listen(&name, self.mode)?;
             sockets.push(socket);
-            bound.push(Bound { directory, name: name.to_owned(), file, born: Born::here() });
+            bound.push(Bound { directory, name: name.clone(), file, born: Born::here() });
         }
-        if self.location == NameDirectory::default() {
+        if location == NameDirectory::default() {
             bound.iter().for_each(Bound::prune);
         }
         Listener::new(sockets, bound, path, self)

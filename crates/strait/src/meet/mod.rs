@@ -37,7 +37,8 @@
 //! expected user. Both pass over a directory that belongs to another user or gives other users access, so that nobody
 //! keeps a user from meeting by making a directory first; if no directory is left, the error says why.
 //!
-//! [`ListenerBuilder::directory`] and [`Connector::directory`] name another directory, and then no other is used.
+//! [`ListenerBuilder::directory`] and [`Connector::directory`] name another directory, and then no other is used. A name
+//! that is an absolute path does so too: `/run/service/echo` is the name `echo` in the directory `/run/service`.
 //!
 //! The crate root has the short forms of a program that needs no settings: [`Listener::bind`],
 //! [`connect`], [`from_parent`].

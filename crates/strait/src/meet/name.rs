@@ -17,7 +17,7 @@ const LONGEST: usize = 64;
 
 /// Checks the name of a listener: fails with [`Error::BadName`] unless it has 1 to [`LONGEST`] ASCII letters, digits or
 /// `-_.` and does not begin with a dot. A valid name cannot be a path to another directory.
-pub(super) fn check(name: &str) -> Result<(), Error> {
+fn check(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=LONGEST).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.');
     if good { Ok(()) } else { Err(Error::BadName) }
@@ -217,8 +217,26 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
     })
 }
 
-/// Returns the paths at which the socket file of the listener `name` can be, in the order in which it is looked for.
+/// Returns the name directories and the name that a program means by `given`: an absolute path means the name that is
+/// its last part, in the directory before it, and not in `location`. Fails with [`Error::BadName`] if the name is not
+/// valid.
+pub(super) fn resolve(location: &NameDirectory, given: &str) -> Result<(NameDirectory, String), Error> {
+    let (location, name) = if given.starts_with('/') {
+        let (directory, name) = parted(Path::new(given)).ok_or(Error::BadName)?;
+        (NameDirectory(Some(directory)), name)
+    } else {
+        (location.clone(), given.to_owned())
+    };
+    check(&name)?;
+    Ok((location, name))
+}
+
+/// Returns the paths at which the socket file of the listener `name` can be, in the order in which it is looked for. A
+/// name that is an absolute path has that one.
 pub(super) fn full(location: &NameDirectory, name: &str) -> Vec<PathBuf> {
+    if name.starts_with('/') {
+        return vec![PathBuf::from(name)];
+    }
     location.paths().into_iter().map(|directory| directory.join(name)).collect()
 }
 
@@ -251,6 +269,19 @@ mod tests {
         for bad in ["", ".", "..", ".hidden", "a/b", "/a", "a b", "a\0", "ä", &"x".repeat(65)] {
             assert_eq!(check(bad), Err(Error::BadName), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_absolute_path_names_its_directory() {
+        let of = |given| resolve(&NameDirectory::default(), given).map(|(location, name)| (location.0, name));
+        assert_eq!(of("name"), Ok((None, "name".to_owned())));
+        assert_eq!(of("/run/service/name"), Ok((Some("/run/service".into()), "name".to_owned())));
+        for bad in ["/", "/..", "/run/..", "/run/.hidden", "/run/a b", "run/name", "./name"] {
+            assert_eq!(of(bad), Err(Error::BadName), "{bad}");
+        }
+        let elsewhere = NameDirectory(Some("/elsewhere".into()));
+        assert_eq!(resolve(&elsewhere, "/run/name").map(|(location, _)| location.0), Ok(Some("/run".into())));
+        assert_eq!(full(&NameDirectory::default(), "/run/name"), [PathBuf::from("/run/name")]);
     }
 
     #[test]
