@@ -27,6 +27,7 @@ pub mod peer;
 pub mod pipe;
 pub mod receive;
 pub mod region;
+pub mod sandbox;
 pub mod send;
 pub mod signals;
 pub mod spawn;

@@ -115,7 +115,8 @@ fn give_listener(listener: Listener) -> *mut strait_listener {
 /// Listens under a name. Blocks only while another process of this user takes the same name, or another thread of this
 /// process takes any name.
 ///
-/// `options` may be `NULL`. `listener` receives the listener, which the caller owns, or `NULL` on failure. Fails with
+/// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`.
+/// `listener` receives the listener, which the caller owns, or `NULL` on failure. Fails with
 /// `STRAIT_NAME_TAKEN` if another process, or another listener of this process, listens under the name. The name of a
 /// process that is gone is taken over.
 #[unsafe(no_mangle)]
@@ -223,13 +224,17 @@ pub struct strait_connect_options {
     pub server: u32,
     /// 1 if `server` is set; otherwise 0.
     pub has_server: u32,
+    /// 1 to wait until the deadline for a listener of this name, if there is none yet; otherwise 0.
+    pub wait_for_listener: u32,
     /// Reserved; must be zero.
-    pub reserved: [u64; 4],
+    pub reserved_flags: u32,
+    /// Reserved; must be zero.
+    pub reserved: [u64; 3],
 }
 
 /// Connects to the process that listens under a name; waits until the deadline for the server to accept.
 ///
-/// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
+/// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
 /// failure. Fails with `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_connect(
@@ -244,7 +249,8 @@ pub unsafe extern "C" fn strait_connect(
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::name(name)?, options.as_ref()) };
         let mut connector = Connector::new();
         if let Some(given) = given {
-            if given.reserved != [0; 4] || given.has_server > 1 {
+            let reserved = (given.reserved_flags, given.reserved);
+            if reserved != (0, [0; 3]) || given.has_server > 1 || given.wait_for_listener > 1 {
                 return Err(Failure::Invalid(
                     "strait_connect_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
                 ));
@@ -257,6 +263,9 @@ pub unsafe extern "C" fn strait_connect(
             }
             if given.has_server == 1 {
                 connector = connector.server(given.server);
+            }
+            if given.wait_for_listener == 1 {
+                connector = connector.wait_for_listener();
             }
         }
         *out = strait_channel::give(connector.connect(name, until(deadline))?);

@@ -1,11 +1,11 @@
 //! Regions: shared memory as an object that messages can carry.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 
 use strait::Error;
-use strait::region::{Access, Region, RegionCopy, RegionMap, RegionView, RegionWriter};
+use strait::region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView, RegionWriter};
 
 use crate::args;
 use crate::status::{Failure, call, call_or, strait_status};
@@ -71,6 +71,60 @@ pub unsafe extern "C" fn strait_region_new(len: usize, region: *mut *mut strait_
         // SAFETY: the header requires the pointer to be valid.
         let out = unsafe { args::out(region, ptr::null_mut(), "region is NULL") }?;
         *out = strait_region::give(Region::new(len)?);
+        Ok(())
+    })
+}
+
+/// Options of a region. Zero means the default of each option.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct strait_region_options {
+    /// The name of the region for debugging, which `/proc/*/maps` shows: at most 249 bytes of UTF-8. `NULL` for the
+    /// default name. Copied.
+    pub name: *const c_char,
+    /// 1 to ask the kernel for huge pages when this process maps the region; otherwise 0. Whether shared memory can
+    /// have huge pages depends on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    pub huge_pages: u32,
+    /// Reserved; must be zero.
+    pub reserved_flags: u32,
+    /// Reserved; must be zero.
+    pub reserved: [u64; 3],
+}
+
+/// Converts the options of C code.
+///
+/// # Safety
+/// `given` is `NULL`, or points to options whose name is `NULL` or a text that ends with a zero.
+unsafe fn options(given: *const strait_region_options) -> Result<RegionOptions, Failure> {
+    let mut options = RegionOptions::new();
+    // SAFETY: the caller's promise.
+    let Some(given) = (unsafe { given.as_ref() }) else { return Ok(options) };
+    if (given.reserved_flags, given.reserved) != (0, [0; 3]) || given.huge_pages > 1 {
+        return Err(Failure::Invalid(
+            "strait_region_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
+        ));
+    }
+    // SAFETY: the caller's promise.
+    if let Some(name) = unsafe { args::text(given.name) } {
+        let name = name.to_str().map_err(|_| Failure::Invalid("strait_region_options: the name is not UTF-8"))?;
+        options = options.name(name);
+    }
+    Ok(options.huge_pages(given.huge_pages == 1))
+}
+
+/// Makes a writable region of `len` zero bytes with these options, which may be `NULL`. `region` receives the region,
+/// which the caller owns, or `NULL` on failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_region_create(
+    options: *const strait_region_options,
+    len: usize,
+    region: *mut *mut strait_region,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (out, options) =
+            unsafe { (args::out(region, ptr::null_mut(), "region is NULL")?, self::options(options)?) };
+        *out = strait_region::give(options.create(len)?);
         Ok(())
     })
 }
@@ -296,7 +350,24 @@ pub unsafe extern "C" fn strait_region_writer(len: usize, mapping: *mut *mut str
     })
 }
 
-/// Seals the memory of `strait_region_writer` without a copy. `region` receives a region that no process can ever
+/// Makes memory as `strait_region_writer` does, with these options, which may be `NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_region_create_writer(
+    options: *const strait_region_options,
+    len: usize,
+    mapping: *mut *mut strait_mapping,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (out, options) =
+            unsafe { (args::out(mapping, ptr::null_mut(), "mapping is NULL")?, self::options(options)?) };
+        let mapped = Mapped::Writer(Some(options.writer(len)?));
+        *out = Box::into_raw(Box::new(strait_mapping { mapped }));
+        Ok(())
+    })
+}
+
+/// Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a region that no process can ever
 /// change. The mapping stays at its address, as private memory that the caller may go on reading and writing.
 ///
 /// No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be

@@ -57,7 +57,7 @@ pub enum strait_status {
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     STRAIT_NOT_A_SOCKET = 18,
     /// The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
-    /// a dot.
+    /// a dot. An absolute path ends with such a name.
     STRAIT_BAD_NAME = 19,
     /// Another process, or another listener of this process, listens under this name.
     STRAIT_NAME_TAKEN = 20,

@@ -10,8 +10,8 @@ use std::process::Command;
 use common::{STRICT, c_compilers, cxx_compilers, installed, run};
 use strait_ffi::status::strait_status::*;
 use strait_ffi::{
-    deadline::*, handle::*, meeting::*, options::*, peer::*, receive::*, region::*, send::*, spawn::*, status::*,
-    wait_set::*,
+    deadline::*, handle::*, meeting::*, options::*, peer::*, receive::*, region::*, sandbox::*, send::*, spawn::*,
+    status::*, wait_set::*,
 };
 
 /// Returns assertions in C of the layout that Rust gives structures. The macro compiles only if it names each field.
@@ -71,7 +71,8 @@ fn assertions() -> String {
         strait_listener_options {
             directory, mode, invited_only, waiting_of_a_user, waiting_of_all, policy, on_refused, context, channel, reserved,
         }
-        strait_connect_options { directory, channel, server, has_server, reserved }
+        strait_connect_options { directory, channel, server, has_server, wait_for_listener, reserved_flags, reserved }
+        strait_region_options { name, huge_pages, reserved_flags, reserved }
         strait_listening { name, since, uid, pid, is_live, reserved }
     };
     all += &numbers! {
@@ -87,7 +88,7 @@ fn assertions() -> String {
         STRAIT_HANDLE_NONE STRAIT_HANDLE_FD STRAIT_HANDLE_CHANNEL STRAIT_HANDLE_REGION STRAIT_HANDLE_PRODUCER
         STRAIT_HANDLE_CONSUMER STRAIT_HANDLE_OTHER
         STRAIT_WRITABLE_REGION STRAIT_READ_ONLY_REGION STRAIT_SEALED_REGION
-        STRAIT_MAP_READ STRAIT_MAP_WRITE STRAIT_MAP_SEALED STRAIT_MAP_COPY
+        STRAIT_PHASE_RUNNING STRAIT_PHASE_WITH_REGIONS STRAIT_PHASE_CONNECTING STRAIT_PHASE_DISPENSABLE STRAIT_MAP_READ STRAIT_MAP_WRITE STRAIT_MAP_SEALED STRAIT_MAP_COPY
         STRAIT_MAX_PARTS STRAIT_MAX_MESSAGES STRAIT_MAX_HANDLES STRAIT_MAX_MESSAGE STRAIT_INHERITANCE_LEN
         STRAIT_READABLE STRAIT_WRITABLE STRAIT_HAS_MOVED STRAIT_LEVEL STRAIT_ONE_SHOT
         STRAIT_MEMORY STRAIT_MAPPINGS STRAIT_DESCRIPTORS STRAIT_LANES STRAIT_QUEUED_BYTES STRAIT_QUEUED_MESSAGES

@@ -153,6 +153,7 @@
 //! # Further
 //! * [`call`]: requests and replies, in any order. [`pipe`]: byte streams. [`region`]: shared memory as an object.
 //! * [`wait`]: wait sets, dispatchers and traps. [`task`]: async. [`owned`]: views that keep their channel.
+//! * [`sandbox`]: the system calls that a filter must allow.
 //! * [`Error`] says of each error what happened and what to do.
 //!
 //! Both processes must speak the same version of the protocol; with another one, [`Error::Refused`] names the versions
@@ -181,6 +182,7 @@ mod peer;
 pub mod pipe;
 pub mod quota;
 pub mod region;
+pub mod sandbox;
 mod shm;
 pub mod signals;
 mod sync;

@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["pipe", "call", "meet"],
     &["wait_set"],
     &["trap", "dispatcher", "task"],
-    &["benchmarks", "fuzzing", "lib", "owned", "view", "wait"],
+    &["benchmarks", "fuzzing", "lib", "owned", "sandbox", "view", "wait"],
 ];
 
 fn layer(module: &str) -> usize {

@@ -189,15 +189,18 @@ struct ConnectOptions {
     std::string directory = {};
     std::optional<std::uint32_t> server = {};
     Options channel = {};
+    // Whether to wait until the deadline for a listener of this name, if there is none yet.
+    bool wait_for_listener = false;
 };
 
-// Connects to the process that listens under a name.
+// Connects to the process that listens under a name, which may be an absolute path.
 inline result<Channel> connect(const char *name, Deadline deadline, const ConnectOptions &options = {}) {
     strait_connect_options raw{};
     raw.directory = options.directory.empty() ? nullptr : options.directory.c_str();
     raw.channel = options.channel.get();
     raw.server = options.server.value_or(0);
     raw.has_server = options.server.has_value();
+    raw.wait_for_listener = options.wait_for_listener;
     return Channel::make([&](auto **out) { return strait_connect(name, &raw, out, deadline.get()); });
 }
 

@@ -13,6 +13,12 @@ class SharedMapping {
 public:
     explicit SharedMapping(strait_mapping *mapping) noexcept : mapping_(mapping) {}
 
+    // For code that takes plain memory, such as an image library. Only for memory whose other users are trusted, and do not
+    // write while this process reads or writes: a change during an access is a data race, and the compiler may read a byte
+    // twice. Writing through a mapping of map(), which is for reading, ends the process by SIGSEGV.
+    std::span<std::byte> trusted() const noexcept {
+        return {static_cast<std::byte *>(strait_mapping_data(mapping_.get())), size()};
+    }
     volatile std::byte *data() const noexcept { return static_cast<volatile std::byte *>(strait_mapping_data(mapping_.get())); }
     std::size_t size() const noexcept { return strait_mapping_len(mapping_.get()); }
 
@@ -35,6 +41,14 @@ private:
 
 using SealedMapping = PlainMapping<const std::byte>;
 using CopyMapping = PlainMapping<std::byte>;
+
+// Options of a region.
+struct RegionOptions {
+    // The name for debugging, which /proc/*/maps shows; empty for the default.
+    std::string name = {};
+    // Whether to ask the kernel for huge pages when this process maps the region.
+    bool huge_pages = false;
+};
 
 enum class Access : strait_access { writable = STRAIT_WRITABLE_REGION, read_only = STRAIT_READ_ONLY_REGION, sealed = STRAIT_SEALED_REGION };
 
@@ -64,17 +78,19 @@ public:
     explicit Region(strait_region *region) noexcept : region_(region) {}
 
     // Makes a writable region of `size` zero bytes.
-    static result<Region> create(std::size_t size) {
-        return make([&](auto **out) { return strait_region_new(size, out); });
+    static result<Region> create(std::size_t size, const RegionOptions &options = {}) {
+        const auto given = raw(options);
+        return make([&](auto **out) { return strait_region_create(&given, size, out); });
     }
     // Makes a sealed region with a copy of these bytes, which no process can ever change.
     static result<Region> sealed(Bytes bytes) {
         return make([&](auto **out) { return strait_region_sealed(bytes.data(), bytes.size(), out); });
     }
     // Makes memory of `size` zero bytes that no other process has, to be filled and then sealed without a copy.
-    static result<WriterMapping> writer(std::size_t size) {
+    static result<WriterMapping> writer(std::size_t size, const RegionOptions &options = {}) {
+        const auto given = raw(options);
         strait_mapping *mapping = nullptr;
-        if (const auto status = strait_region_writer(size, &mapping); status != STRAIT_OK) {
+        if (const auto status = strait_region_create_writer(&given, size, &mapping); status != STRAIT_OK) {
             return Error::last(status);
         }
         return WriterMapping(mapping);
@@ -120,11 +136,20 @@ public:
         return detail::done(strait_region_write(region_.get(), offset, bytes.data(), bytes.size()));
     }
 
-    // Maps the whole region.
-    result<SharedMapping> map() const { return map_as<SharedMapping>(STRAIT_MAP_READ); }
-    result<SharedMapping> map_writable() const { return map_as<SharedMapping>(STRAIT_MAP_WRITE); }
-    result<SealedMapping> view() const { return map_as<SealedMapping>(STRAIT_MAP_SEALED); }
-    result<CopyMapping> copy_on_write() const { return map_as<CopyMapping>(STRAIT_MAP_COPY); }
+    // Map the whole region.
+    result<SharedMapping> map() const { return map(0, size()); }
+    result<SharedMapping> map_writable() const { return map_writable(0, size()); }
+    result<SealedMapping> view() const { return view(0, size()); }
+    result<CopyMapping> copy_on_write() const { return copy_on_write(0, size()); }
+    // Map `size` bytes of the region, from `offset` on. Fail with STRAIT_OUT_OF_RANGE if the region has fewer.
+    result<SharedMapping> map(std::size_t offset, std::size_t size) const { return map_as<SharedMapping>(STRAIT_MAP_READ, offset, size); }
+    result<SharedMapping> map_writable(std::size_t offset, std::size_t size) const {
+        return map_as<SharedMapping>(STRAIT_MAP_WRITE, offset, size);
+    }
+    result<SealedMapping> view(std::size_t offset, std::size_t size) const { return map_as<SealedMapping>(STRAIT_MAP_SEALED, offset, size); }
+    result<CopyMapping> copy_on_write(std::size_t offset, std::size_t size) const {
+        return map_as<CopyMapping>(STRAIT_MAP_COPY, offset, size);
+    }
 
     explicit operator bool() const noexcept { return region_.get() != nullptr; }
     strait_region *get() const noexcept { return region_.get(); }
@@ -139,9 +164,17 @@ private:
         return Region(region);
     }
 
-    template <class Mapping> result<Mapping> map_as(strait_map how) const {
+    // The options as C takes them, with a pointer to the name in `options`.
+    static strait_region_options raw(const RegionOptions &options) noexcept {
+        strait_region_options raw{};
+        raw.name = options.name.empty() ? nullptr : options.name.c_str();
+        raw.huge_pages = options.huge_pages;
+        return raw;
+    }
+
+    template <class Mapping> result<Mapping> map_as(strait_map how, std::size_t offset, std::size_t size) const {
         strait_mapping *mapping;
-        if (const auto status = strait_region_map(region_.get(), how, 0, size(), &mapping); status != STRAIT_OK) {
+        if (const auto status = strait_region_map(region_.get(), how, offset, size, &mapping); status != STRAIT_OK) {
             return Error::last(status);
         }
         return Mapping(mapping);

@@ -93,7 +93,7 @@ enum strait_status
     // The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     STRAIT_NOT_A_SOCKET = 18,
     // The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
-    // a dot.
+    // a dot. An absolute path ends with such a name.
     STRAIT_BAD_NAME = 19,
     // Another process, or another listener of this process, listens under this name.
     STRAIT_NAME_TAKEN = 20,
@@ -293,6 +293,20 @@ typedef struct strait_handle {
     void *object;
 } strait_handle;
 
+// Options of a region. Zero means the default of each option.
+typedef struct strait_region_options {
+    // The name of the region for debugging, which `/proc/*/maps` shows: at most 249 bytes of UTF-8. `NULL` for the
+    // default name. Copied.
+    const char *name;
+    // 1 to ask the kernel for huge pages when this process maps the region; otherwise 0. Whether shared memory can
+    // have huge pages depends on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    uint32_t huge_pages;
+    // Reserved; must be zero.
+    uint32_t reserved_flags;
+    // Reserved; must be zero.
+    uint64_t reserved[3];
+} strait_region_options;
+
 // The access that a region allows to its holder, enforced by the kernel.
 typedef uint32_t strait_access;
 
@@ -394,8 +408,12 @@ typedef struct strait_connect_options {
     uint32_t server;
     // 1 if `server` is set; otherwise 0.
     uint32_t has_server;
+    // 1 to wait until the deadline for a listener of this name, if there is none yet; otherwise 0.
+    uint32_t wait_for_listener;
     // Reserved; must be zero.
-    uint64_t reserved[4];
+    uint32_t reserved_flags;
+    // Reserved; must be zero.
+    uint64_t reserved[3];
 } strait_connect_options;
 
 // A name under which a process listens, or listened. Valid during the call of the function that receives it.
@@ -495,6 +513,9 @@ typedef struct strait_bad_peer {
 // the call.
 typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *context);
 
+// What a process does after its sandbox is active, for `strait_system_calls`.
+typedef uint32_t strait_phase;
+
 // Do not block: a function that would have to wait fails with `STRAIT_WOULD_BLOCK`.
 #define STRAIT_NOW 0
 
@@ -587,6 +608,21 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 
 // Messages that were taken out of shared memory when an end moved, and that were not received yet.
 #define STRAIT_QUEUED_MESSAGES 5
+
+// Messages, waiting, and channels over links that exist or over a socket of the program. Every process needs these
+// system calls.
+#define STRAIT_PHASE_RUNNING 0
+
+// Regions: these system calls in addition.
+#define STRAIT_PHASE_WITH_REGIONS 1
+
+// Listening, connecting, and taking a channel from the parent: these system calls in addition.
+#define STRAIT_PHASE_CONNECTING 2
+
+// System calls that the library tries, and can do without. A filter that kills the process for a call that is not
+// allowed must let these fail with `EPERM`, or allow all of them. A call that is in another list too must be allowed
+// in that phase.
+#define STRAIT_PHASE_DISPENSABLE 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -881,6 +917,12 @@ void strait_handle_close(struct strait_handle *handle);
 strait_status strait_region_new(size_t len,
                                 struct strait_region **region);
 
+// Makes a writable region of `len` zero bytes with these options, which may be `NULL`. `region` receives the region,
+// which the caller owns, or `NULL` on failure.
+strait_status strait_region_create(const struct strait_region_options *options,
+                                   size_t len,
+                                   struct strait_region **region);
+
 // Makes a sealed region with a copy of `len` bytes. No process can ever change it. `region` receives the region, which
 // the caller owns, or `NULL` on failure.
 strait_status strait_region_sealed(const void *bytes,
@@ -957,7 +999,12 @@ strait_status strait_region_map(const struct strait_region *region,
 strait_status strait_region_writer(size_t len,
                                    struct strait_mapping **mapping);
 
-// Seals the memory of `strait_region_writer` without a copy. `region` receives a region that no process can ever
+// Makes memory as `strait_region_writer` does, with these options, which may be `NULL`.
+strait_status strait_region_create_writer(const struct strait_region_options *options,
+                                          size_t len,
+                                          struct strait_mapping **mapping);
+
+// Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a region that no process can ever
 // change. The mapping stays at its address, as private memory that the caller may go on reading and writing.
 //
 // No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be
@@ -1414,7 +1461,8 @@ strait_status strait_from_parent(const struct strait_options *options,
 // Listens under a name. Blocks only while another process of this user takes the same name, or another thread of this
 // process takes any name.
 //
-// `options` may be `NULL`. `listener` receives the listener, which the caller owns, or `NULL` on failure. Fails with
+// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`.
+// `listener` receives the listener, which the caller owns, or `NULL` on failure. Fails with
 // `STRAIT_NAME_TAKEN` if another process, or another listener of this process, listens under the name. The name of a
 // process that is gone is taken over.
 strait_status strait_listener_bind(const char *name,
@@ -1449,7 +1497,7 @@ const char *strait_listener_path(const struct strait_listener *listener);
 
 // Connects to the process that listens under a name; waits until the deadline for the server to accept.
 //
-// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
+// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
 // failure. Fails with `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
 strait_status strait_connect(const char *name,
                              const struct strait_connect_options *options,
@@ -1547,6 +1595,15 @@ strait_status strait_channel_peer_usage(const struct strait_channel *channel,
 // function may call any function. It receives `context`, which must stay valid for the life of the process.
 void strait_on_bad_peer(strait_tell_bad_peer tell,
                         void *context);
+
+// Writes the numbers of the system calls of a phase, one of `STRAIT_PHASE_*`, to `numbers`, as many as `capacity` has
+// room for. They are the calls of the library and of the allocator below it, on the architecture for which the library
+// was built. Returns how many the phase has; 0 for an unknown phase. `numbers` may be `NULL` if `capacity` is 0.
+//
+// A process takes its channel first, then activates the filter, and then looks at what its peers send.
+size_t strait_system_calls(strait_phase phase,
+                           int64_t *numbers,
+                           size_t capacity);
 
 #ifdef __cplusplus
 }  // extern "C"

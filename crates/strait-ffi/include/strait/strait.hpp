@@ -14,6 +14,7 @@
 #include <strait/pipe.hpp>
 #include <strait/region.hpp>
 #include <strait/result.hpp>
+#include <strait/sandbox.hpp>
 #include <strait/signals.hpp>
 #include <strait/values.hpp>
 #include <strait/wait_set.hpp>

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <ranges>
 #include <span>
+#include <string>
 #include <type_traits>
 
 namespace strait {

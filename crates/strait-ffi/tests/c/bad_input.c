@@ -359,6 +359,8 @@ static void options(void) {
         // The text of a failure to meet names the listener, in the terms of C.
         strait_channel *nobody;
         char why[400];
+        const strait_connect_options waits = {.wait_for_listener = 2};
+        IS(STRAIT_INVALID_ARGUMENT, strait_connect("no-such-service", &waits, &nobody, STRAIT_NOW));
         const strait_connect_options elsewhere = {.directory = "/nowhere"};
         IS(STRAIT_NOBODY_THERE, strait_connect("no-such-service", &elsewhere, &nobody, STRAIT_NOW));
         strait_last_error_text(why, sizeof why);
@@ -506,6 +508,13 @@ static void rows(void) {
     strait_channel_close(y);
 }
 
+static void sandboxes(void) {
+    int64_t numbers[2] = {-1, -1};
+    CHECK(strait_system_calls(STRAIT_PHASE_RUNNING, NULL, 0) > 30 && strait_system_calls(STRAIT_PHASE_DISPENSABLE, NULL, 9) > 3);
+    CHECK(strait_system_calls(STRAIT_PHASE_CONNECTING, numbers, 1) > 5 && numbers[0] >= 0 && numbers[1] == -1);
+    CHECK(strait_system_calls(STRAIT_PHASE_WITH_REGIONS, numbers, 2) > 0 && strait_system_calls(4, numbers, 2) == 0);
+}
+
 static void regions(void) {
     strait_region *region, *reader, *sealed;
     void *address;
@@ -518,6 +527,29 @@ static void regions(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_region_new(1, NULL));
     IS(STRAIT_SYSTEM, strait_region_new(SIZE_MAX, &region));
     CHECK(region == NULL);
+    {
+        strait_region_options given;
+        memset(&given, 0, sizeof given);
+        given.huge_pages = 2;
+        IS(STRAIT_INVALID_ARGUMENT, strait_region_create(&given, 1, &region));
+        IS(STRAIT_INVALID_ARGUMENT, strait_region_create_writer(&given, 1, &mapping));
+        given.huge_pages = 1;
+        given.reserved[2] = 1;
+        IS(STRAIT_INVALID_ARGUMENT, strait_region_create(&given, 1, &region));
+        given.reserved[2] = 0;
+        given.name = "\xff";
+        IS(STRAIT_INVALID_ARGUMENT, strait_region_create(&given, 1, &region));
+        CHECK(region == NULL && mapping == NULL);
+        given.name = "frames";
+        IS(STRAIT_INVALID_ARGUMENT, strait_region_create(&given, 1, NULL));
+        IS(STRAIT_INVALID_ARGUMENT, strait_region_create_writer(&given, 1, NULL));
+        OK(strait_region_create(&given, 1, &region));
+        strait_region_free(region);
+        OK(strait_region_create(NULL, 1, &region));
+        strait_region_free(region);
+        OK(strait_region_create_writer(NULL, 1, &mapping));
+        strait_mapping_free(mapping);
+    }
     IS(STRAIT_INVALID_ARGUMENT, strait_region_sealed(NULL, 1, &region));
     IS(STRAIT_NOT_A_REGION, strait_region_from_fd(-1, &region));
     fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -791,7 +823,8 @@ int main(void) {
         options();
         handles();
         rows();
-        regions();
+        sandboxes();
+    regions();
         sockets();
         single_handles();
         the_rest();

@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 using namespace std::literals;
@@ -171,6 +173,14 @@ void regions() {
     CHECK(strait::Region::from_fd(same.to_fd().value())->size() == 8 && strait::Region::from_fd(null()).error() == STRAIT_NOT_A_REGION);
     CHECK(strait::Region::sealed("text")->view()->bytes().size() == 4 && strait::Region().seal().error() == STRAIT_INVALID_ARGUMENT);
     CHECK(strait::Region::create(1)->admit_no_writer());
+    auto named = strait::Region::create(3 << 20, {.name = "frames-of-a-test", .huge_pages = true}).value();
+    auto part = named.map_writable(1 << 20, 1 << 20).value();
+    CHECK(part.trusted().size() == 1 << 20 && named.map(3 << 20, 1).error() == STRAIT_OUT_OF_RANGE);
+    std::ranges::fill(part.trusted(), std::byte{7});
+    CHECK(named.map()->trusted()[(1 << 20) - 1] == std::byte{0} && named.map((2 << 20) - 1, 2)->data()[0] == std::byte{7});
+    std::ifstream maps("/proc/self/maps");
+    CHECK(std::string(std::istreambuf_iterator(maps), {}).find("frames-of-a-test") != std::string::npos);
+    CHECK(strait::Region::writer(1, {.name = "frames-of-a-test"}));
     auto writer = strait::Region::writer(6).value();
     std::memcpy(writer.bytes().data(), "filled", 6);
     const auto *address = writer.bytes().data();
@@ -330,6 +340,15 @@ void meeting() {
     CHECK(channel.peer_usage(STRAIT_DESCRIPTORS)->peer.limit == 5000 && strait::set_limit(STRAIT_DESCRIPTORS, 8192, 32768));
     CHECK(channel.rehome(1s) || true);
     client.join();
+    // A client may start before its server, and may name it by the path.
+    const auto later = "strait-cxx-later-" + std::to_string(getpid());
+    client = std::thread([&] { CHECK(strait::connect(later.c_str(), 20s, {.wait_for_listener = true})->send("waited")); });
+    auto second = strait::Listener::bind(later.c_str()).value();
+    CHECK(second.accept(20s)->recv(20s)->text() == "waited");
+    client.join();
+    client = std::thread([path = std::string(second.path())] { CHECK(strait::connect(path.c_str(), 20s)->send("by path")); });
+    CHECK(second.accept(20s)->recv(20s)->text() == "by path");
+    client.join();
     auto names = 0;
     CHECK(strait_names(
               nullptr,
@@ -437,6 +456,10 @@ int main(int argc, char **argv) {
         shared();
         meeting();
         processes(argv[0]);
+        // A thread of the library may still be closing the last ones.
+        for (int tries = 0; round > 0 && descriptors() != before && tries < 2000; tries++) {
+            std::this_thread::sleep_for(10ms);
+        }
         CHECK(round == 0 || descriptors() == before);
         before = descriptors();
     }

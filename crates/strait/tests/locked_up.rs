@@ -1,0 +1,231 @@
+//! Tests of the lists in [`strait::sandbox`]: a process whose filter allows what the lists say, and ends it for every
+//! other system call, uses all objects of the library.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Actor, DEADLINE, allow_only, command, echo, pattern};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use strait::call::CallEnd;
+use strait::meet::Connector;
+use strait::pipe::DataPipe;
+use strait::region::{Region, RegionOptions, RegionWriter};
+use strait::sandbox::{SYSCALLS, SystemCall};
+use strait::task::Reactor;
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, CommandExt, Error, Handle, Listener, Outgoing};
+
+#[test]
+fn child() {
+    common::play(&[("locked up", locked_up)]);
+}
+
+/// A wait that is long enough for the library to sleep in each of its ways.
+const A_WHILE: Duration = Duration::from_millis(150);
+
+/// Sends a message with these handles to a process that echoes, and returns the handles that come back.
+fn there_and_back(channel: &Channel, handles: Vec<Handle>) -> Vec<Handle> {
+    channel.send_by(Outgoing::new(b"handles").handles(handles), DEADLINE).unwrap();
+    channel.recv_by(DEADLINE).unwrap().take_handles().unwrap()
+}
+
+/// Uses everything that [`strait::sandbox::SystemCalls::running`] is for. `file` is a file that was open before.
+fn runs(channel: &Channel, file: &File) {
+    for len in [0, 50, 5000, 200_000, 3 << 20] {
+        channel.send_by(&pattern(1, len), DEADLINE).unwrap();
+        assert!(channel.recv_by(DEADLINE).unwrap().bytes() == pattern(1, len), "{len} bytes");
+    }
+    let mut room = channel.reserve(1 << 20, DEADLINE).unwrap();
+    room.write_at(b"in place", 0);
+    room.commit().unwrap();
+    assert_eq!(channel.recv_in_place(DEADLINE).unwrap().len(), 1 << 20);
+    let mut room = channel.reserve_sealed(1 << 20).unwrap();
+    room.bytes().fill(7);
+    room.commit(DEADLINE).unwrap();
+    assert!(channel.recv_by(DEADLINE).unwrap().bytes() == vec![7; 1 << 20]);
+    assert!(channel.peer().unwrap().is_some());
+    channel.peer_pidfd().unwrap();
+    assert_eq!(channel.recv_by(A_WHILE).unwrap_err(), Error::TimedOut);
+
+    // Descriptors: taken, and left in the message. The close of the second kind may block, as far as the library knows.
+    let copies =
+        || vec![file.try_clone().unwrap().into(), Handle::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap())];
+    assert_eq!(there_and_back(channel, copies()).len(), 2);
+    channel.send_by(Outgoing::new(b"handles").handles(copies()), DEADLINE).unwrap();
+    drop(channel.recv_by(DEADLINE).unwrap());
+
+    let (ours, theirs) = Channel::pair().unwrap();
+    ours.send(b"unread").unwrap();
+    let theirs = there_and_back(channel, vec![theirs.into()]).remove(0).into_channel().unwrap();
+    assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), b"unread");
+    theirs.rehome(DEADLINE).unwrap();
+    drop(theirs);
+    assert_eq!(ours.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+
+    let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let (one, other): (OwnedFd, OwnedFd) = pair();
+    let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
+    one.send(b"over a socket").unwrap();
+    assert_eq!(other.recv_by(DEADLINE).unwrap().bytes(), b"over a socket");
+
+    let (producer, consumer) = DataPipe::pair(1 << 16).unwrap();
+    let consumer = there_and_back(channel, vec![consumer.into()]).remove(0).into_consumer().unwrap();
+    producer.write_whole(b"stream", DEADLINE).unwrap();
+    consumer.read_whole(&mut [0; 6], DEADLINE).unwrap();
+    assert_eq!(consumer.read_some(&mut [0; 6], A_WHILE), Err(Error::TimedOut));
+
+    let (asks, answers) = Channel::pair().unwrap();
+    let (asks, answers) = (CallEnd::over(asks), CallEnd::over(answers));
+    assert!(asks.call(b"a request", A_WHILE).is_err());
+    assert_eq!(answers.next_request(A_WHILE).unwrap_err(), Error::TimedOut);
+
+    let (mine, yours) = Channel::pair().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&mine, 1, Interest::Readable, Mode::Level).unwrap();
+    set.add(channel, 2, Interest::Readable, Mode::OneShot).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(set.wait(&mut events, A_WHILE), Ok(0));
+    // The descriptor makes the set sleep in another way.
+    let _ = set.as_fd();
+    assert_eq!(set.wait(&mut events, A_WHILE), Ok(0));
+    yours.send(b"event").unwrap();
+    channel.send_by(b"event", DEADLINE).unwrap();
+    assert!(set.wait(&mut events, DEADLINE).unwrap() > 0);
+    set.remove(&mine).unwrap();
+    set.remove(channel).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"event");
+    let reactor = Reactor::new().unwrap();
+    reactor.turn().unwrap();
+    reactor.rest().unwrap();
+
+    // A signal that interrupts waits.
+    assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"event");
+    let guard = strait::signals::Guard::new();
+    assert_eq!(mine.recv_by(A_WHILE).unwrap_err(), Error::TimedOut);
+    drop(guard);
+    mine.close_with(7);
+    assert_eq!(yours.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+/// Uses everything that [`strait::sandbox::SystemCalls::with_regions`] is for.
+fn uses_regions(channel: &Channel) {
+    let region = RegionOptions::new().name("locked-up").huge_pages(true).create(8 << 20).unwrap();
+    region.map_writable(..).unwrap().write(0, b"mapped").unwrap();
+    region.write_at(b"written", 4096).unwrap();
+    let region = there_and_back(channel, vec![region.into()]).remove(0).into_region().unwrap();
+    region.seal().unwrap();
+    assert_eq!(&region.view(..).unwrap()[..6], b"mapped");
+    assert_eq!(region.access().unwrap(), strait::region::Access::Sealed);
+    region.copy_on_write(..).unwrap()[0] = b'M';
+    let mut writer = RegionWriter::new(4096).unwrap();
+    writer[..6].copy_from_slice(b"sealed");
+    let (sealed, _copy) = writer.seal().unwrap();
+    there_and_back(channel, vec![sealed.into()]);
+    let shared = Region::new(4096).unwrap();
+    shared.admit_no_writer().unwrap();
+    shared.to_fd().unwrap();
+    // This call opens a file, which a process in this phase need not be allowed.
+    let failed = shared.reader().unwrap_err().error;
+    assert!(matches!(failed, Error::System { code: libc::EPERM, .. }), "{failed}");
+    Region::sealed(b"small").unwrap();
+}
+
+/// Uses everything that [`strait::sandbox::SystemCalls::connecting`] is for, in this directory.
+fn connects(directory: &Path) {
+    let listener = Listener::builder().directory(directory).bind("locked-up").unwrap();
+    assert_eq!(Listener::builder().directory(directory).bind("locked-up").unwrap_err().error, Error::NameTaken);
+    echo(&listener.accept(DEADLINE).unwrap());
+    assert_eq!(listener.accept(A_WHILE).unwrap_err(), Error::TimedOut);
+    assert!(strait::meet::names(Some(directory)).unwrap().iter().any(|there| there.name == "locked-up"));
+    strait::meet::prune(Some(directory)).unwrap();
+    drop(listener);
+    let connector = Connector::new().directory(directory).wait_for_listener();
+    assert_eq!(connector.connect("nobody", A_WHILE).unwrap_err().error, Error::NobodyThere);
+    let other = connector.connect("outside", DEADLINE).unwrap();
+    other.send_by(b"connected", DEADLINE).unwrap();
+    assert_eq!(other.recv_by(DEADLINE).unwrap().bytes(), b"connected");
+}
+
+/// Activates a filter for the phase that the first word names, and uses the library; the second word is a directory.
+fn locked_up(argument: &str) {
+    let (phase, directory) = argument.split_once(' ').unwrap();
+    let directory = Path::new(directory);
+    let file = File::open(std::env::current_exe().unwrap()).unwrap();
+    let numbers = |calls: &[SystemCall]| calls.iter().map(|call| call.number).collect::<Vec<_>>();
+    let (mut allowed, refused) = (numbers(SYSCALLS.running), numbers(SYSCALLS.dispensable));
+    match phase {
+        "regions" => allowed.extend(numbers(SYSCALLS.with_regions)),
+        "connecting" => allowed.extend(numbers(SYSCALLS.connecting)),
+        _ => {}
+    }
+    let play = || {
+        let early = (phase != "connecting").then(common::parent);
+        allow_only(&allowed, &refused);
+        let channel = early.unwrap_or_else(common::parent);
+        runs(&channel, &file);
+        match phase {
+            "regions" => uses_regions(&channel),
+            "connecting" => connects(directory),
+            _ => {}
+        }
+    };
+    // The test harness makes other calls, so the process exits here.
+    let status = i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(play)).is_err());
+    // SAFETY: `_exit` does not return; nothing of this process is used after the call.
+    unsafe { libc::_exit(status) }
+}
+
+/// Lets a process lock itself up, echoes what it sends, and meets it by name in the phase *connecting*.
+fn beside_a_locked_up_process(phase: &str) {
+    let directory = std::env::temp_dir().join(format!("strait-locked-up-{}-{phase}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let argument = format!("{phase} {}", directory.display());
+    let (child, channel) = command("locked up", &argument).spawn_with_channel().unwrap();
+    let actor = Actor(child);
+    let echoes = std::thread::spawn(move || echo(&channel));
+    if phase == "connecting" {
+        let client = Connector::new().directory(&directory).wait_for_listener().connect("locked-up", DEADLINE).unwrap();
+        client.send(b"hello").unwrap();
+        assert_eq!(client.recv_by(DEADLINE).unwrap().bytes(), b"hello");
+        drop(client);
+        let outside = Listener::builder().directory(&directory).bind("outside").unwrap();
+        echo(&outside.accept(DEADLINE).unwrap());
+    }
+    actor.wait_for_success();
+    echoes.join().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_process_that_runs_needs_what_is_listed_for_running() {
+    beside_a_locked_up_process("running");
+}
+
+#[test]
+fn a_process_with_regions_needs_what_is_listed_for_regions() {
+    beside_a_locked_up_process("regions");
+}
+
+#[test]
+fn a_process_that_connects_needs_what_is_listed_for_connecting() {
+    beside_a_locked_up_process("connecting");
+}
+
+/// Shows that each system call that the library names in its errors is in a list, and that the lists do not overlap but
+/// for the calls that a process needs to connect and can otherwise do without.
+#[test]
+fn the_lists_are_complete_and_apart() {
+    let lists = [SYSCALLS.running, SYSCALLS.with_regions, SYSCALLS.connecting, SYSCALLS.dispensable];
+    let all: Vec<_> = lists.iter().copied().flatten().map(|call| call.name).collect();
+    let twice: Vec<_> = all.iter().filter(|name| all.iter().filter(|other| other == name).count() > 1).collect();
+    assert!(twice.iter().all(|name| ["fchmod", "open", "openat"].contains(name)), "{twice:?}");
+    for call in lists.iter().copied().flatten() {
+        assert!(call.number >= 0 && call.number < 1000, "{call:?}");
+    }
+}
