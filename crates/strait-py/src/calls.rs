@@ -35,7 +35,7 @@ fn closed(py: Python<'_>) -> PyErr {
 }
 
 /// Returns the exception of a failed call.
-fn raise_call(py: Python<'_>, error: &CallError) -> PyErr {
+pub(crate) fn raise_call(py: Python<'_>, error: &CallError) -> PyErr {
     let (class, cause) = match error {
         CallError::NotSent(failed) => ("NotSent", Some(failed.error)),
         CallError::NotAnswered => ("NotAnswered", None),
@@ -168,11 +168,7 @@ impl Caller {
     fn next_request(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Request> {
         let end = self.get(py)?;
         match waiting::wait(py, Timeout::of(timeout)?, |deadline| end.next_request(deadline))? {
-            Ok(request) => {
-                let (message, replier) = request.into_parts();
-                let request = Mutex::new(Some((Some(message), replier)));
-                Ok(Request { request, settings: self.settings.clone_ref(py) })
-            }
+            Ok(request) => Ok(Request::new(request, self.settings.clone_ref(py))),
             Err(Error::Interrupted) => Err(self.get(py).err().unwrap_or_else(|| errors::raise(py, Error::Interrupted))),
             Err(Error::PeerClosed) => Err(errors::peer_closed(py, end.channel().close_reason())),
             Err(error) => Err(errors::raise(py, error)),
@@ -239,6 +235,11 @@ impl Caller {
 }
 
 impl Request {
+    pub(crate) fn new(request: strait::call::Request, settings: Settings) -> Self {
+        let (message, replier) = request.into_parts();
+        Self { request: Mutex::new(Some((Some(message), replier))), settings }
+    }
+
     fn message(&self, py: Python<'_>) -> PyResult<strait::Message> {
         let message = lock(&self.request).as_mut().and_then(|(message, _)| message.take());
         message.ok_or_else(|| errors::named(py, "Closed", "this request was read or answered before".to_owned()))

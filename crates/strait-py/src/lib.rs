@@ -20,6 +20,7 @@ mod region;
 mod status;
 mod streams;
 mod sync;
+mod task_objects;
 mod tasks;
 mod unopened;
 mod waiting;
@@ -56,6 +57,8 @@ mod _native {
     use crate::status::{Counters, Status, set_limits};
     #[pymodule_export]
     use crate::streams::{Consumer, DataPipe, Producer};
+    #[pymodule_export]
+    use crate::task_objects::{AsyncCall, AsyncCaller, AsyncConsumerEnd, AsyncProducerEnd};
     #[pymodule_export]
     use crate::tasks::{AsyncEnd, Draft, Reactor};
     #[pymodule_export]

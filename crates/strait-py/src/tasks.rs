@@ -34,7 +34,7 @@ const SELDOM: u32 = 16;
 /// What the connections of one event loop have in common: the descriptor for which the loop waits.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Reactor {
-    reactor: strait::task::Reactor,
+    pub(crate) reactor: strait::task::Reactor,
 }
 
 #[pymethods]
@@ -96,7 +96,7 @@ fn is_readable_soon(channel: &Channel) -> bool {
 }
 
 /// A callback of Python as a waker. Any thread may wake it.
-struct Callback(Py<PyAny>);
+pub(crate) struct Callback(pub(crate) Py<PyAny>);
 
 impl Wake for Callback {
     fn wake(self: Arc<Self>) {

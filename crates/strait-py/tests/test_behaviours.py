@@ -13,11 +13,7 @@ import threading
 import pytest
 
 import strait
-from conftest import LONG
-
-
-LONG_RUN = bool(os.environ.get("STRAIT_LONG_TESTS"))
-"""Whether the tests do as much as the list says, which takes a minute."""
+from conftest import LONG, scaled
 
 
 def descriptors():
@@ -63,7 +59,7 @@ def test_4_no_message_is_lost_by_signals(child):
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
     try:
-        while raised < (10_000 if LONG_RUN else 2_000):
+        while raised < scaled(2_000, 10_000):
             try:
                 armed = True
                 got.extend(connection)
@@ -195,7 +191,7 @@ def test_15_a_receiver_without_descriptors_loses_handles_only(child):
     process.wait(LONG)
 
 
-@pytest.mark.parametrize("total", [1_000_000 if LONG_RUN else 100_000])
+@pytest.mark.parametrize("total", [scaled(100_000, 1_000_000)])
 def test_19_eight_threads_send_and_eight_receive(pair, total):
     one, other = pair
     each = total // 8

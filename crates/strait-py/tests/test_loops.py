@@ -238,3 +238,111 @@ def test_outside_of_a_loop_there_is_a_plain_error():
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG)
     assert done.returncode == 0 and "no running event loop" in done.stdout
+
+
+def test_data_pipes_in_a_loop(run):
+    data = os.urandom(300_000)
+
+    async def main():
+        plain, other = strait.DataPipe(1 << 14)
+        producer, consumer = aio.Producer(plain), aio.Consumer(other)
+        assert plain.closed and other.closed
+        with pytest.raises(strait.TimedOut):
+            await consumer.read(timeout=0.01)
+        received = []
+
+        async def read():
+            async for piece in consumer:
+                received.append(piece)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await producer.write_all(data)
+            await producer.finish()
+        assert b"".join(received) == data and await consumer.read() == b""
+        plain, other = strait.DataPipe(64)
+        producer, consumer = aio.Producer(plain), aio.Consumer(other)
+        assert await producer.write(bytes(100)) == 64
+        with pytest.raises(strait.TimedOut):
+            await producer.write(b"x", timeout=0.01)
+        assert consumer.detach().read() == bytes(64) and consumer.closed
+        with pytest.raises(strait.Closed):
+            await consumer.read()
+        async with producer:
+            pass
+        with pytest.raises(strait.Closed):
+            await producer.write(b"x")
+
+    run(main)
+
+
+def test_calls_in_a_loop(run):
+    async def main():
+        one, other = strait.pair()
+        client, server = aio.Caller(one), aio.Caller(other)
+
+        async def double(number):
+            await anyio.sleep(0)
+            return number * 2
+
+        async def call(number, results):
+            results.append((number, await client.call(number, timeout=LONG)))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.serve, double)
+            results = []
+            async with anyio.create_task_group() as calls:
+                for number in range(50):
+                    calls.start_soon(call, number, results)
+            assert sorted(results) == [(number, number * 2) for number in range(50)]
+            with pytest.raises(strait.NotPlain):
+                await client.call(object())
+            client.close()
+        with pytest.raises(strait.Closed):
+            await client.call(1)
+        one, other = strait.pair()
+        client, server = aio.Caller(one), aio.Caller(other)
+        with pytest.raises(strait.TimedOut):
+            await client.call("nobody", timeout=0.02)
+
+        async def drop():
+            request = await server.next_request(timeout=LONG)
+            while request.value() != "dropped":
+                # The call that nobody answered was cancelled, perhaps after its request was received here.
+                request.drop()
+                request = await server.next_request(timeout=LONG)
+            request.drop()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(drop)
+            with pytest.raises(strait.NotAnswered):
+                await client.call("dropped")
+
+        async def closed():
+            with pytest.raises(strait.Closed):
+                await client.call("waits")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(closed)
+            await server.next_request(timeout=LONG)
+            client.close()
+        with pytest.raises(strait.PeerClosed):
+            await server.next_request(timeout=LONG)
+
+    run(main)
+
+
+def test_a_program_is_started_in_a_loop(run):
+    async def main():
+        program = "import strait\nwith strait.parent() as up:\n    for number in up: up.send(number * 2)"
+        process, connection = await aio.spawn(sys.executable, "-c", program, max_message=1000)
+        await connection.send(21)
+        assert await connection.recv(timeout=LONG) == 42
+        with pytest.raises(strait.MessageTooLarge):
+            await connection.send_bytes(bytes(1001))
+        connection.close()
+        assert await process.wait() == 0
+        with pytest.raises(FileNotFoundError):
+            await aio.spawn("/nothing/is/here")
+
+    run(main)

@@ -26,14 +26,8 @@ def spawn(args: str | Sequence[str], **keywords: Any) -> tuple[subprocess.Popen[
 
     The keyword arguments are the options of a connection, and those of `subprocess.Popen`.
     """
-    options = {name: keywords.pop(name) for name in OPTIONS & keywords.keys()}
-    connection, inheritance = _native.inherit(**options)
+    connection, inheritance = inherit(keywords)
     try:
-        descriptor, value = inheritance.parts()
-        environment = dict(os.environ if keywords.get("env") is None else keywords["env"])
-        environment[inheritance.VARIABLE] = value
-        keywords["env"] = environment
-        keywords["pass_fds"] = (*keywords.get("pass_fds", ()), descriptor)
         process = subprocess.Popen(args, **keywords)
     except BaseException:
         connection.close()
@@ -42,6 +36,19 @@ def spawn(args: str | Sequence[str], **keywords: Any) -> tuple[subprocess.Popen[
         # Until then, this end would not see the death of the new process.
         inheritance.close()
     return process, connection
+
+
+def inherit(keywords: dict[str, Any]) -> tuple[_native.Connection, _native.Inheritance]:
+    """Returns a connection to a process that is about to be started, and what that process inherits. Takes the options
+    of the connection out of the keywords, and adds to them what `subprocess.Popen` needs."""
+    options = {name: keywords.pop(name) for name in OPTIONS & keywords.keys()}
+    connection, inheritance = _native.inherit(**options)
+    descriptor, value = inheritance.parts()
+    environment = dict(os.environ if keywords.get("env") is None else keywords["env"])
+    environment[inheritance.VARIABLE] = value
+    keywords["env"] = environment
+    keywords["pass_fds"] = (*keywords.get("pass_fds", ()), descriptor)
+    return connection, inheritance
 
 
 def process(

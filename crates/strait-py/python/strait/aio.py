@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 import math
 import sys
 import threading
@@ -33,8 +34,9 @@ from typing import Any, Self, TypeVar
 
 from . import _native
 from ._errors import Closed, PeerClosed, TimedOut, WouldBlock
+from ._process import inherit
 
-__all__ = ["Connection", "Listener", "connect", "pair", "parent"]
+__all__ = ["Caller", "Connection", "Consumer", "Listener", "Producer", "Request", "connect", "pair", "parent", "spawn"]
 
 T = TypeVar("T")
 
@@ -441,6 +443,216 @@ class Listener:
             return await self.accept()
         except Closed:
             raise StopAsyncIteration from None
+
+
+class Producer:
+    """The end of a data pipe that writes, in the event loop that runs when this object is made. Takes the end out of
+    `producer`, a `strait.Producer`, which counts as moved afterwards."""
+
+    def __init__(self, producer: _native.Producer) -> None:
+        self._waiters = _Waiters()
+        self._writing = self._waiters.loop.lock()
+        self._end = _native.AsyncProducerEnd(producer, self._waiters.loop.reactor, self._waiters)
+
+    async def write(self, data: Any, *, timeout: float | None = None) -> int:
+        """Writes as many bytes as there is room for, at least one element, and returns their number. A call that is
+        cancelled has written nothing."""
+        async with self._writing:
+            return await self._waiters.until(lambda: self._end.poll_write(data), timeout)
+
+    async def write_all(self, data: Any) -> None:
+        """Writes all bytes. A call that is cancelled may have written some of them."""
+        rest = memoryview(data).cast("B")
+        async with self._writing:
+            while rest:
+                piece = rest
+                rest = rest[await self._waiters.until(lambda: self._end.poll_write(piece), None) :]
+
+    async def finish(self) -> None:
+        """Ends the stream: the consumer reads what was written, and then its end."""
+        async with self._writing:
+            await self._waiters.until(self._end.poll_finish, None)
+
+    def detach(self) -> _native.Producer:
+        """Takes the end out of the loop, for example to send it. Tasks that wait get `Closed`."""
+        producer = self._end.detach()
+        self._waiters()
+        return producer
+
+    def close(self) -> None:
+        """Closes this end, which ends the stream. Tasks that wait get `Closed`."""
+        self._end.close()
+        self._waiters()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this end was closed or detached."""
+        return self._end.closed
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Consumer:
+    """The end of a data pipe that reads, in the event loop that runs when this object is made. Takes the end out of
+    `consumer`, a `strait.Consumer`, which counts as moved afterwards."""
+
+    def __init__(self, consumer: _native.Consumer) -> None:
+        self._waiters = _Waiters()
+        self._end = _native.AsyncConsumerEnd(consumer, self._waiters.loop.reactor, self._waiters)
+
+    async def read(self, size: int = 1 << 16, *, timeout: float | None = None) -> bytes:
+        """Reads at most `size` bytes, as many as there are, at least one element. Returns no bytes at the end of the
+        stream. A call that is cancelled has read nothing."""
+        return await self._waiters.until(lambda: self._end.poll_read(size), timeout)
+
+    def detach(self) -> _native.Consumer:
+        """Takes the end out of the loop, for example to send it. Tasks that wait get `Closed`."""
+        consumer = self._end.detach()
+        self._waiters()
+        return consumer
+
+    def close(self) -> None:
+        """Closes this end. Tasks that wait get `Closed`."""
+        self._end.close()
+        self._waiters()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this end was closed or detached."""
+        return self._end.closed
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Returns the next bytes. Ends at the end of the stream."""
+        data = await self.read()
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+
+class Request:
+    """A request of the other side. If it is dropped without a reply, the caller gets `NotAnswered`."""
+
+    def __init__(self, request: _native.Request, loop: _Loop) -> None:
+        self._request = request
+        self._loop = loop
+
+    def value(self) -> Any:
+        """Returns the object of the request. Can be called once."""
+        return self._request.value()
+
+    async def reply(self, obj: object) -> None:
+        """Replies with an object. Where there is no room, a thread of the loop waits for it."""
+        try:
+            self._request.reply(obj, timeout=0)
+        except WouldBlock:
+            await self._loop.in_thread(partial(self._request.reply, obj))
+
+    def drop(self) -> None:
+        """Drops the request without a reply: the caller gets `NotAnswered`."""
+        self._request.drop()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller does not wait for a reply any more."""
+        return self._request.cancelled
+
+
+class Caller:
+    """An end of a connection for calls, in the event loop that runs when this object is made. Takes the end out of
+    `connection`, a `strait.Connection`. The other side is a `Caller` too, in a loop or not."""
+
+    def __init__(self, connection: _native.Connection) -> None:
+        self._waiters = _Waiters()
+        self._end = _native.AsyncCaller(connection, self._waiters.loop.reactor, self._waiters)
+        self._calls: set[_Waiters] = set()
+
+    async def call(self, obj: object, *, timeout: float | None = None) -> Any:
+        """Sends an object as a request, and returns the object of the reply. If the timeout ends first (`TimedOut`), or
+        the task is cancelled, the call is cancelled: whether the other side carries it out is not known then."""
+        waiters = _Waiters()
+        call = self._end.begin(obj, waiters)
+        self._calls.add(waiters)
+
+        def attempt() -> tuple[Any] | None:
+            if self._end.closed:
+                raise Closed("this caller was closed")
+            return call.poll()
+
+        try:
+            return (await waiters.until(attempt, timeout))[0]
+        finally:
+            self._calls.discard(waiters)
+            call.cancel()
+
+    async def next_request(self, *, timeout: float | None = None) -> Request:
+        """Returns the next request of the other side. A call that is cancelled loses none."""
+        return Request(await self._waiters.until(self._end.poll_request, timeout), self._waiters.loop)
+
+    async def serve(self, handler: Callable[[Any], Any]) -> None:
+        """Answers each request with what `handler` returns for its object, one after the other, until the other side
+        closes. The handler may be a function or a coroutine function."""
+        while True:
+            try:
+                request = await self.next_request()
+            except PeerClosed:
+                return
+            answer = handler(request.value())
+            if inspect.isawaitable(answer):
+                answer = await answer
+            try:
+                await request.reply(answer)
+            except PeerClosed:
+                return
+
+    def close(self) -> None:
+        """Closes this end. Tasks that wait get `Closed`."""
+        self._end.close()
+        self._waiters()
+        for waiters in list(self._calls):
+            waiters()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this end was closed."""
+        return self._end.closed
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.close()
+
+
+async def spawn(program: str, *args: str, **keywords: Any) -> tuple[Any, Connection]:
+    """Starts a program, and returns its process with a connection to it: the process of
+    `asyncio.create_subprocess_exec`, or of `trio.lowlevel.open_process`. The program calls `strait.parent()`. The keyword
+    arguments are the options of a connection, and those of the call that starts the process."""
+    connection, inheritance = inherit(keywords)
+    try:
+        if isinstance(_running(), _Asyncio):
+            process: Any = await asyncio.create_subprocess_exec(program, *args, **keywords)
+        else:
+            process = await importlib.import_module("trio").lowlevel.open_process([program, *args], **keywords)
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        # Until then, this end would not see the death of the new process.
+        inheritance.close()
+    return process, Connection(connection)
 
 
 def pair(**options: Any) -> tuple[Connection, Connection]:

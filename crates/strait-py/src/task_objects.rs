@@ -1,0 +1,258 @@
+//! Data pipes and calls in an event loop: attempts that never wait, and calls when another attempt is worthwhile.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use strait::call::{CallEnd, CallError};
+use strait::task::{AsyncCallEnd, AsyncConsumer, AsyncProducer};
+use strait::{Error, Outgoing};
+
+use crate::calls::{self, Request};
+use crate::codec::{Encoded, Settings};
+use crate::connection::{self, Connection};
+use crate::errors;
+use crate::handles::{self, Carrier};
+use crate::streams::{Consumer, Producer};
+use crate::sync::lock;
+use crate::tasks::{Callback, Reactor};
+
+/// The greatest number of bytes that one attempt reads.
+const PIECE: usize = 1 << 16;
+
+fn closed(py: Python<'_>) -> PyErr {
+    errors::named(py, "Closed", "this end was closed or detached".to_owned())
+}
+
+fn waker(callback: Py<PyAny>) -> Waker {
+    Arc::new(Callback(callback)).into()
+}
+
+/// The end of a data pipe that writes, in an event loop. One task at a time may make attempts.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct AsyncProducerEnd {
+    end: Mutex<Option<Arc<AsyncProducer>>>,
+    waker: Waker,
+}
+
+impl AsyncProducerEnd {
+    fn get(&self, py: Python<'_>) -> PyResult<Arc<AsyncProducer>> {
+        lock(&self.end).clone().ok_or_else(|| closed(py))
+    }
+}
+
+#[pymethods]
+impl AsyncProducerEnd {
+    /// Takes the end out of a `Producer`.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        producer: &Bound<'_, Producer>,
+        reactor: &Bound<'_, Reactor>,
+        callback: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let end = producer.get().take(py)?.into_producer().ok_or_else(|| closed(py))?;
+        let end = AsyncProducer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
+        Ok(Self { end: Mutex::new(Some(Arc::new(end))), waker: waker(callback) })
+    }
+
+    /// Writes as many bytes as there is room for, and returns their number; `None` if there is no room.
+    fn poll_write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let data = connection::steady(data)?;
+        match self.get(py)?.poll_write(&mut Context::from_waker(&self.waker), data.as_bytes()) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(written) => written.map(Some).map_err(|error| errors::raise(py, error)),
+        }
+    }
+
+    /// Ends the stream; returns `None` if another attempt is needed.
+    fn poll_finish(&self, py: Python<'_>) -> PyResult<Option<bool>> {
+        match self.get(py)?.poll_finish(&mut Context::from_waker(&self.waker)) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(finished) => finished.map(|()| Some(true)).map_err(|error| errors::raise(py, error)),
+        }
+    }
+
+    /// Closes this end. Does nothing the second time.
+    fn close(&self, py: Python<'_>) {
+        let end = lock(&self.end).take();
+        py.detach(|| drop(end));
+    }
+
+    /// Takes the end out of the loop.
+    fn detach(&self, py: Python<'_>) -> PyResult<Producer> {
+        let end = lock(&self.end).take().and_then(Arc::into_inner).ok_or_else(|| closed(py))?;
+        Ok(Producer::new(py.detach(|| end.into_inner())))
+    }
+
+    /// Whether this end was closed or detached.
+    #[getter]
+    fn closed(&self) -> bool {
+        lock(&self.end).is_none()
+    }
+}
+
+/// The end of a data pipe that reads, in an event loop. One task at a time may make attempts.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct AsyncConsumerEnd {
+    end: Mutex<Option<Arc<AsyncConsumer>>>,
+    waker: Waker,
+}
+
+#[pymethods]
+impl AsyncConsumerEnd {
+    /// Takes the end out of a `Consumer`.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        consumer: &Bound<'_, Consumer>,
+        reactor: &Bound<'_, Reactor>,
+        callback: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let end = consumer.get().take(py)?.into_consumer().ok_or_else(|| closed(py))?;
+        let end = AsyncConsumer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
+        Ok(Self { end: Mutex::new(Some(Arc::new(end))), waker: waker(callback) })
+    }
+
+    /// Reads at most `size` bytes, as many as there are; `None` if there are none, and no bytes at the end of the stream.
+    fn poll_read<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let end = lock(&self.end).clone().ok_or_else(|| closed(py))?;
+        let most = PIECE.max(end.get_ref().element()).min(end.get_ref().capacity());
+        let mut out = vec![0; size.min(most)];
+        match end.poll_read(&mut Context::from_waker(&self.waker), &mut out) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(Ok(read)) => Ok(Some(PyBytes::new(py, &out[..read]))),
+            Poll::Ready(Err(error)) => Err(errors::raise(py, error)),
+        }
+    }
+
+    /// Closes this end. Does nothing the second time.
+    fn close(&self, py: Python<'_>) {
+        let end = lock(&self.end).take();
+        py.detach(|| drop(end));
+    }
+
+    /// Takes the end out of the loop.
+    fn detach(&self, py: Python<'_>) -> PyResult<Consumer> {
+        let end = lock(&self.end).take().and_then(Arc::into_inner).ok_or_else(|| closed(py))?;
+        Ok(Consumer::new(py.detach(|| end.into_inner())))
+    }
+
+    /// Whether this end was closed or detached.
+    #[getter]
+    fn closed(&self) -> bool {
+        lock(&self.end).is_none()
+    }
+}
+
+/// An end for calls, in an event loop.
+#[pyclass(frozen, weakref, module = "strait")]
+pub(crate) struct AsyncCaller {
+    end: Mutex<Option<Arc<AsyncCallEnd>>>,
+    waker: Waker,
+    settings: Settings,
+}
+
+impl AsyncCaller {
+    fn get(&self, py: Python<'_>) -> PyResult<Arc<AsyncCallEnd>> {
+        lock(&self.end).clone().ok_or_else(|| closed(py))
+    }
+}
+
+#[pymethods]
+impl AsyncCaller {
+    /// Takes the end out of a connection.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        connection: &Bound<'_, Connection>,
+        reactor: &Bound<'_, Reactor>,
+        callback: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let settings = connection.get().settings(py);
+        let channel = connection.get().take(py)?.into_channel().ok_or_else(|| closed(py))?;
+        let end = AsyncCallEnd::new(CallEnd::over(channel), &reactor.get().reactor);
+        let end = end.map_err(|error| errors::raise(py, error))?;
+        Ok(Self { end: Mutex::new(Some(Arc::new(end))), waker: waker(callback), settings })
+    }
+
+    /// Begins a call with an object. `callback` is called when another attempt to take the reply is worthwhile.
+    fn begin(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, callback: Py<PyAny>) -> PyResult<AsyncCall> {
+        let end = self.get(py)?;
+        let Encoded { bytes, carriers, .. } = self.settings.encode(obj)?;
+        let handles = handles::take_all(py, &carriers)?;
+        let call = async move {
+            let outgoing = Outgoing::new(&bytes).handles(handles);
+            end.call(outgoing).await
+        };
+        let state = Mutex::new(Some((Box::pin(call) as Call, carriers)));
+        Ok(AsyncCall { state, waker: waker(callback), settings: self.settings.clone_ref(py) })
+    }
+
+    /// Returns the next request of the other side; `None` if there is none.
+    fn poll_request(&self, py: Python<'_>) -> PyResult<Option<Request>> {
+        let end = self.get(py)?;
+        // Nothing is lost with a future that is dropped; its waker stays.
+        let polled = pin!(end.next_request()).poll(&mut Context::from_waker(&self.waker));
+        match polled {
+            Poll::Pending => Ok(None),
+            Poll::Ready(Ok(request)) => Ok(Some(Request::new(request, self.settings.clone_ref(py)))),
+            Poll::Ready(Err(Error::PeerClosed)) => Err(errors::peer_closed(py, end.get_ref().channel().close_reason())),
+            Poll::Ready(Err(error)) => Err(errors::raise(py, error)),
+        }
+    }
+
+    /// Closes this end. Does nothing the second time.
+    fn close(&self, py: Python<'_>) {
+        let end = lock(&self.end).take();
+        py.detach(|| drop(end));
+    }
+
+    /// Whether this end was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        lock(&self.end).is_none()
+    }
+}
+
+type Call = Pin<Box<dyn Future<Output = Result<strait::Message, CallError>> + Send>>;
+
+/// A call in an event loop. Dropping it cancels the call.
+#[pyclass(frozen, module = "strait")]
+pub(crate) struct AsyncCall {
+    /// The call, and the carriers of its handles, until it has ended.
+    state: Mutex<Option<(Call, Vec<Carrier>)>>,
+    waker: Waker,
+    settings: Settings,
+}
+
+#[pymethods]
+impl AsyncCall {
+    /// Returns the object of the reply in a tuple; `None` if there is no reply yet.
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
+        let mut state = lock(&self.state);
+        let Some((call, _)) = &mut *state else { return Err(closed(py)) };
+        let Poll::Ready(outcome) = call.as_mut().poll(&mut Context::from_waker(&self.waker)) else { return Ok(None) };
+        let carriers = state.take().map(|(_, carriers)| carriers).unwrap_or_default();
+        drop(state);
+        match outcome {
+            Ok(message) => Ok(Some((self.settings.decode(py, message, true)?,))),
+            Err(error) => {
+                let exception = calls::raise_call(py, &error);
+                if let CallError::NotSent(failed) = error {
+                    handles::restore_all(&carriers, failed.handles);
+                }
+                Err(exception)
+            }
+        }
+    }
+
+    /// Cancels the call.
+    fn cancel(&self, py: Python<'_>) {
+        let state = lock(&self.state).take();
+        py.detach(|| drop(state.map(|(call, _)| call)));
+    }
+}
