@@ -11,7 +11,7 @@ import strait
 LONG = 60.0
 """Seconds after which a wait in a test has failed."""
 
-FULL = os.environ.get("STRAIT_PYTHON_FULL") == "1"
+FULL = bool(os.environ.get("STRAIT_LONG_TESTS"))
 """Whether tests run at full length, as in the nightly run."""
 
 

@@ -1,16 +1,21 @@
 """The examples of the documents, and the stubs."""
 
 import ast
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
 import strait
+from conftest import LONG
 from strait import _native
 
 CRATE = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [CRATE / "README.md", CRATE / "../../docs/start/hello-python.md"]
+BOOK = CRATE / "../../docs"
+DOCUMENTS = [CRATE / "README.md", BOOK / "start/hello-python.md", *sorted((BOOK / "python").glob("*.md"))]
 EXAMPLES = [
     pytest.param(example, id=f"{document.name}-{number}")
     for document in DOCUMENTS
@@ -22,6 +27,31 @@ EXAMPLES = [
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs(example):
     exec(compile(example, "example", "exec"), {"__name__": "__main__"})
+
+
+PROGRAMS = {
+    "echo": "hello\n42\n[1.5, None, b'bytes']\n",
+    "event_loop": "from a socket\n2\n",
+    "image_pipeline": "frame 4 has 7\n",
+    "plugin": "refused: ",
+    "rpc": "[0, 1, 3, 6, 10, 15, 21, 28]\n",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_example_program_prints_what_it_should(program, tmp_path):
+    command = [sys.executable, CRATE / "examples" / f"{program}.py"]
+    environment = {**os.environ, "STRAIT_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=environment)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    lines = sorted(PROGRAMS[program].splitlines())
+    assert all(any(found.startswith(line) for found in done.stdout.splitlines()) for line in lines), done.stdout
+    assert "runs code" not in done.stdout
+
+
+def test_each_example_program_is_tested():
+    assert {path.stem for path in (CRATE / "examples").glob("*.py")} == set(PROGRAMS)
 
 
 def test_the_stubs_name_what_the_module_has():
@@ -43,3 +73,10 @@ def test_each_exported_name_exists_and_each_exception_is_one_of_the_package():
         if isinstance(value, type) and issubclass(value, Exception):
             assert issubclass(value, strait.StraitError) and value.__module__ == "strait" and value.__doc__
             assert isinstance(value.passes, bool) and str(value("text")) == "text"
+
+
+def test_each_exception_is_exported():
+    from strait import _errors
+
+    errors = {name for name, value in vars(_errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert set(_errors.__all__) == errors - {"Exception"} and errors <= set(strait.__all__)

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Array", "Caller", "Connection", "Consumer", "Counters", "DataPipe", "Executor", "File", "Invitation", "Limits",
     "Listener", "Memory", "Message", "Opaque", "Options", "Peer", "Producer", "Region", "Request", "Status", "Unknown",
-    "arrays", "codec", "connect", "dumps", "empty", "invited", "loads", "pair", "parent", "pipe", "process", "set_limits", "spawn", "wait",
+    "arrays", "codec", "connect", "dumps", "empty", "invited", "loads", "pair", "parent", "pipe", "process",
+    "set_limits", "spawn", "wait",
 ]
-__all__ += [
-    name for name, value in vars(_errors).items()
-    if isinstance(value, type) and issubclass(value, _errors.StraitError)
-]
+__all__ += _errors.__all__
 
 for _error in vars(_errors).values():
     if isinstance(_error, type) and _error.__module__ == _errors.__name__:

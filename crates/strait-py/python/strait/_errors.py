@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+__all__ = [
+    "StraitError", "WouldBlock", "TimedOut", "Interrupted", "PeerClosed", "Closed", "Moved", "MessageTooLarge",
+    "TooManyHandles", "BufferTooSmall", "NotElements", "OutOfRange", "BadHandle", "OwnChannel", "NotARegion",
+    "NotASocket", "BadName", "HandlesLost", "NoDescriptors", "LimitReached", "System", "NoMemory", "BadPeer",
+    "Refused", "NameTaken", "NobodyThere", "NoParent", "NoInvitation", "UnsafeDirectory", "WrongServer", "Forked",
+    "ReadOnly", "NotSealed", "StillMapped", "WorkerDied", "Finished", "CallError", "NotSent", "NotAnswered",
+    "OutcomeUnknown", "NotPlain", "Malformed",
+]
+
 
 class StraitError(Exception):
     """An error of Strait. Every exception of this package is one."""
