@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use strait_lab::CATALOGUE;
 use strait_lab::bars::{self, ends, fairness, floors, scale, toolbox};
 use strait_lab::peers::{self, Contest, Form, PeerResults, Program, Row};
-use strait_lab::results::{Figure, Results, State, tables};
+use strait_lab::results::tables::{self, Look};
+use strait_lab::results::{Figure, Results, State};
 use strait_lab::runner::{self, Plan};
 use strait_lab::shape::names as shapes;
 use strait_lab::stats::{rate, time};
@@ -70,11 +71,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
 fn peers(asked: &cli::Peers) -> Result<ExitCode> {
     // Files that cannot be written are found before anything is measured.
     for file in asked.output.iter().chain(&asked.picture) {
-        std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(file)
-            .doing(&format!("opening {}", file.display()))?;
+        writable(file)?;
     }
     let results = match &asked.from {
         Some(file) => peers::read(file)?,
@@ -93,6 +90,12 @@ fn peers(asked: &cli::Peers) -> Result<ExitCode> {
     }
     let failed = results.figures.iter().any(|figure| figure.program == "strait" && !figure.failed.is_empty());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Opens a file for writing, without a change of its content: an error here comes before anything is measured.
+fn writable(file: &Path) -> Result<()> {
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+    opened.map(drop).doing(&format!("opening {}", file.display()))
 }
 
 /// Measures Strait beside other libraries.
@@ -124,7 +127,7 @@ fn contest(asked: &cli::Peers) -> Result<PeerResults> {
 fn cpus(named: &[usize]) -> Result<Cpus> {
     match named {
         [] => Cpus::allowed(),
-        named => Cpus::named(named),
+        named => Cpus::named(named)?.verified(),
     }
 }
 
@@ -166,6 +169,10 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how:
     if works.is_empty() {
         return Err(Trouble::new("nothing of what was asked for can be measured"));
     }
+    // A file that cannot be written is found before anything is measured.
+    if let Some(file) = &how.output {
+        writable(file)?;
+    }
     runner::stop_on_interrupt()?;
     let repetitions = how.repetitions.map_or(repetitions, usize::from);
     let calls = calls || how.calls;
@@ -185,7 +192,7 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how:
     if how.json {
         println!("{}", serde_json::to_string_pretty(&results).doing("writing JSON")?);
     } else {
-        print(&results);
+        print(&results, how);
         if let Some(file) = &how.output {
             println!("Written to {}.", file.display());
         }
@@ -204,20 +211,33 @@ fn exit(results: &Results) -> ExitCode {
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Prints the tables, the overhead of the benchmark, and what else used the machine.
-fn print(results: &Results) {
-    println!("{}\n{}\n", tables::print(results), tables::HOW);
-    println!(
-        "A reading of the clock took {}, and the loop of a round trip with nothing in it {}.",
-        time(results.harness.clock),
-        time(results.harness.empty)
-    );
+/// Prints the tables and a line about the machine; with `--verbose` also how the figures are taken, and the overhead of
+/// the benchmark.
+fn print(results: &Results, how: &How) {
+    let look = match (how.share, how.verbose) {
+        (true, _) => Look::Markdown,
+        (_, true) => Look::Wide,
+        _ if std::io::stdout().is_terminal() => Look::Bold,
+        _ => Look::Plain,
+    };
+    println!("{}", tables::print(results, look));
+    if how.verbose {
+        println!(
+            "{}\n\nA reading of the clock took {}, and the loop of a round trip with nothing in it {}.",
+            tables::HOW,
+            time(results.harness.clock),
+            time(results.harness.empty)
+        );
+    }
     let foreign = results.machine.foreign.map_or_else(
         || "what others did meanwhile is not known".to_owned(),
         |share| format!("others used {:.0} % of the processors meanwhile", 100.0 * share),
     );
     let end = if results.complete { "" } else { ", stopped before its end" };
     println!("{}, {:.0} s{end}; {foreign}.", results.machine.words(), results.seconds);
+    if !how.verbose && !how.share {
+        println!("Medians; CPU is that of both sides. -v explains, and prints every column.");
+    }
 }
 
 /// Measures one mechanism by ping-pongs between processes that are not pinned to a CPU. They block if the mechanism

@@ -227,6 +227,12 @@ pub(crate) struct How {
     /// Print the results as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print Markdown tables, to share
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) share: bool,
+    /// Print every column, and how the figures are taken
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// The axes of a table.

@@ -1,5 +1,5 @@
-//! `strait demo`: a conversation between two processes, which send a descriptor, an end of a channel and 256 MiB; then
-//! a few benchmarks.
+//! `strait demo`: a conversation between two processes, which send a descriptor, an end of a channel and 256 MiB, until
+//! one of them is killed; then a few benchmarks.
 //!
 //! All that the program prints has just happened. The words come from the other process, both sides compute the
 //! checksums, and the times were measured in this run.
@@ -7,14 +7,16 @@
 use std::env;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
-use strait::{Channel, Deadline, Handle, Message, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing};
 use strait_lab::process::clock;
-use strait_lab::results::{Figure, State};
+use strait_lab::results::{Figure, Results, State};
 use strait_lab::runner::{self, Plan};
 use strait_lab::stats::{bytes, rate, time};
 use strait_lab::trouble::{Result, Trouble, While};
@@ -24,6 +26,10 @@ use strait_lab::{Cpus, Extent, Mechanism, Placement, Shape, Wait, Work, machine,
 const LARGE: usize = 256 << 20;
 /// Size in bytes of the pieces in which the large message is written and read.
 const PIECE: usize = 64 << 10;
+/// Size in bytes of the short messages that are measured.
+const SHORT: usize = 56;
+/// Number of messages from the process that is killed.
+const LAST: u32 = 1000;
 /// Maximum duration in seconds of the whole demo.
 const BUDGET: f64 = 55.0;
 
@@ -40,8 +46,8 @@ enum Ask {
     Take,
     /// Send a large message.
     Give,
-    /// Exit.
-    Leave,
+    /// Send this many numbered messages, and end this process by SIGKILL.
+    SendAndDie(u32),
 }
 
 /// A reply of the second process.
@@ -76,19 +82,30 @@ pub(crate) fn run(story_only: bool) -> Result<ExitCode> {
     let begin = Instant::now();
     let watch = machine::Watch::start();
     println!("Strait: message channels between processes\n{}\n", machine::describe());
-    let same = story()?;
-    if !story_only {
-        figures(begin)?;
+    let story = story()?;
+    let results = if story_only { None } else { Some(figures(begin)?) };
+    if let Some(results) = &results {
+        println!("\nIn short\n{}", summary(results, &story));
     }
     println!("\nAll this took {:.0} s; {}.", begin.elapsed().as_secs_f64(), watch.sentence());
-    if !same {
-        return Err(Trouble::new("a checksum is not the one of the other side"));
+    if !story.same {
+        return Err(Trouble::new("a checksum or a message is not the one of the other side"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the conversation. Returns whether all checksums and replies were as expected.
-fn story() -> Result<bool> {
+/// What the conversation showed.
+struct Story {
+    /// Whether all checksums and replies were as expected.
+    same: bool,
+    /// Time in nanoseconds from the commit of the large message, in warm memory, until the reader had its first byte.
+    first_byte: u64,
+    /// The number of messages received from the process that was killed.
+    received: u32,
+}
+
+/// Runs the conversation.
+fn story() -> Result<Story> {
     let here = std::process::id();
     let program = env::current_exe().doing("finding this program's file")?;
     let started = Instant::now();
@@ -130,10 +147,12 @@ fn story() -> Result<bool> {
     drop(mine);
 
     println!("\n{}, filled in place and read in place", bytes(LARGE));
+    let mut first_byte = 0;
     for memory in ["new memory, which the kernel gives page by page", "the same memory, now warm"] {
         ask(&channel, &Ask::Take, None)?;
         let filled = fill(&channel)?;
         let read = large(&channel)?;
+        first_byte = read.wait;
         same &= report(&format!("{here} to {there}, {memory}"), filled, read);
     }
     ask(&channel, &Ask::Give, None)?;
@@ -141,12 +160,27 @@ fn story() -> Result<bool> {
     let filled = large(&channel)?;
     same &= report(&format!("{there} to {here}, new memory of the other side"), filled, read);
 
-    ask(&channel, &Ask::Leave, None)?;
+    println!("\nA sender that is killed");
+    ask(&channel, &Ask::SendAndDie(LAST), None)?;
     let status = child.wait().doing("wait")?;
-    if !status.success() {
-        return Err(Trouble::new(format!("the second process failed: {status}")));
+    println!("  {there} has sent {LAST} messages and has ended with {status}. This process has read none of them yet.");
+    let (received, end) = receive_all(&channel)?;
+    println!("  {here}: {received} messages came, whole and in order. Then: {end}.");
+    same &= received == LAST && status.signal() == Some(Signal::KILL.as_raw());
+    Ok(Story { same, first_byte, received })
+}
+
+/// Receives numbered messages until there are no more. Returns their number, and what ended them.
+fn receive_all(channel: &Channel) -> Result<(u32, String)> {
+    let mut received = 0u32;
+    loop {
+        match channel.recv_by(Duration::from_secs(10)) {
+            Ok(message) if message.bytes() == received.to_ne_bytes() => received += 1,
+            Ok(_) => return Err(Trouble::new(format!("message {received} is not the one that was sent"))),
+            Err(Error::PeerClosed) => return Ok((received, "peer closed".to_owned())),
+            Err(error) => return Err(error).doing("receiving"),
+        }
     }
-    Ok(same)
 }
 
 /// Formats the time since `begin`.
@@ -286,7 +320,12 @@ pub(crate) fn companion() -> Result<()> {
             }
             Ask::Take => Answer::Large(look(&channel)?),
             Ask::Give => Answer::Large(fill(&channel)?),
-            Ask::Leave => return Ok(()),
+            Ask::SendAndDie(count) => {
+                for number in 0..count {
+                    channel.send(&number.to_ne_bytes()).doing("sending")?;
+                }
+                return kill_process(getpid(), Signal::KILL).doing("kill");
+            }
         };
         let packet = serde_json::to_vec(&answer).doing("encoding")?;
         channel.send(&packet).doing("sending")?;
@@ -299,10 +338,39 @@ fn handle(message: &mut Message) -> Result<Handle> {
     handles.pop().ok_or_else(|| Trouble::new("nothing came with the message"))
 }
 
+/// Returns the figures to remember, in at most five lines of at most 80 columns.
+fn summary(results: &Results, story: &Story) -> String {
+    let figure = |mechanism, wait, placed: fn(Placement) -> bool| {
+        let of_row = |figure: &&Figure| {
+            let work = &figure.work;
+            (work.mechanism, work.wait, work.size) == (mechanism, wait, SHORT) && placed(work.placement)
+        };
+        results.figures.iter().filter(|figure| !is_stream(figure)).find(of_row)?.summary
+    };
+    let row = |words: &str, wait, placed| {
+        let strait = figure(Mechanism::STRAIT, wait, placed)?;
+        let pipe = figure(Mechanism::PIPE, if wait == Wait::Adaptive { Wait::Block } else { wait }, placed)?;
+        let [strait_cpu, pipe_cpu] = [strait, pipe].map(|summary| time(summary.cpu));
+        let [strait, pipe] = [strait, pipe].map(|summary| time(summary.median));
+        Some(format!("  {words:<26}Strait {strait}, pipe {pipe}; CPU {strait_cpu}, {pipe_cpu}"))
+    };
+    let is_same = |placement| matches!(placement, Placement::Same(_));
+    let large = format!("  {:<26}first byte read {} after the commit", bytes(LARGE), time(story.first_byte as f64));
+    let killed = format!("  {:<26}{} of {LAST} messages received", "from a killed sender", story.received);
+    let lines = [
+        row("56 B and back, defaults", Wait::Adaptive, |placement| placement == Placement::Free),
+        row("  spinning, two cores", Wait::Spin, Placement::is_two),
+        row("  sleeping, one core", Wait::Block, is_same),
+        Some(large),
+        Some(killed),
+    ];
+    lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
+}
+
 /// Measures Strait and the mechanisms of the system, and prints tables.
-fn figures(begin: Instant) -> Result<()> {
+fn figures(begin: Instant) -> Result<Results> {
     let cpus = Cpus::allowed()?;
-    let sizes = [(56, Mechanism::LINE), (4096, Mechanism::FLAG)];
+    let sizes = [(SHORT, Mechanism::LINE), (4096, Mechanism::FLAG)];
     let works: Vec<Work> = sizes.iter().flat_map(|&(size, floor)| works(size, floor, cpus)).collect();
     println!("\nFigures, each from two fresh processes");
     let budget = BUDGET - begin.elapsed().as_secs_f64();
@@ -335,7 +403,7 @@ fn figures(begin: Instant) -> Result<()> {
         State::Broken(why) => Some(format!("a measurement broke: {}: {why}", figure.work.words())),
         _ => None,
     });
-    broken.map_or(Ok(()), |words| Err(Trouble::new(words)))
+    broken.map_or(Ok(results), |words| Err(Trouble::new(words)))
 }
 
 /// Returns the works of one table: a group for each wait strategy and placement. Each mechanism has a stream beside its
@@ -343,7 +411,9 @@ fn figures(begin: Instant) -> Result<()> {
 fn works(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Work> {
     let spinning = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, floor];
     let blocking = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, Mechanism::FUTEX];
-    let groups: [(Wait, Option<Placement>, &[Mechanism]); 5] = [
+    let groups: [(Wait, Option<Placement>, &[Mechanism]); 7] = [
+        (Wait::Adaptive, Some(Placement::Free), &[Mechanism::STRAIT]),
+        (Wait::Block, Some(Placement::Free), &[Mechanism::PIPE]),
         (Wait::Spin, cpus.two(), &spinning),
         (Wait::Block, cpus.two(), &blocking),
         (Wait::Block, Some(cpus.same()), &blocking),

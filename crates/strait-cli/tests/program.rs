@@ -363,6 +363,44 @@ fn the_story_is_true() {
     assert!(output.status.success(), "{story}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(story.matches(": the same").count(), 3, "{story}");
     assert_eq!(story.matches("through that channel: \"Who reads this?\" came with it").count(), 1, "{story}");
+    assert!(story.contains("1000 messages came, whole and in order. Then: peer closed."), "{story}");
+    assert!(story.contains("signal: 9"), "{story}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_before_anything_is_measured() {
+    let begin = Instant::now();
+    for (words, reason) in [
+        (&["bench", "quick", "--cpus", "4095"][..], "4095"),
+        (&["bench", "quick", "-o", "/no/such/directory/x.json"], "/no/such/directory/x.json"),
+        (&["bench", "peers", "--programs", "/no/such/directory"], "tools/peers"),
+        (&["bench", "peers", "--picture", "/no/such/directory/x.svg"], "/no/such/directory/x.svg"),
+    ] {
+        let output = strait(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(reason) && !said.contains("figures"), "{said}");
+    }
+    // A suite takes longer than this.
+    assert!(begin.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn tables_have_at_most_100_columns_and_can_be_shared() {
+    let words = ["bench", "table", "--sizes", "64", "--mechanisms", "pipe,stream", "--waiting", "block"];
+    let words = [&words[..], &["--shapes", "ping-pong", "--placements", "free", "--count", "10"]].concat();
+    let plain = strait(&words);
+    let table = String::from_utf8_lossy(&plain.stdout);
+    assert!(plain.status.success(), "{table}");
+    let mut rows =
+        table.lines().filter(|line| ["waiting", "────", "blocking"].iter().any(|word| line.starts_with(word)));
+    assert!(rows.all(|line| line.chars().count() <= 100), "{table}");
+    assert!(!table.contains("p99.99") && !table.contains("probe"), "{table}");
+    let wide = strait(&[&words[..], &["-v"]].concat());
+    assert!(String::from_utf8_lossy(&wide.stdout).contains("probe"));
+    let shared = strait(&[&words[..], &["--share"]].concat());
+    let shared = String::from_utf8_lossy(&shared.stdout).into_owned();
+    assert!(shared.contains("| waiting | placement |") && shared.matches("| **").count() == 1, "{shared}");
 }
 
 #[test]

@@ -82,6 +82,22 @@ impl Cpus {
         (self.first, self.second)
     }
 
+    /// Returns the processors, if this process may use them.
+    ///
+    /// # Errors
+    ///
+    /// If this process may not use one of them; the error lists those that it may use.
+    pub fn verified(self) -> Result<Self> {
+        let set = sched_getaffinity(None).doing("sched_getaffinity")?;
+        let is_allowed = |cpu: usize| cpu < CpuSet::MAX_CPU && set.is_set(cpu);
+        let Some(wrong) = [Some(self.first), self.second].into_iter().flatten().find(|cpu| !is_allowed(*cpu)) else {
+            return Ok(self);
+        };
+        let allowed: Vec<String> =
+            (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu.to_string()).collect();
+        Err(Trouble::new(format!("this process may not use processor {wrong}, only {}", allowed.join(","))))
+    }
+
     /// Returns the placement of all processes on the first of the processors.
     pub fn same(self) -> Placement {
         Placement::Same(self.first)
@@ -95,7 +111,7 @@ impl Cpus {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cpus, Placement};
+    use super::{CpuSet, Cpus, Placement};
 
     #[test]
     fn one_processor_is_never_two() {
@@ -104,5 +120,12 @@ mod tests {
         assert_eq!(Cpus::named(&[3]).unwrap().same(), Placement::Same(3));
         assert_eq!(Cpus::named(&[0, 1]).unwrap().two(), Some(Placement::Two(0, 1)));
         assert!(Cpus::named(&[0, 1, 2]).is_err());
+    }
+
+    #[test]
+    fn a_processor_that_is_not_there_is_named() {
+        assert!(Cpus::allowed().unwrap().verified().is_ok());
+        let error = Cpus::named(&[CpuSet::MAX_CPU]).unwrap().verified().unwrap_err().to_string();
+        assert!(error.contains(&format!("processor {}", CpuSet::MAX_CPU)), "{error}");
     }
 }

@@ -33,8 +33,8 @@ pub enum Suite {
     ChromeMix,
     /// Every local IPC primitive of the system, one message at a time, at the usual sizes
     Posix,
-    /// Other libraries, if built in (--features peers)
-    Peers,
+    /// Other libraries on the laboratory's own loops, if built in (--features peers); see also `strait bench peers`
+    Libraries,
 }
 
 impl Suite {
@@ -48,7 +48,7 @@ impl Suite {
             Self::Zircon => "zircon",
             Self::ChromeMix => "chrome-mix",
             Self::Posix => "posix",
-            Self::Peers => "peers",
+            Self::Libraries => "libraries",
         }
     }
 
@@ -70,7 +70,7 @@ impl Suite {
             Self::Zircon => documents::zircon(cpus),
             Self::ChromeMix => documents::chrome_mix(cpus),
             Self::Posix => posix(cpus),
-            Self::Peers => peers(cpus),
+            Self::Libraries => libraries(cpus),
         }
     }
 
@@ -178,7 +178,7 @@ fn posix(cpus: Cpus) -> Vec<Work> {
     works
 }
 
-fn peers(cpus: Cpus) -> Vec<Work> {
+fn libraries(cpus: Cpus) -> Vec<Work> {
     let ours = [Mechanism::STRAIT, Mechanism::STRAIT_IN_PLACE, Mechanism::MEMFD_SPIN, Mechanism::MEMFD_FUTEX];
     let axes = Axes {
         mechanisms: ours.iter().chain(Mechanism::PEERS).copied().collect(),

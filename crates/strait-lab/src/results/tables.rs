@@ -8,8 +8,8 @@ use crate::table;
 /// The text of a table cell without a figure.
 const NOTHING: &str = "–";
 
-/// Formats all tables, and below them the reason for each figure that is disturbed or missing.
-pub fn print(results: &Results) -> String {
+/// Formats all tables, and below them the reason for each figure that is disturbed or missing. `look` says how.
+pub fn print(results: &Results, look: Look) -> String {
     let mut out = String::new();
     let mut shown: Vec<(Shape, usize)> = Vec::new();
     for figure in &results.figures {
@@ -20,7 +20,7 @@ pub fn print(results: &Results) -> String {
         shown.push(key);
         out += &format!("\n{} of {}\n", figure.work.shape.words(), bytes(key.1));
         let figures = results.figures.iter().filter(|figure| (figure.work.shape, figure.work.size) == key);
-        out += &format!("{}\n", table(figures));
+        out += &table(&figures.collect::<Vec<_>>(), look);
     }
     for figure in &results.figures {
         match &figure.state {
@@ -37,32 +37,68 @@ pub fn print(results: &Results) -> String {
     out
 }
 
-fn table<'a>(figures: impl Iterator<Item = &'a Figure>) -> comfy_table::Table {
-    let heads = [
-        "waiting",
-        "placement",
-        "",
-        "median",
-        "interval",
-        "p90",
-        "p99",
-        "p99.9",
-        "max",
-        "a second",
-        "CPU",
-        "sleeps",
-        "calls",
-        "probe",
-    ];
-    let mut table = table::new(heads, 3..14);
-    for figure in figures {
-        let work = &figure.work;
-        let mut row =
-            vec![work.wait.name().to_owned(), work.placement.name().to_owned(), work.mechanism.title().to_owned()];
-        row.extend(cells(figure));
+/// How tables are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Within 100 columns, without marks: for files and pipes.
+    Plain,
+    /// Within 100 columns; the fastest of each way of waiting and placement is bold: for terminals.
+    Bold,
+    /// With every column.
+    Wide,
+    /// As Markdown, within 100 columns; the fastest of each way of waiting and placement is bold.
+    Markdown,
+}
+
+/// The columns that stand in every table.
+const HEADS: [&str; 8] = ["waiting", "placement", "", "median", "interval", "p99", "a second", "CPU"];
+
+/// The columns that only wide tables have.
+const MORE: [&str; 6] = ["p90", "p99.9", "max", "sleeps", "calls", "probe"];
+
+fn table(figures: &[&Figure], look: Look) -> String {
+    let heads: Vec<&str> = if look == Look::Wide { [&HEADS[..], &MORE].concat() } else { HEADS.to_vec() };
+    let rows: Vec<Vec<String>> = figures
+        .iter()
+        .map(|figure| {
+            let work = &figure.work;
+            let names = [work.wait.name(), work.placement.name(), work.mechanism.title()].map(str::to_owned);
+            names.into_iter().chain(cells(figure)).take(heads.len()).collect()
+        })
+        .collect();
+    let best: Vec<bool> = figures.iter().map(|figure| is_best(figure, figures)).collect();
+    if look == Look::Markdown {
+        let mut out = format!("\n| {} |\n|---|---|---{}|\n", heads.join(" | "), "|--:".repeat(heads.len() - 3));
+        for (mut row, best) in rows.into_iter().zip(best) {
+            if best {
+                row[2] = format!("**{}**", row[2]);
+            }
+            out += &format!("| {} |\n", row.join(" | "));
+        }
+        return out;
+    }
+    let mut table = table::empty(&heads, 3);
+    for row in rows {
         table.add_row(row);
     }
-    table
+    let mut out = String::new();
+    // The first two lines are the header and the line below it.
+    for (index, line) in table.to_string().lines().enumerate() {
+        let bold = look == Look::Bold && index.checked_sub(2).and_then(|row| best.get(row)) == Some(&true);
+        out += &if bold { format!("\x1b[1m{line}\x1b[0m\n") } else { format!("{line}\n") };
+    }
+    out
+}
+
+/// Returns whether no other mechanism has a shorter median with this way of waiting and this placement. A single
+/// mechanism is not marked.
+fn is_best(figure: &Figure, figures: &[&Figure]) -> bool {
+    let same = |other: &&&Figure| {
+        (other.work.wait, other.work.placement) == (figure.work.wait, figure.work.placement) && other.summary.is_some()
+    };
+    let median = |figure: &Figure| figure.summary.map_or(f64::INFINITY, |summary| summary.median);
+    let others: Vec<f64> = figures.iter().filter(same).map(|other| median(other)).collect();
+    others.len() > 1 && figure.summary.is_some() && others.iter().all(|other| *other >= median(figure))
 }
 
 fn cells(figure: &Figure) -> [String; 11] {
@@ -80,12 +116,12 @@ fn cells(figure: &Figure) -> [String; 11] {
     [
         time(summary.median),
         format!("{} – {}", time(summary.interval[0]), time(summary.interval[1])),
-        time(times.p90),
         time(times.p99),
-        time(times.p999),
-        time(times.max),
         rate(summary.per_second),
         time(summary.cpu),
+        time(times.p90),
+        time(times.p999),
+        time(times.max),
         digits(summary.sleeps),
         figure.calls.map_or(NOTHING.to_owned(), |calls| digits(calls.sides[0] + calls.sides[1])),
         summary.probe.map_or(NOTHING.to_owned(), time),
