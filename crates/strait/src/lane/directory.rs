@@ -231,6 +231,8 @@ pub(crate) struct LaneDirectory {
     /// Whether announcements over this link were taken away, because nothing in use reaches the link. An announcement
     /// that was unread then may refer to one of those that are gone.
     has_lost_announcements: AtomicBool,
+    /// The announcements that were replaced while the link was being dropped: forgotten with the others.
+    replaced: Mutex<Vec<Announcements>>,
 }
 
 /// `WITH_MAKER`: the value of the field `with` of an arena packet if the process that sent the packet holds the other
@@ -258,7 +260,11 @@ impl Directory for LaneDirectory {
         // Forgetting may close ends in transit, and so receive from this link; and this thread is the leader of this
         // link.
         if !replaced.is_empty() {
-            deferred::run_later(|| super::retention::forget(replaced));
+            // After the destructor of a link the program may never call the library again, so no job may be left.
+            match link.is_being_dropped() {
+                true => unpoisoned(&self.replaced).push(replaced),
+                false => deferred::run_later(|| super::retention::forget(replaced)),
+            }
         }
         Ok(())
     }
@@ -281,6 +287,7 @@ impl Directory for LaneDirectory {
             peers::drain_all();
             Orphaned { process: link.process(), announcements, dropped: Some(link.number()) }.pass_on();
         }
+        std::mem::take(&mut *unpoisoned(&self.replaced)).into_iter().for_each(super::retention::forget);
     }
 }
 

@@ -89,6 +89,30 @@ fn an_arena_for_a_process_whose_introduction_was_forgotten_is_no_breach() {
     assert!(held.announcements().is_empty());
 }
 
+/// Shows that nothing is left of an announcement that another one replaced while the link was dropped, although the
+/// program makes no other call.
+#[test]
+fn an_announcement_that_is_replaced_while_its_link_is_dropped_is_forgotten() {
+    let link = Pair::named(0xa7);
+    let held = Arc::clone(&link.ours);
+    assert!(held.try_lead());
+    let others = [(); 2].map(|()| link.introduce(7));
+    let Pair { ours, peer: _peer } = link;
+    drop(ours);
+    held.leave();
+    drop(held);
+    for other in others {
+        let wait = || {
+            let limit = crate::deadline::Deadline::after(Duration::from_secs(20));
+            socket::wait(other.as_fd(), socket::Interest::Readable, limit).unwrap()
+        };
+        // The handshake of the link that was introduced comes first.
+        assert!(wait().readable);
+        socket::take(other.as_fd(), &mut [0; 64]).unwrap();
+        assert!(wait().hung_up, "a link is still open");
+    }
+}
+
 /// Shows that an arena for a process that was never introduced is still a breach.
 #[test]
 fn an_arena_for_a_process_that_was_never_introduced_is_a_breach() {

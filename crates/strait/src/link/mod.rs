@@ -181,6 +181,11 @@ impl Link {
     pub(crate) fn weak(&self) -> Weak<Self> {
         self.me.clone()
     }
+
+    /// Returns whether the link's destructor runs.
+    pub(crate) fn is_being_dropped(&self) -> bool {
+        self.me.strong_count() == 0
+    }
 }
 
 impl Drop for Link {
