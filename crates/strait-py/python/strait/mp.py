@@ -24,6 +24,7 @@ What differs from `multiprocessing`:
   travel in an object that is sent.
 * `fileno()` is for waiting only: nothing can be read from it or written to it.
 * Addresses are paths of Unix sockets. There are no addresses of networks and no abstract ones.
+* There are no queues: a queue that several processes read needs a process that hands out its items.
 """
 
 from __future__ import annotations
