@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::pipe::PipeOptions;
-use strait::{Channel, Error, Options, Outgoing, Wait, fault, signals};
+use strait::{Channel, CommandExt, Error, Options, Outgoing, Wait, fault, signals};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -64,42 +65,137 @@ fn in_a_thread<T: Send + 'static>(action: impl FnOnce() -> T + Send + 'static) -
     result
 }
 
+const ROLE: &str = "STRAIT_FAULTS_ROLE";
+
+/// A child process that plays a role, and is killed when the value is dropped.
+struct Actor(Child);
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a process that plays `role`, and returns the process and a channel to it.
+fn start(role: &str) -> (Actor, Channel) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["actor", "--exact", "--nocapture"]).env(ROLE, role);
+    let (child, channel) = command.spawn_with_channel().unwrap();
+    (Actor(child), channel)
+}
+
+#[test]
+fn actor() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let parent = strait::from_parent().unwrap();
+    match role.as_str() {
+        "introducer" => introduce(&parent),
+        "partner" => partner(&parent),
+        other => panic!("no role: {other}"),
+    }
+}
+
+fn take(channel: &Channel) -> Channel {
+    channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap()
+}
+
+/// Gives one end of a new channel to the parent, and the other end over a road that comes from the parent.
+fn introduce(parent: &Channel) {
+    let road = take(parent);
+    let (one, other) = Channel::pair().unwrap();
+    road.send(Outgoing::new(b"an end").handle(other)).unwrap();
+    parent.send(Outgoing::new(b"an end").handle(one)).unwrap();
+    let _ = parent.recv();
+}
+
+/// Takes an end over each of the two roads that come from the parent, and does what the parent says: sends the second end
+/// over the first one, or fails to.
+fn partner(parent: &Channel) {
+    let mut ends = Vec::new();
+    while ends.len() < 2 {
+        // Some tests need only the first end.
+        let Ok(mut message) = parent.recv_by(DEADLINE) else { return };
+        let road = message.take_handles().unwrap().remove(0).into_channel().unwrap();
+        let end = take(&road);
+        end.send(b"hello").unwrap();
+        parent.send(b"there").unwrap();
+        ends.push(end);
+    }
+    let (second, first) = (ends.remove(1), ends.remove(0));
+    let word = parent.recv_by(DEADLINE).unwrap();
+    let second = if word.bytes() == b"send" {
+        first.send(Outgoing::new(b"an end").handle(second)).unwrap();
+        None
+    } else {
+        // A message with two ends cannot be sent, because one of them is not open.
+        let (not_open, _silent) = sockets();
+        let not_open = Channel::over(not_open).unwrap();
+        let message = Outgoing::new(b"two ends").handle(second).handle(not_open);
+        let failed = first.try_send(message).unwrap_err();
+        assert_eq!((failed.error, failed.handles.len()), (Error::WouldBlock, 2));
+        let stays = failed.handles.into_iter().next().unwrap().into_channel().unwrap();
+        stays.send(b"after that").unwrap();
+        Some(stays)
+    };
+    parent.send(b"done").unwrap();
+    let _ = parent.recv();
+    drop((first, second));
+}
+
+/// Another process, and two channels to it, each on a link by which an introducer connected the two processes. The
+/// introducers have ended.
+struct Partner {
+    actor: Actor,
+    to: Channel,
+    channels: [Channel; 2],
+}
+
+impl Partner {
+    fn new() -> Self {
+        let (actor, to) = start("partner");
+        let channels = [(); 2].map(|()| {
+            let (introducer, to_introducer) = start("introducer");
+            let (road, others) = Channel::pair().unwrap();
+            to.send(Outgoing::new(b"a road").handle(others)).unwrap();
+            to_introducer.send(Outgoing::new(b"a road").handle(road)).unwrap();
+            let channel = take(&to_introducer);
+            // With this message, this process receives the other process's handshake.
+            assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello");
+            assert_eq!(to.recv_by(DEADLINE).unwrap().bytes(), b"there");
+            drop((to_introducer, introducer));
+            channel
+        });
+        Self { actor, to, channels }
+    }
+
+    /// Makes the other process do what `word` says.
+    fn does(&self, word: &str) {
+        self.to.send(word.as_bytes()).unwrap();
+        assert_eq!(self.to.recv_by(DEADLINE).unwrap().bytes(), b"done");
+    }
+}
+
 /// Shows that a search for links that nothing reaches holds no lock when it lets its links go. Meanwhile another thread
 /// closes all other ends, so the searching thread drops their links.
 #[test]
 fn a_thread_that_searches_for_unused_links_drops_those_that_another_thread_has_stopped_using() {
     let _alone = alone();
-    let (one, to_one) = over_a_socket();
-    let (other, to_other) = over_a_socket();
-    // The process passes the ends of a channel to two processes, which are itself, and introduces these to each other.
-    let (a, b) = Channel::pair().unwrap();
-    let a = move_over(&to_one, &one, a);
-    let b = move_over(&to_other, &other, b);
-    a.send(b"hello").unwrap();
-    assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"hello");
+    let (partner, to_partner) = start("partner");
+    let (introducer, to_introducer) = start("introducer");
+    let (road, others) = Channel::pair().unwrap();
+    to_partner.send(Outgoing::new(b"a road").handle(others)).unwrap();
+    to_introducer.send(Outgoing::new(b"a road").handle(road)).unwrap();
+    let channel = take(&to_introducer);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello");
     assert!(fault::follow("hold:before the links of a search are let go:1"));
-    let search = in_a_thread(move || drop((one, a)));
+    let search = in_a_thread(move || drop(to_introducer));
     wait_until_held();
-    let close = in_a_thread(move || drop((b, other, to_one, to_other)));
+    let close = in_a_thread(move || drop((channel, to_partner)));
     close.recv_timeout(DEADLINE).expect("the thread that closes does not wait for the one that searches");
     fault::go_on();
     search.recv_timeout(DEADLINE).expect("the search ends");
-}
-
-/// Returns both ends of a channel between two processes that were introduced to each other, and are both this process.
-/// Each such channel has a link of its own.
-fn introduced() -> (Channel, Channel) {
-    let (one, to_one) = over_a_socket();
-    let (other, to_other) = over_a_socket();
-    let (a, b) = Channel::pair().unwrap();
-    let a = move_over(&to_one, &one, a);
-    let b = move_over(&to_other, &other, b);
-    // Each side receives the other's handshake, which says that all these links lead to one process.
-    for (from, to) in [(&a, &b), (&b, &a)] {
-        from.send(Outgoing::new(b"hello").handle(File::open("/dev/null").unwrap())).unwrap();
-        assert_eq!(to.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
-    }
-    (a, b)
+    drop((partner, introducer));
 }
 
 /// Drops `unread`, holds the thread that does so at the step `point`, and receives from `staying` meanwhile. Returns what
@@ -122,11 +218,12 @@ fn received_while_dropping(unread: Channel, point: &str, staying: Channel) -> Re
 #[test]
 fn a_lane_is_found_while_announcements_are_passed_on() {
     let _alone = alone();
-    let (carrier, unread) = introduced();
-    let (staying, sent) = introduced();
-    carrier.send(Outgoing::new(b"an end").handle(sent)).unwrap();
+    let partner = Partner::new();
+    partner.does("send");
+    let Partner { actor, to, channels: [unread, staying] } = partner;
     let point = "before announcements are passed on to another link";
     assert_eq!(received_while_dropping(unread, point, staying), Err(Error::PeerClosed));
+    drop((actor, to));
 }
 
 /// Shows that a lane is found although the link over which it was announced is just being dropped. A message with two
@@ -134,16 +231,12 @@ fn a_lane_is_found_while_announcements_are_passed_on() {
 #[test]
 fn a_lane_is_found_while_the_link_over_which_it_was_announced_is_dropped() {
     let _alone = alone();
-    let (carrier, unread) = introduced();
-    let (staying, stays) = introduced();
-    let (not_open, _silent) = sockets();
-    let not_open = Channel::over(not_open).unwrap();
-    let failed = carrier.try_send(Outgoing::new(b"two ends").handle(stays).handle(not_open)).unwrap_err();
-    assert_eq!((failed.error, failed.handles.len()), (Error::WouldBlock, 2));
-    let stays = failed.handles.into_iter().next().unwrap().into_channel().unwrap();
-    stays.send(b"after that").unwrap();
+    let partner = Partner::new();
+    partner.does("fail");
+    let Partner { actor, to, channels: [unread, staying] } = partner;
     let received = received_while_dropping(unread, "before the socket of a link is closed", staying);
     assert_eq!(received, Ok(b"after that".to_vec()));
+    drop((actor, to));
 }
 
 /// Returns a message with this number of files.

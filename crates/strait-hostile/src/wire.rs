@@ -23,6 +23,7 @@ pub mod kind {
     pub const RING: u32 = 2;
     pub const MESSAGE: u32 = 3;
     pub const AHEAD: u32 = 4;
+    pub const RETIRE: u32 = 5;
     pub const WAKE: u32 = 6;
     pub const HANDSHAKE: u32 = 7;
     pub const INTRODUCE: u32 = 8;
@@ -122,6 +123,11 @@ impl Packet {
     /// Returns a packet that says that the attachments sent for the ring named by `token` will not be used.
     pub fn retract(token: u128) -> Self {
         Self { kind: kind::RETRACT, token, ..Self::default() }
+    }
+
+    /// Returns a packet that says that the sender takes no more lanes from the arena `number`, and has named `lanes` there.
+    pub fn retire(number: u64, lanes: u64) -> Self {
+        Self { kind: kind::RETIRE, fields: [number, lanes, 0], ..Self::default() }
     }
 
     /// Returns a packet that brings the ready bitmap in which the receiver of the packet has to notify.

@@ -14,6 +14,7 @@ fn the_packets_are_those_of_the_page() {
         ("ring", kind::RING),
         ("message", kind::MESSAGE),
         ("ahead", kind::AHEAD),
+        ("retire", kind::RETIRE),
         ("wake", kind::WAKE),
         ("handshake", kind::HANDSHAKE),
         ("introduce", kind::INTRODUCE),

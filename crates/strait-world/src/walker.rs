@@ -481,7 +481,11 @@ impl Walker {
         let Some(end) = self.process.ledger.new_channel(class) else { return };
         self.book(end).put(self.here());
         self.book(end + 1).put(Place::Offered);
-        let options = options(&mut self.random);
+        let mut options = options(&mut self.random);
+        if class == FOR_REPORTS {
+            // A report ends every channel on its link. A channel with a ring of its own size has a link of its own.
+            options = options.ring(8 << 10);
+        }
         let patience = Duration::from_millis(self.random.below(300));
         let connector = Connector::new().directory(&self.process.directory).options(options);
         let connector = if self.random.one_in(3) { connector.wait_for_listener() } else { connector };

@@ -650,7 +650,7 @@ impl<'a> Attacker<'a> {
 
     /// Sends many equal packets, notifications or futex wake-ups that announce nothing.
     fn flood(&mut self, link: usize) -> io::Result<()> {
-        let what = self.choices.below(5);
+        let what = self.choices.below(6);
         let count = self.choices.pick(&[20, 200, 1000]);
         self.told(&format!("  {count} of {what}"));
         let peer = &mut self.links[link].peer;
@@ -658,6 +658,7 @@ impl<'a> Attacker<'a> {
             match what {
                 0 => peer.packet(&Packet::wake(), &[])?,
                 1 => peer.packet(&Packet::retract(nth), &[])?,
+                5 => peer.packet(&Packet::retire(nth as u64, (nth % 5) as u64), &[])?,
                 2 => peer.ring_for(nth as u32)?,
                 3 => {
                     let ring = peer.writer.ring.clone();

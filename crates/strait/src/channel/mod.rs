@@ -27,6 +27,7 @@ pub(crate) mod message;
 pub(crate) mod origin;
 pub(crate) mod pipe_end;
 pub(crate) mod pool;
+mod reuse;
 mod send_error;
 mod transfer;
 pub(crate) mod unclaimed;
@@ -54,17 +55,18 @@ pub use views::{Draft, InPlace, Reservation, SealedReservation, recv_in_place, r
 pub(crate) use watch::{Ready, Watcher};
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::lane::directory::LaneDirectory;
+use crate::lane::{Lane, Name};
 use crate::link::packet::{Packet, VERSIONS};
-use crate::link::{ANONYMOUS, Attachments, InUse, Link};
+use crate::link::reuse::Request;
+use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
 use crate::peer::Peer;
@@ -236,8 +238,9 @@ impl Options {
             return Err(Error::NotASocket);
         }
         socket::close_on_exec(&socket)?;
+        let name = peers::own_name()?;
         let link = Link::over(socket, self.peer_memory, Box::<LaneDirectory>::default())?;
-        match link.send_handshake(ANONYMOUS) {
+        match link.send_handshake(name) {
             // The peer may have sent something before it closed the socket.
             Ok(()) | Err(Error::PeerClosed) => Channel::first(link, self),
             Err(error) => Err(error),
@@ -260,6 +263,7 @@ impl Channel {
         options: &Options,
         deadline: Deadline,
     ) -> Result<Self, Error> {
+        let name = peers::own_name()?;
         let link = Link::over(socket, options.peer_memory, Box::<LaneDirectory>::default())?;
         // The token goes out only if the listening socket belongs to the right user. The process that answers may be a
         // different process, so the user of the link's peer is checked below.
@@ -267,24 +271,48 @@ impl Channel {
         if ![server, 0].contains(&listens) {
             return Err(Error::WrongServer { uid: listens });
         }
-        let requested = link
-            .send_handshake(ANONYMOUS)
-            .and_then(|()| link.send_first(&Packet::Connect { token }, Attachments::NOTHING));
+        let terms = options.terms();
+        let socket = || link.io().socket().expect("it has one");
+        let reused = terms.and_then(|terms| Link::for_connect(socket(), terms));
+        let number = if terms.is_some() { os::random_token()? as u64 | 1 } else { 0 };
+        let reuses = reused.as_ref().map_or(0, |(_, number)| *number);
+        let request = Packet::Connect { token, link: number, reuses };
+        let requested = link.send_handshake(name).and_then(|()| link.send_first(&request, Attachments::NOTHING));
         requested.map_err(|error| link.refusal_or(error))?;
-        link.await_accept(deadline)?;
+        link.await_accept_or_end(deadline)?;
         match link.peer() {
-            Some(peer) if peer.uid == server => Self::first(link, options),
-            Some(peer) => Err(Error::WrongServer { uid: peer.uid }),
-            None => Err(Error::BadPeer("a process that the kernel does not identify")),
+            Some(peer) if peer.uid == server => {}
+            Some(peer) => return Err(Error::WrongServer { uid: peer.uid }),
+            None => return Err(Error::BadPeer("a process that the kernel does not identify")),
+        }
+        let Some(words) = link.lane_elsewhere() else {
+            terms.into_iter().for_each(|terms| link.was_connected(number, terms));
+            return Self::first(link, options);
+        };
+        let is_there = |reused: &InUse| reused.process().is_some() && reused.process() == link.process();
+        match reused.filter(|(reused, _)| is_there(reused)) {
+            Some((reused, _)) => reuse::over(reused, Name::from_words(words), options),
+            None => Err(Error::BadPeer("an answer that names a link to another process")),
         }
     }
 
-    /// Creates the channel to a process that has connected over `socket` and sent a connect request. Sends the accept
-    /// packet to that process.
-    pub(crate) fn accept(socket: OwnedFd, peer: Peer, features: u64, options: &Options) -> Result<Self, Error> {
-        let link = Link::known(socket, peer, features, options.peer_memory, Box::<LaneDirectory>::default())?;
-        link.send_handshake(ANONYMOUS)?;
-        link.send_first(&Packet::Accept, Attachments::NOTHING)?;
+    /// Creates the channel to the process `peer`, which has connected over `socket` and sent its handshake and a connect
+    /// request. Sends the accept packet to that process. The channel is on an earlier link to that process, if `request`
+    /// names one that can be used.
+    pub(crate) fn accept(socket: OwnedFd, peer: Peer, request: Request, options: &Options) -> Result<Self, Error> {
+        let name = peers::own_name()?;
+        let terms = options.terms();
+        let reused = terms.and_then(|terms| Link::for_request(socket.as_fd(), peer, &request, terms));
+        let directory = Box::<LaneDirectory>::default();
+        let link = Link::known(socket, peer, (request.name, request.features), options.peer_memory, directory)?;
+        link.send_handshake(name)?;
+        if let Some(reused) = reused
+            && let Ok(lane) = reuse::make(&reused)
+        {
+            return reuse::accept(&link, lane, options);
+        }
+        link.send_first(&Packet::Accept { lane: None }, Attachments::NOTHING)?;
+        terms.into_iter().for_each(|terms| link.was_connected(request.link, terms));
         Self::first(link, options)
     }
 

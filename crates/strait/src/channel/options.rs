@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Channel;
 use crate::error::Error;
+use crate::link::reuse::Terms;
 use crate::os::fork::PerProcess;
 use crate::quota::{HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::{self, MAX_MESSAGE};
@@ -228,6 +229,13 @@ impl Options {
         static DEFAULTS: PerProcess<OnceLock<Arc<Options>>> = PerProcess::new(OnceLock::new);
         let defaults = DEFAULTS.get().get_or_init(Arc::default);
         if **defaults == *self { defaults.clone() } else { Arc::new(*self) }
+    }
+
+    /// Returns the terms under which a channel with these options can be on one link with channels of other connects.
+    /// `None` if such a channel needs a link of its own: the rings of a channel on a link that is there begin small.
+    pub(crate) fn terms(&self) -> Option<Terms> {
+        let terms = Terms { memory: self.peer_memory, accepts_descriptors: self.accept_descriptors };
+        self.ring_cells.is_none().then_some(terms)
     }
 
     /// Returns the largest length in bytes at which a message is known to go through the ring and to be within the

@@ -11,13 +11,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::mailbox::{self, mailbox};
 use super::{Lane, Name};
 use crate::error::Error;
 use crate::link::InTransit;
+use crate::link::packet::Packet;
 use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;
@@ -73,6 +74,9 @@ pub(crate) struct Arena {
     successors: Mutex<HashMap<(u32, usize), Successor>>,
     /// The free lane slots of a private arena (one that only this process has); empty for any other arena.
     freed: Mutex<Freed>,
+    /// For an arena that this process created: the number of lanes that were made there and unmade before any record
+    /// named them.
+    unmade: AtomicU64,
 }
 
 /// The free lane slots of a private arena (an arena that only this process has), with the attachments possibly left for
@@ -227,7 +231,13 @@ impl Arena {
             left: Box::default(),
             successors: Mutex::default(),
             freed: Mutex::default(),
+            unmade: AtomicU64::new(0),
         })
+    }
+
+    /// Notes that a lane of this arena, which this process created, was unmade before any record named it.
+    pub(crate) fn was_unmade(&self) {
+        self.unmade.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the memory of the lane in the lane slot `slot`; `None` if the arena has no slot of this number.
@@ -508,6 +518,8 @@ pub(crate) struct Made {
     pub(crate) announced: [bool; 2],
     /// The number of lane slots that a lane has used so far. The slots from this index on were never used.
     unused: u32,
+    /// The number of lanes that were made in the arena.
+    made: u64,
 }
 
 impl Made {
@@ -538,8 +550,26 @@ impl Made {
             left: bits(lanes),
             successors: Mutex::default(),
             freed: Mutex::default(),
+            unmade: AtomicU64::new(0),
         });
-        Ok(Self { arena, fd, announced: [false; 2], unused: 0 })
+        Ok(Self { arena, fd, announced: [false; 2], unused: 0, made: 0 })
+    }
+
+    /// Notes that a lane was made in the arena, and that both processes which use it know the arena.
+    pub(crate) fn was_taken(&mut self) {
+        self.made += 1;
+    }
+
+    /// Returns whether a lane of the arena is in this process, or something is stored for one.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.arena) > 1 || !unpoisoned(&self.arena.successors).is_empty()
+    }
+
+    /// Returns the packet that says that no more lanes are taken from this arena. Returns `None` if none is needed: the
+    /// processes that use an arena with one lane forget it by themselves.
+    pub(crate) fn retirement(&self) -> Option<Packet> {
+        let lanes = self.made.saturating_sub(self.arena.unmade.load(Ordering::Relaxed));
+        (self.arena.lanes > 1).then_some(Packet::Retire { number: self.arena.number, lanes })
     }
 
     /// Takes the next lane slot that no lane has used yet, and populates the slot's memory. Returns the name of the
@@ -573,6 +603,8 @@ pub(crate) struct Maker {
     lent: VecDeque<Lent>,
     /// The introduction by which this process connected the two processes that use the lanes; `None` if there was none.
     pub(crate) introduction: Option<Introduction>,
+    /// Whether this maker has forgotten its arenas before, because it was seldom used.
+    pub(crate) has_forgotten: bool,
 }
 
 /// A lane that was in use at the maker's last check: the index of its arena in the maker, its lane slot and its use
@@ -593,17 +625,17 @@ pub(crate) struct Introduction {
 
 impl Maker {
     pub(crate) fn with(other: Weak<Link>) -> Self {
-        Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
+        Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None, has_forgotten: false }
     }
 
     /// Takes a free lane, and returns the arena of the lane and the name of the lane. Creates a new arena if no lane is
-    /// found free; `private` says whether only this process has the arena's memory.
-    pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
+    /// found free, with one lane if `is_single`; `private` says whether only this process has the arena's memory.
+    pub(crate) fn take(&mut self, private: bool, is_single: bool) -> Result<(&mut Made, Name), Error> {
         let (index, name) = match self.find(private) {
             Some(found) => found,
             None => {
                 let size = (FIRST << (2 * self.arenas.len().min(8))).min(LARGEST);
-                let lanes = (size / lane_size(SMALL)) as u32;
+                let lanes = if is_single { 1 } else { (size / lane_size(SMALL)) as u32 };
                 self.arenas.push(Made::new(lanes, SMALL, private)?);
                 let index = self.arenas.len() - 1;
                 (index, self.arenas[index].take().expect("a new arena has lanes"))
@@ -639,6 +671,24 @@ impl Maker {
             self.lent.push_back(lent);
         }
         None
+    }
+
+    /// Forgets the arenas, and returns them to be retired. The processes that use their lanes keep the memory. Forgets
+    /// nothing if a lane of the arenas is in this process, which would have to keep the memory as well.
+    pub(crate) fn forget_arenas(&mut self) -> Vec<Made> {
+        if self.arenas.iter().any(Made::is_in_use) {
+            return Vec::new();
+        }
+        self.has_forgotten = true;
+        self.lent.clear();
+        std::mem::take(&mut self.arenas)
+    }
+
+    /// Forgets the arena made last, if it has one lane, which was taken last. This process cannot use the arena again.
+    pub(crate) fn forget_single(&mut self) -> Option<Made> {
+        let last = self.arenas.pop_if(|made| made.arena.lanes == 1)?;
+        self.lent.pop_back();
+        Some(last)
     }
 
     /// Takes back the lane `name`, so that the lane is free again. This lane must be the last lane taken, and must not

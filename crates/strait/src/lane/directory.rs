@@ -19,7 +19,8 @@ use crate::deferred::{self, InTurn};
 use crate::error::Error;
 use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::link::io::ReceivedAttachment;
-use crate::link::packet::Packet;
+use crate::link::packet::{Packet, RETIRES_ARENAS};
+use crate::link::peers::ClaimedProcess;
 use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, MISSING, peers};
 use crate::os::fork::PerProcess;
@@ -68,12 +69,27 @@ enum With {
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// The number of lookups left after which this process forgets the arena: 1 or 2 at first, for an arena with only
-    /// one lane. `None` for an arena with several lanes, which is not forgotten in this way.
-    lookups: Option<u8>,
+    /// The number of ends in lanes of the arena that this process has looked up.
+    found: u64,
+    /// The number of ends after which this process forgets the arena, because each was looked up once. `None` as long as
+    /// the maker of the arena may take further lanes from it.
+    in_all: Option<u64>,
 }
 
 impl Known {
+    /// Returns the number of ends that this process has in `lanes` lanes of the arena.
+    fn ends_in(&self, lanes: u64) -> u64 {
+        match self.with {
+            With::Us => lanes.saturating_mul(2),
+            With::Maker | With::Other(_) => lanes,
+        }
+    }
+
+    /// Returns whether this process has looked up every end in the arena, and there will be no more.
+    fn is_used_up(&self) -> bool {
+        self.in_all.is_some_and(|ends| self.found >= ends)
+    }
+
     /// Returns the mapped arena; `None` while its memory could not be mapped.
     fn arena(&self) -> Option<&Arc<Arena>> {
         match &self.memory {
@@ -247,10 +263,16 @@ const WITH_INTRODUCED: u64 = 2;
 
 impl Directory for LaneDirectory {
     fn learn(&self, link: &Link, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
+        if let Packet::Retire { number, lanes } = packet {
+            self.learn_retirement((number, link.number()), lanes);
+            return Ok(());
+        }
         let (Packet::Introduce { .. } | Packet::Arena { .. }) = packet else { return Ok(()) };
         let attachment = attachments.pop().ok_or(MISSING)?;
         let replaced = match packet {
-            Packet::Introduce { number } => self.learn_introduction(link, number, attachment)?,
+            Packet::Introduce { number, name, inode } => {
+                self.learn_introduction(link, number, ClaimedProcess { name, inode }, attachment)?
+            }
             Packet::Arena { token, number, lanes, cells, with } => {
                 let claim = Claim { number, token, lanes, cells: cells as usize };
                 self.learn_arena(link, claim, with, attachment)?
@@ -270,8 +292,13 @@ impl Directory for LaneDirectory {
     }
 
     fn end_use(&self, link: &Link, is_counted: bool) {
-        // Otherwise nothing else depends on whether this link is open.
-        if is_counted || unpoisoned(&self.announcements).has_references() || link.siblings().len() > 1 {
+        // Otherwise nothing else depends on whether this link is open. As long as another link to the same process is in
+        // use, everything that the process has announced is retained.
+        let siblings = link.siblings();
+        let is_retained = || siblings.iter().any(|link| link.is_used());
+        let has_announced = || siblings.iter().any(|link| !link.announcements().is_empty());
+        let has_references = || unpoisoned(&self.announcements).has_references();
+        if is_counted || (!is_retained() && (has_references() || (siblings.len() > 1 && has_announced()))) {
             super::retention::forget_unreachable();
         }
     }
@@ -292,11 +319,13 @@ impl Directory for LaneDirectory {
 }
 
 impl LaneDirectory {
-    /// Stores the introduction with this number, whose socket is `attachment`. Returns the replaced announcement.
+    /// Stores the introduction with this number, whose socket is `attachment`; `claim` is the process to which that
+    /// socket is said to lead. Returns the replaced announcement.
     fn learn_introduction(
         &self,
         peer: &Link,
         number: u64,
+        claim: ClaimedProcess,
         attachment: ReceivedAttachment,
     ) -> Result<Announcements, Error> {
         let ReceivedAttachment(socket) = attachment;
@@ -304,7 +333,7 @@ impl LaneDirectory {
             return Err(Error::BadPeer("an introduction without a socket"));
         }
         let charge = peer.ledger().charge_descriptors(&[socket.as_fd()])?;
-        let link = peer.introduced_over(socket.into_fd())?;
+        let link = peer.introduced_over(socket.into_fd(), claim)?;
         link.ledger().introduced_by(charge);
         if peer.refuses_descriptors() {
             link.refuse_descriptors();
@@ -351,18 +380,39 @@ impl LaneDirectory {
                 None => return Err(Error::BadPeer("an arena shared with an unknown process")),
             },
         };
+        let mut known = Known { memory, with, found: 0, in_all: None };
+        known.in_all = (claim.lanes == 1).then(|| known.ends_in(1));
         let mut announcements = unpoisoned(&self.announcements);
         if announcements.arenas.len() >= MOST {
             return Err(Error::BadPeer("more arenas than permitted"));
         }
-        let lookups = (claim.lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
         let key = (claim.number, link.number());
-        let old = announcements.arenas.insert(key, Known { memory, with, lookups });
+        let old = announcements.arenas.insert(key, known);
         drop(announcements);
         let mut replaced = Announcements::default();
         replaced.arenas.extend(old.map(|old| (key, old)));
         Ok(replaced)
     }
+
+    /// Notes that the maker of the arena of this announcement takes no more lanes from the arena, and has named `lanes`
+    /// there. Forgets the arena, if this process has looked up its ends in all of them. Does nothing if the arena is not
+    /// known.
+    fn learn_retirement(&self, key: Announced, lanes: u64) {
+        let mut announcements = unpoisoned(&self.announcements);
+        let Some(known) = announcements.arenas.get_mut(&key) else { return };
+        known.in_all = Some(known.ends_in(lanes));
+        if known.is_used_up() {
+            forget_later(announcements.arenas.remove(&key).map(|known| (key, known)));
+        }
+    }
+}
+
+/// Forgets an announced arena later in this call: forgetting may receive from the link, and the calling thread is the
+/// leader of the link or holds its announcements.
+fn forget_later(arena: Option<(Announced, Known)>) {
+    let mut used_up = Announcements::default();
+    used_up.arenas.extend(arena);
+    deferred::run_later(|| super::retention::forget(used_up));
 }
 
 impl Link {
@@ -414,12 +464,13 @@ impl Link {
         unpoisoned(&self.lane_directory().announcements)
     }
 
-    /// Creates the link to the process that this link's peer introduces, over the received `socket`. Sends the
-    /// handshake on the new link, now or before any other packet.
-    fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
+    /// Creates the link to the process that this link's peer introduces, over the received `socket`. `claim` is what the
+    /// peer says about that process. Sends the handshake on the new link, now or before any other packet.
+    fn introduced_over(&self, socket: OwnedFd, claim: ClaimedProcess) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = peers::own_name()?;
         let link = Self::over(socket, self.ledger().memory().unwrap_or(usize::MAX), Box::<LaneDirectory>::default())?;
+        link.was_introduced(claim);
         link.send_handshake_sooner_or_later(name);
         Ok(link)
     }
@@ -511,11 +562,9 @@ impl Link {
             With::Other(link) => link.in_use(),
         };
         let is_held = take && arena.hold(name.slot, name.usage, side);
-        if let Some(lookups) = &mut known.lookups
-            && take
-        {
-            *lookups -= 1;
-            if *lookups == 0 {
+        if take {
+            known.found += 1;
+            if known.is_used_up() {
                 announcements.arenas.remove(&key);
             }
         }
@@ -526,7 +575,7 @@ impl Link {
     /// link stands for this process. Each ring has `cells` cells. Makes no system call except for a new arena or an
     /// introduction. After an error no lane was taken, and the call can be repeated.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
-        let (one, other) = &meeting(one, other);
+        let (one, other) = &meeting(one, other)?;
         let (young, old) = if one.number() >= other.number() { (one, other) } else { (other, one) };
         let private = young.is_local() && old.is_local();
         let mut makers = unpoisoned(&young.lane_directory().makers);
@@ -541,28 +590,104 @@ impl Link {
             announce(&mut made, young, old, with)?;
             return Ok((made.arena, name));
         }
-        let (made, name) = maker.take(private)?;
+        let is_for_others = !young.is_local() && !old.is_local();
+        let is_single = (is_for_others || maker.has_forgotten) && !recent::contains(young, old);
+        let (made, name) = maker.take(private, is_single)?;
         let announced = announce(made, young, old, with);
         let arena = made.arena.clone();
-        match announced {
-            Ok(()) => Ok((arena, name)),
-            Err(error) => {
-                maker.put_back(name);
-                Err(error)
-            }
+        if let Err(error) = announced {
+            maker.put_back(name);
+            return Err(error);
+        }
+        made.was_taken();
+        let used_up = maker.forget_single();
+        drop(makers);
+        drop(used_up);
+        if !private {
+            recent::note(young, old);
+        }
+        Ok((arena, name))
+    }
+
+    /// Forgets the arenas that this process has made for the peers of this link and of the link with the number `old`,
+    /// and tells them so.
+    fn forget_arenas_with(&self, old: u64) {
+        let mut makers = unpoisoned(&self.lane_directory().makers);
+        let Some(maker) = makers.get_mut(&old) else { return };
+        let (forgotten, other) = (maker.forget_arenas(), maker.other.upgrade());
+        drop(makers);
+        let links = [Some(self), other.as_deref().filter(|other| !std::ptr::eq(*other, self))];
+        for link in links.into_iter().flatten().filter(|link| link.knows(RETIRES_ARENAS)) {
+            forgotten.iter().filter_map(Made::retirement).for_each(|packet| link.send_sooner_or_later(packet));
+        }
+    }
+}
+
+/// The makers that this process has used last. They keep their arenas, to take further lanes from them.
+///
+/// A process that introduces many others to each other would otherwise keep a mapping for each two of them. So the first
+/// lane between two other processes has an arena of its own, which the two processes alone keep. A maker that is not
+/// among those used last forgets its arenas, unless one of their lanes is in this process.
+mod recent {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// The number of makers used last that keep their arenas.
+    const MOST: usize = 32;
+
+    /// Returns the makers used last, each as the numbers of its two links. The maker used last is at the end.
+    fn makers() -> &'static Mutex<VecDeque<[u64; 2]>> {
+        static MAKERS: PerProcess<Mutex<VecDeque<[u64; 2]>>> = PerProcess::new(Mutex::default);
+        MAKERS.get()
+    }
+
+    /// Returns whether the maker of lanes between the peers of these two links is among those used last.
+    pub(super) fn contains(young: &Link, old: &Link) -> bool {
+        unpoisoned(makers()).contains(&[young.number(), old.number()])
+    }
+
+    /// Notes that a lane was made between the peers of these two links. The maker that was not used for the longest time
+    /// forgets its arenas. The caller holds no lock.
+    pub(super) fn note(young: &Link, old: &Link) {
+        let maker = [young.number(), old.number()];
+        let mut makers = unpoisoned(makers());
+        if makers.back() == Some(&maker) {
+            return;
+        }
+        if let Some(at) = makers.iter().position(|known| *known == maker) {
+            makers.remove(at);
+        }
+        makers.push_back(maker);
+        let oldest = if makers.len() > MOST { makers.pop_front() } else { None };
+        drop(makers);
+        if let Some([young, old]) = oldest
+            && let Some(young) = Link::numbered(young)
+        {
+            young.forget_arenas_with(old);
         }
     }
 }
 
 /// Returns the two links over which this process announces lanes between the peers of `one` and `other`. If one of the
-/// two links is local, returns the given links. For two other processes, returns the oldest link to each, so that the
-/// two are introduced only once. If both peers are the same process, returns `other` twice.
-fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
+/// two links is local, returns the given links. For two other processes, returns the oldest link to each that may be
+/// used in place of the given one, so that the two are introduced only once. If both peers are the same process, returns
+/// one link twice.
+///
+/// # Errors
+/// [`Error::WouldBlock`] as [`peers::link_to_both`].
+fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> Result<(Arc<Link>, Arc<Link>), Error> {
     if one.is_local() || other.is_local() {
-        return (one.clone(), other.clone());
+        return Ok((one.clone(), other.clone()));
     }
-    let (oldest_link, oldest) = (one.oldest_link(), other.oldest_link());
-    if Arc::ptr_eq(&oldest_link, &oldest) { (other.clone(), other.clone()) } else { (oldest_link, oldest) }
+    if Arc::ptr_eq(one, other) {
+        return Ok((other.clone(), other.clone()));
+    }
+    let oldest_links = (one.oldest_link(), other.oldest_link());
+    Ok(match peers::link_to_both(one, other)? {
+        Some(link) => (link.clone(), link),
+        None => oldest_links,
+    })
 }
 
 /// Introduces the peers of the links `young` and `old` to each other, once: sends each one end of a new socket. Returns
@@ -585,9 +710,11 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
             none.insert(Introduction { number, sockets: [Some(one), Some(other)] })
         }
     };
-    for (link, socket) in [young, old].into_iter().zip(&mut introduction.sockets) {
+    let links = [(young, old), (old, young)];
+    for ((link, introduced), socket) in links.into_iter().zip(&mut introduction.sockets) {
         if let Some(fd) = socket.take() {
-            let packet = Packet::Introduce { number: introduction.number };
+            let ClaimedProcess { name, inode } = ClaimedProcess::of(introduced.process());
+            let packet = Packet::Introduce { number: introduction.number, name, inode };
             let sent = link.try_send(&packet, Attachments::descriptors(&[fd.as_fd()]));
             if !matches!(sent, Ok(true)) {
                 *socket = Some(fd);

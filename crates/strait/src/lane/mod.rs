@@ -513,6 +513,9 @@ impl Lane {
     /// Discards this new lane, which was announced to no process, and frees its lane slot.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
+        if let LaneLocation::Slot { arena, .. } = &self.location {
+            arena.was_unmade();
+        }
         if let Some(memory) = self.memory() {
             memory.set_unused();
         }

@@ -8,6 +8,7 @@ use super::Link;
 use super::io::Attachments;
 use super::packet::{FEATURES, Packet, VERSIONS, Versions};
 use super::peers::PeerEntry;
+use super::reuse::MadeBy;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::socket::Interest;
@@ -39,9 +40,11 @@ pub(super) struct PeerState {
     pub(super) is_identified: AtomicBool,
     /// The feature bits from the peer's handshake; empty until the handshake was received.
     pub(super) features: OnceLock<u64>,
-    /// Whether the listener's accept packet was received. Used on a link over which this process sent a connect
-    /// request.
-    pub(super) accepted: AtomicBool,
+    /// The content of the listener's accept packet; empty until it was received. Used on a link over which this process
+    /// sent a connect request. If the listener has accepted over another link, contains the name of the lane there.
+    pub(super) accepted: OnceLock<Option<[u64; 2]>>,
+    /// The connect that made the link; empty if no connect made it.
+    pub(super) made_by: OnceLock<MadeBy>,
     pub(super) entry: PeerEntry,
 }
 
@@ -54,8 +57,8 @@ impl Link {
     /// link is down; errors of receiving.
     pub(crate) fn await_accept(&self, deadline: Deadline) -> Result<(), Error> {
         self.fetch(|_| None::<()>)?;
-        self.park(deadline, Interruption::SIGNALS, || self.peer.accepted.load(Ordering::Acquire))?;
-        if self.peer.accepted.load(Ordering::Acquire) {
+        self.park(deadline, Interruption::SIGNALS, || self.peer.accepted.get().is_some())?;
+        if self.peer.accepted.get().is_some() {
             Ok(())
         } else if self.is_down() {
             Err(self.reason())
@@ -65,6 +68,23 @@ impl Link {
             signals::check()?;
             Err(Error::TimedOut)
         }
+    }
+
+    /// Waits for the listener's answer as [`Link::await_accept`] does. If the wait fails, the listener cannot answer any
+    /// more; but if it has accepted over another link before, this succeeds, because its channel there is open.
+    pub(crate) fn await_accept_or_end(&self, deadline: Deadline) -> Result<(), Error> {
+        let waited = self.await_accept(deadline);
+        let Some(socket) = self.io.socket().filter(|_| waited.is_err()) else { return waited };
+        crate::os::socket::stop_receiving(socket);
+        // A failure to receive changes nothing: the first error is returned.
+        let _ = self.fetch(|_| None::<()>);
+        if self.lane_elsewhere().is_some() { Ok(()) } else { waited }
+    }
+
+    /// Returns the name of the lane on another link over which the listener has accepted this process; `None` if the
+    /// listener has not answered, or if the channel is on this link.
+    pub(crate) fn lane_elsewhere(&self) -> Option<[u64; 2]> {
+        self.peer.accepted.get().copied().flatten()
     }
 
     /// Returns [`Error::Refused`] with the peer's reason, if `error` is [`Error::PeerClosed`] and the last packet from

@@ -20,6 +20,7 @@ mod notifications;
 pub(crate) mod packet;
 pub(crate) mod peers;
 mod reader;
+pub(crate) mod reuse;
 mod room;
 mod stuck;
 pub(crate) mod uses;
@@ -118,21 +119,28 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the link over `socket` to a process whose handshake was received already. `peer` is that process as the
-    /// kernel reported it, and `features` are the feature bits from its handshake. `memory_limit` is the most memory,
-    /// in bytes, that this process maps for the link. `directory` is the state of the lanes that belongs to the link.
+    /// Creates the link over `socket` to a process that has connected to a listener, and whose handshake was received
+    /// already. `peer` is that process as the kernel reported it; `name` and `features` are those of its handshake.
+    /// `memory_limit` is the most memory, in bytes, that this process maps for the link. `directory` is the state of the
+    /// lanes that belongs to the link.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
-        features: u64,
+        (name, features): (u128, u64),
         memory_limit: usize,
         directory: Box<dyn Directory>,
     ) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit, directory)?;
-        credentials::ask(link.io.socket().expect("it is over one"), false)?;
-        link.life.process.began(peer, None);
+        let socket = link.io.socket().expect("it is over one");
+        credentials::ask(socket, false)?;
+        let inode = credentials::inode_of_connector(socket, peer);
+        link.life.process.began(peer, inode);
         let _ = (link.peer.sender.set(peer), link.peer.features.set(features));
         link.peer.is_identified.store(true, Ordering::Release);
+        if let Some(inode) = inode {
+            let _ = link.peer.inode.set(inode);
+            link.learn_name(name);
+        }
         Ok(link)
     }
 

@@ -18,11 +18,12 @@
 //! | wake | none | |
 //! | handshake | none; its token is the name of the process | lowest version · feature bits · highest version << 56 |
 //! | refuse | none; the last packet | reason · lowest version · highest version |
-//! | connect request | none; its token is that of an invitation, or 0 | |
-//! | accept | none: the listener accepts the process that sent a connect request | |
-//! | introduce | a socket to a process that the receiver may not know | number of the introduction |
+//! | connect request | none; its token is that of an invitation, or 0 | 0 · number of the new link · number of a link that the sender has, or 0 |
+//! | accept | none: the listener accepts the process that sent a connect request | 1 if the channel is on the link that the connect request names, else 0 · name of its lane there |
+//! | introduce | a socket to a process that the receiver may not know; its token is the name of that process, or 0 | number of the introduction · inode number of that process, or 0 |
 //! | arena | memory for lanes; its token is that of the arena | number · lanes, and cells of a ring << 32 · the process at the other end |
 //! | notification area | the memory on which the receiver notifies members of the sender's wait sets | |
+//! | retire | none: the sender takes no more lanes from an arena | number of the arena · lanes that it named there |
 //! | retract | none: attachments for this direction that are still in the receiver's inbox are void | |
 
 use crate::error::Refusal;
@@ -38,8 +39,12 @@ pub(crate) const VERSIONS: Versions = Versions { lowest: 2, highest: 2 };
 /// message to a peer without this feature has a block of its own.
 pub(crate) const SHARES_BLOCKS: u64 = 2;
 
+/// Feature bit of a process that knows the packet *retire*, by which the maker of an arena says that it takes no more
+/// lanes from the arena.
+pub(crate) const RETIRES_ARENAS: u64 = 4;
+
 /// The feature bits that this process sends in its handshake.
-pub(crate) const FEATURES: u64 = SHARES_BLOCKS;
+pub(crate) const FEATURES: u64 = SHARES_BLOCKS | RETIRES_ARENAS;
 
 /// A constant in the upper 32 bits of the first field of open packets, handshakes, refusals and connect requests.
 /// [`Packet::decode`] returns `None` for such a packet without this constant.
@@ -113,13 +118,21 @@ pub(crate) enum Packet {
     /// sender follows.
     Refuse { reason: u64, versions: Versions },
     /// The connect request: asks a listener to accept the process that sends the packet. `token` is the token of an
-    /// invitation, or 0 if there is none.
-    Connect { token: u128 },
+    /// invitation, or 0 if there is none. `link` is the number by which both processes name the new link; `reuses` is
+    /// the number of a link that the sender has to the listener's process and keeps until the answer, or 0.
+    Connect { token: u128, link: u64, reuses: u64 },
     /// The accept packet: by it the listener accepts the receiver of the packet, which has sent a connect request.
-    Accept,
+    /// `lane` is the name of the channel's lane, if the channel is on the link that the connect request named. Otherwise
+    /// the socket becomes a new link.
+    Accept { lane: Option<[u64; 2]> },
     /// The packet that introduces a third process, to which the receiver may have no link: carries a socket to that
-    /// process. Later packets name that process by `number`.
-    Introduce { number: u64 },
+    /// process. Later packets name that process by `number`. `name` and `inode` identify the process as the sender of
+    /// the packet knows it: the name in its handshake and the inode number of its pidfd, each 0 if the sender does not
+    /// know it.
+    Introduce { number: u64, name: u128, inode: u64 },
+    /// The packet by which the maker of an arena says that it takes no more lanes from the arena. `number` is that of the
+    /// arena, and `lanes` is the number of lanes there that records of the sender name, or have named.
+    Retire { number: u64, lanes: u64 },
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
     /// which process holds the other ends of the lanes. `number` and `token` name the arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
@@ -140,13 +153,14 @@ impl Packet {
             Self::Ahead { .. } => 4,
             Self::Wake => 6,
             Self::Handshake { .. } => 7,
+            Self::Retire { .. } => 5,
             Self::Introduce { .. } => 8,
             Self::Arena { .. } => 9,
             Self::Retract { .. } => 10,
             Self::ReadyBitmap => 12,
             Self::Refuse { .. } => 13,
             Self::Connect { .. } => 14,
-            Self::Accept => 15,
+            Self::Accept { .. } => 15,
         }
     }
 
@@ -161,12 +175,13 @@ impl Packet {
             Self::Wake => "before wake is sent",
             Self::Handshake { .. } => "before a handshake is sent",
             Self::Introduce { .. } => "before an introduction is sent",
+            Self::Retire { .. } => "before an arena is retired",
             Self::Arena { .. } => "before an arena is sent",
             Self::Retract { .. } => "before retract is sent",
             Self::ReadyBitmap => "before a ready bitmap is sent",
             Self::Refuse { .. } => "before a refusal is sent",
             Self::Connect { .. } => "before a connect request is sent",
-            Self::Accept => "before an accept packet is sent",
+            Self::Accept { .. } => "before an accept packet is sent",
         }
     }
 
@@ -209,7 +224,8 @@ impl Packet {
                 };
                 (token, [message, id, payload | u64::from(has_table) << TABLE])
             }
-            Self::Wake | Self::ReadyBitmap | Self::Accept => (0, [0; 3]),
+            Self::Wake | Self::ReadyBitmap | Self::Accept { lane: None } => (0, [0; 3]),
+            Self::Accept { lane: Some([one, other]) } => (0, [1, one, other]),
             Self::Handshake { name, versions, features } => {
                 let last = u64::from(versions.highest) << HIGHEST;
                 (name, [u64::from(versions.lowest) | MAGIC, features, last])
@@ -217,8 +233,9 @@ impl Packet {
             Self::Refuse { reason, versions: Versions { lowest, highest } } => {
                 (0, [reason | MAGIC, lowest.into(), highest.into()])
             }
-            Self::Connect { token } => (token, [MAGIC, 0, 0]),
-            Self::Introduce { number } => (0, [number, 0, 0]),
+            Self::Connect { token, link, reuses } => (token, [MAGIC, link, reuses]),
+            Self::Introduce { number, name, inode } => (name, [number, inode, 0]),
+            Self::Retire { number, lanes } => (0, [number, lanes, 0]),
             Self::Arena { token, number, lanes, cells, with } => {
                 (token, [number, u64::from(lanes) | u64::from(cells) << 32, with])
             }
@@ -259,13 +276,14 @@ impl Packet {
                 Self::Message { token, message: word64(24), payload, has_table, handles }
             }
             4 => Self::Ahead { token, count: word32(4) },
+            5 => Self::Retire { number: word64(24), lanes: word64(32) },
             6 => Self::Wake,
             7 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Handshake {
                 name: token,
                 versions: Versions::heard(word64(24) & u64::from(u32::MAX), word64(40) >> HIGHEST)?,
                 features: word64(32),
             },
-            8 => Self::Introduce { number: word64(24) },
+            8 => Self::Introduce { number: word64(24), name: token, inode: word64(32) },
             9 => Self::Arena {
                 token,
                 number: word64(24),
@@ -279,8 +297,8 @@ impl Packet {
                 reason: word64(24) & u64::from(u32::MAX),
                 versions: Versions::heard(word64(32), word64(40))?,
             },
-            14 if word64(24) == MAGIC => Self::Connect { token },
-            15 => Self::Accept,
+            14 if word64(24) == MAGIC => Self::Connect { token, link: word64(32), reuses: word64(40) },
+            15 => Self::Accept { lane: (word64(24) == 1).then(|| [word64(32), word64(40)]) },
             _ => return None,
         };
         (packet.descriptors() == word32(4)).then_some(packet)
@@ -335,17 +353,18 @@ mod tests {
             ("ahead", Packet::Ahead { token, count: 1 }),
             ("wake", Packet::Wake),
             ("handshake", Packet::Handshake { name: 0, versions, features: 0 }),
-            ("introduce", Packet::Introduce { number: 0 }),
+            ("introduce", Packet::Introduce { number: 0, name: 0, inode: 0 }),
             ("arena", Packet::Arena { token, number: 0, lanes: 1, cells: 4, with: 0 }),
+            ("retire", Packet::Retire { number: 0, lanes: 0 }),
             ("retract", Packet::Retract { token }),
             ("ready bitmap", Packet::ReadyBitmap),
             ("refuse", Packet::Refuse { reason: 0, versions }),
-            ("connect request", Packet::Connect { token }),
-            ("accept", Packet::Accept),
+            ("connect request", Packet::Connect { token, link: 1, reuses: 0 }),
+            ("accept", Packet::Accept { lane: None }),
         ];
         assert_page_has("packets", &packets.map(|(name, packet)| (name, [packet.kind().into()])));
-        assert_page_has("features", &[("shares blocks", [SHARES_BLOCKS])]);
-        assert_eq!(FEATURES, SHARES_BLOCKS);
+        assert_page_has("features", &[("shares blocks", [SHARES_BLOCKS]), ("retires arenas", [RETIRES_ARENAS])]);
+        assert_eq!(FEATURES, SHARES_BLOCKS | RETIRES_ARENAS);
         let refusals = [
             ("unknown", Refusal::Unknown),
             ("version", Refusal::version(VERSIONS)),
@@ -368,7 +387,13 @@ mod tests {
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
         let token = 7;
-        for packet in [Packet::Wake, Packet::Accept, Packet::Connect { token }, Packet::Retract { token }] {
+        for packet in [
+            Packet::Wake,
+            Packet::Accept { lane: None },
+            Packet::Retire { number: 1, lanes: 2 },
+            Packet::Connect { token, link: 1, reuses: 2 },
+            Packet::Retract { token },
+        ] {
             assert!(packet.memories() == 0 && packet.descriptors() == 0, "{packet:?}");
         }
         for count in 0..3 {
@@ -417,15 +442,24 @@ mod tests {
             }),
             (any::<u32>(), versions())
                 .prop_map(|(reason, versions)| Packet::Refuse { reason: reason.into(), versions }),
-            any::<u128>().prop_map(|token| Packet::Connect { token }),
-            Just(Packet::Accept),
-            any::<u64>().prop_map(|number| Packet::Introduce { number }),
+            (any::<u128>(), any::<u64>(), any::<u64>()).prop_map(|(token, link, reuses)| Packet::Connect {
+                token,
+                link,
+                reuses
+            }),
+            any::<Option<[u64; 2]>>().prop_map(|lane| Packet::Accept { lane }),
+            (any::<u64>(), any::<u128>(), any::<u64>()).prop_map(|(number, name, inode)| Packet::Introduce {
+                number,
+                name,
+                inode
+            }),
             any::<u128>().prop_map(|token| Packet::Retract { token }),
             (any::<u128>(), any::<u64>(), payloads(), any::<bool>(), 1..u32::MAX / 2).prop_map(
                 |(token, message, payload, has_table, handles)| {
                     Packet::Message { token, message, payload, has_table, handles }
                 }
             ),
+            (any::<u64>(), any::<u64>()).prop_map(|(number, lanes)| Packet::Retire { number, lanes }),
             Just(Packet::Wake),
             Just(Packet::ReadyBitmap),
         ]

@@ -1,14 +1,17 @@
 //! The peer table: which links lead to the same process.
 //!
 //! Two processes can have several links: a program may give them several sockets, and any process may introduce the two
-//! to each other. New arenas and introductions go over the oldest link that is up, so that links do not cause ever more
-//! links.
+//! to each other. New arenas and introductions go over the oldest introduced link that is up in place of another
+//! introduced link, so that links do not cause ever more links.
 //!
-//! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to
-//! the same process if their peers send the same name *and* the kernel reports the same process for both: the same
+//! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to the
+//! same process if their peers send the same name *and* the kernel reports the same process for both: the same
 //! process id, and the same inode number of a pidfd. No two processes ever have the same inode number, so a process
 //! gains nothing by using the name of another process, not even with the process id of a process that has ended. If the
 //! inode number of one of the two is not known, the name and the process id decide.
+//!
+//! An introducer says which process is at the other end of the link. The receiver believes that as far as only the
+//! introducer's own channels can be harmed by it: see [`link_to_both`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,9 +23,10 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::link::Link;
+use crate::link::{ANONYMOUS, Link};
 use crate::os;
 use crate::os::fork::PerProcess;
+use crate::peer::Peer;
 use crate::sync::unpoisoned;
 use crate::wake::condvar::Condvar;
 
@@ -39,6 +43,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Returns the identity of the process `peer` with this name in its handshake and this inode number of its pidfd.
+    /// `None` if it gave no name, or if the kernel did not report its process id.
+    pub(crate) fn new(name: u128, peer: Peer, inode: u64) -> Option<Self> {
+        let pid = peer.pid.filter(|_| name != ANONYMOUS)?;
+        Some(Self { name, pid, inode: Some(inode) })
+    }
+
     /// Returns the process under which a new link to this process is entered into the peer table `known`: this process
     /// if it is in the table. Otherwise returns the newest one with the same name and process id whose inode number
     /// need not be another one, because the number of one of the two is not known. Returns this process if there is
@@ -170,13 +181,6 @@ pub(crate) fn await_dropped(deadline: Deadline) {
     }
 }
 
-fn retain_existing(links: &mut BTreeMap<Process, Vec<Weak<Link>>>) {
-    links.retain(|_, known| {
-        known.retain(|link| link.strong_count() > 0);
-        !known.is_empty()
-    });
-}
-
 /// Returns all links of this process to other processes that still exist.
 pub(crate) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).values().filter_map(Weak::upgrade).collect()
@@ -191,6 +195,14 @@ pub(crate) fn send_all_that_is_unsent() {
     }
 }
 
+/// Returns all links of this process to the process with this inode number of its pidfd, other than this process itself.
+pub(crate) fn links_to_inode(inode: u64) -> Vec<Arc<Link>> {
+    let Ok(own) = own_name() else { return Vec::new() };
+    let links = unpoisoned(links());
+    let known = links.iter().filter(|(process, _)| process.inode == Some(inode) && process.name != own);
+    known.flat_map(|(_, links)| links).filter_map(Weak::upgrade).collect()
+}
+
 /// Returns all links of this process to the peer process `process` that still exist, the oldest first.
 pub(crate) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
@@ -202,8 +214,22 @@ pub(crate) fn links_to(process: Process) -> Vec<Arc<Link>> {
 /// link and not the lock of the mailbox.
 pub(crate) fn drain_all() {
     let until = Deadline::after(HEARING);
-    for link in all_there_are() {
-        if link.is_stranger() { link.drain_or_follow(until) } else { link.drain_once() }
+    each_there_is(|link| if link.is_stranger() { link.drain_or_follow(until) } else { link.drain_once() });
+}
+
+/// The most rounds of [`each_there_is`].
+const ROUNDS: usize = 16;
+
+/// Calls `each`, which receives from a link, with all links of this process to other processes, and then with those that
+/// were introduced meanwhile, for at most [`ROUNDS`] rounds. A packet in one socket may introduce a link in whose socket
+/// the handshake of a known process waits.
+fn each_there_is(mut each: impl FnMut(&Link)) {
+    let mut newest = 0;
+    for _ in 0..ROUNDS {
+        let new: Vec<_> = all_there_are().into_iter().filter(|link| link.number() > newest).collect();
+        let Some(last) = new.last() else { return };
+        newest = last.number();
+        new.iter().for_each(|link| each(link));
     }
 }
 
@@ -226,13 +252,65 @@ pub(crate) fn own_name() -> Result<u128, Error> {
     }
 }
 
+/// A process as an introducer identifies it in the packet that introduces the process. It may be a lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimedProcess {
+    /// The random name of the process; 0 if the introducer does not know it.
+    pub(crate) name: u128,
+    /// The inode number of the process's pidfd; 0 if the introducer does not know it.
+    pub(crate) inode: u64,
+}
+
+impl ClaimedProcess {
+    /// Returns the claim by which this process introduces the process `process` to another one.
+    pub(crate) fn of(process: Option<Process>) -> Self {
+        let none = Self { name: ANONYMOUS, inode: 0 };
+        process.map_or(none, |process| Self { name: process.name, inode: process.inode.unwrap_or(0) })
+    }
+
+    /// Returns whether this is a claim about the process `process`. If the inode number of one of the two is not known,
+    /// the name decides.
+    fn is_about(self, process: Process) -> bool {
+        let inode = process.inode.filter(|_| self.inode != 0);
+        self.name == process.name && inode.is_none_or(|inode| inode == self.inode)
+    }
+}
+
 /// The entry of a link in the peer table: the identity of the link's peer process, and whether there was an older link
 /// to that process.
 #[derive(Default)]
 pub(crate) struct PeerEntry {
     peer: OnceLock<Process>,
-    /// Whether this process had an older link to the same peer process when this link was added to the peer table.
+    /// The process to which the link leads according to the process that introduced it; empty for a link that was not
+    /// introduced.
+    claimed: OnceLock<ClaimedProcess>,
+    /// Whether this is an introduced link, and this process had an older introduced link to the same peer process when
+    /// this link was added to the peer table.
     has_older: AtomicBool,
+}
+
+/// Returns the link over which this process announces an arena to one process in which both ends of each lane are, if
+/// the two given links lead to one process. Receives that process's handshakes first, if they are in the sockets. Returns
+/// `None` if the links lead to two processes, or if it is not known where one of them leads.
+///
+/// For one of the two links, the word of its introducer decides if the peer's handshake has not come yet: the peer sends
+/// it only when it uses the link. If the introducer has lied, it has made a lane whose other end never comes. This harms
+/// only the channel that it made.
+///
+/// # Errors
+/// [`Error::WouldBlock`] if the links lead to one process, and the handshake of this process cannot be sent over both of
+/// them now. That process could not find out then that both links lead to this process.
+pub(crate) fn link_to_both(one: &Arc<Link>, other: &Arc<Link>) -> Result<Option<Arc<Link>>, Error> {
+    let claims = |link: &Link, process| link.peer.entry.claimed.get().is_some_and(|claim| claim.is_about(process));
+    let link = match (one.process(), other.process()) {
+        (Some(known), Some(also)) if known == also => other,
+        (Some(known), None) if claims(other, known) => one,
+        (None, Some(known)) if claims(one, known) => other,
+        _ => return Ok(None),
+    };
+    one.check_all_is_sent()?;
+    other.check_all_is_sent()?;
+    Ok(Some(link.clone()))
 }
 
 impl Link {
@@ -246,13 +324,13 @@ impl Link {
     pub(crate) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         let mut links = unpoisoned(links());
-        retain_existing(&mut links);
         let process = Process { name, pid, inode: self.peer.inode.get().copied() }.as_known(&links);
         if self.peer.entry.peer.set(process).is_err() {
             return;
         }
         let known = links.entry(process).or_default();
-        self.peer.entry.has_older.store(!known.is_empty(), Ordering::Relaxed);
+        let is_introduced = |link: &Weak<Self>| link.upgrade().is_some_and(|link| link.is_introduced());
+        self.peer.entry.has_older.store(self.is_introduced() && known.iter().any(is_introduced), Ordering::Relaxed);
         known.push(self.me.clone());
     }
 
@@ -262,14 +340,26 @@ impl Link {
         !self.is_local() && !self.is_down() && self.peer.features.get().is_none()
     }
 
+    /// Notes that another process has introduced this link, and which process it says is at the other end. Called before
+    /// anything is received over the link.
+    pub(crate) fn was_introduced(&self, claim: ClaimedProcess) {
+        let _ = self.peer.entry.claimed.set(claim);
+    }
+
+    /// Returns whether another process has introduced this link.
+    fn is_introduced(&self) -> bool {
+        self.peer.entry.claimed.get().is_some()
+    }
+
     /// Returns the identity of the process at the other end. Returns `None` until the peer's handshake was received,
     /// and if the handshake gave no name.
     pub(crate) fn process(&self) -> Option<Process> {
         self.peer.entry.peer.get().copied()
     }
 
-    /// Returns the oldest link to this link's peer process that is not down, or this link if none is known. New arenas
-    /// and introductions go over the returned link. Receives the peer's handshake first, if it is in the socket.
+    /// Returns the oldest introduced link to this link's peer process that is not down. Returns this link if it was not
+    /// introduced, or if no other is known. New arenas and introductions go over the returned link. Receives the peer's
+    /// handshake first, if it is in the socket.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
         if self.peer.entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.
@@ -281,7 +371,7 @@ impl Link {
         // The peer closes a link without uses.
         let is_up = |link: &Arc<Self>| {
             link.probe();
-            !link.is_down()
+            link.is_introduced() && !link.is_down()
         };
         self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
@@ -289,12 +379,15 @@ impl Link {
     /// Receives the packets in the sockets of all links, so that this process knows the handshakes of its peers.
     /// Returns a temporary error if the packets of some link could not be received now.
     pub(crate) fn hear_all() -> Result<(), Error> {
-        let all = all_there_are();
-        let heard = |heard: Result<(), Error>, link: &Arc<Self>| match link.fetch(|_| None::<()>) {
-            Err(error) if error.passes() => Err(error),
-            _ => heard,
-        };
-        all.iter().fold(Ok(()), heard)
+        let mut heard = Ok(());
+        each_there_is(|link| {
+            if let Err(error) = link.fetch(|_| None::<()>)
+                && error.passes()
+            {
+                heard = Err(error);
+            }
+        });
+        heard
     }
 
     /// Returns all links to this link's peer process whose handshakes were received, including this link. Returns an

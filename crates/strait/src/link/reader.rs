@@ -279,6 +279,10 @@ impl Link {
     fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.directory.learn(self, packet, attachments),
+            Packet::Retire { .. } => {
+                self.woken_for_nothing();
+                self.directory.learn(self, packet, attachments)
+            }
             Packet::Wake => {
                 // If a thread wakes and has something to do, that thread corrects this count.
                 self.woken_for_nothing();
@@ -303,8 +307,8 @@ impl Link {
             }
             Packet::Refuse { reason, versions } => Err(Error::Refused(Refusal::heard(reason, versions))),
             Packet::Connect { .. } => Err(Error::BadPeer("a connect request on an accepted connection")),
-            Packet::Accept => {
-                self.peer.accepted.store(true, Ordering::Release);
+            Packet::Accept { lane } => {
+                let _ = self.peer.accepted.set(lane);
                 Ok(())
             }
             Packet::ReadyBitmap => {

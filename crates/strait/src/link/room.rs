@@ -213,6 +213,16 @@ impl Link {
         }
     }
 
+    /// Sends the packets that are still unsent, in order and without blocking.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if some are left. The reason is [noted](blocked_on::note) for this thread.
+    pub(crate) fn check_all_is_sent(&self) -> Result<(), Error> {
+        let Some(blocked) = self.unsent() else { return Ok(()) };
+        blocked_on::note(blocked.blocked_on(self.weak()));
+        Err(Error::WouldBlock)
+    }
+
     /// Returns whether a packet may be sent into the socket now. Also `true` if the peer has hung up.
     pub(crate) fn is_writable(&self) -> bool {
         self.io.wait(Interest::Any, Deadline::NOW).is_ok_and(|found| found.writable || found.hung_up)

@@ -23,8 +23,8 @@ use crate::sync::unpoisoned;
 /// The state of lanes that belongs to a link: the announcements of the peer over the link, and the arenas that this
 /// process has made for the peer.
 pub(crate) trait Directory: Any + Send + Sync {
-    /// Stores the announcement in `packet`, which `link` has received: the packet introduces another process or brings
-    /// an arena. Does nothing for any other packet. After a temporary error nothing has changed. Fails with
+    /// Stores the announcement in `packet`, which `link` has received: the packet introduces another process, brings an
+    /// arena, or says that an arena brings no more lanes. Does nothing for any other packet. After a temporary error nothing has changed. Fails with
     /// [`Error::BadPeer`] if the announcement is impossible.
     fn learn(&self, link: &Link, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error>;
 
@@ -141,6 +141,18 @@ impl Link {
     /// Counts a use of the link, and returns an [`InUse`], whose drop ends that use. A link in use stays open.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         InUse::of(self)
+    }
+
+    /// Counts a use of the link, and returns an [`InUse`], if the link has another use. Otherwise returns `None`: the link
+    /// may be about to be closed.
+    pub(crate) fn in_use_still(self: &Arc<Self>) -> Option<InUse> {
+        let _turn = hold();
+        self.is_used().then(|| self.in_use())
+    }
+
+    /// Returns whether the link is in use. Uses for ends in transit do not count.
+    pub(crate) fn is_used(&self) -> bool {
+        self.uses() > self.uses.in_transit.load(Ordering::Acquire)
     }
 
     /// Returns the number of uses of the link that are counted, those on behalf of ends in transit included.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::link::packet::{PACKET, Packet, VERSIONS};
+use crate::link::reuse::Request;
 use crate::os::socket::credentials::{self, Sender};
 use crate::os::socket::{self, Bare, Interest};
 use crate::os::{epoll, names};
@@ -44,12 +45,13 @@ struct PendingConnection {
     handshake: Option<HandshakeDone>,
 }
 
-/// The result of a pending connection's handshake packet: the process that sent the packet, and the feature bits in
-/// the packet.
+/// The result of a pending connection's handshake packet: the process that sent the packet, and the name and feature bits
+/// in the packet.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
     /// The process that sent the handshake, as the kernel identified it.
     peer: Peer,
+    name: u128,
     features: u64,
 }
 
@@ -58,8 +60,8 @@ struct HandshakeDone {
 pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// The feature bits that the connecting process sent in its handshake.
-    pub(super) features: u64,
+    /// The content of the two packets that the connecting process sent.
+    pub(super) request: Request,
     /// The invitation's token from the connect request; 0 if the connecting process has no invitation.
     pub(super) token: u128,
 }
@@ -178,8 +180,8 @@ impl Acceptor {
         let Some(PendingConnection { socket, .. }) = self.take_out(number) else { return ConnectionStep::Gone };
         match said {
             ConnectionInput::Nothing | ConnectionInput::Goodbye => ConnectionStep::Gone,
-            ConnectionInput::Everything { peer, features, token } => {
-                ConnectionStep::Requested(ConnectRequest { socket: socket.into_fd(), peer, features, token })
+            ConnectionInput::Everything { peer, request, token } => {
+                ConnectionStep::Requested(ConnectRequest { socket: socket.into_fd(), peer, request, token })
             }
             ConnectionInput::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {
@@ -196,7 +198,7 @@ impl Acceptor {
 enum ConnectionInput {
     Nothing,
     Goodbye,
-    Everything { peer: Peer, features: u64, token: u128 },
+    Everything { peer: Peer, request: Request, token: u128 },
     Nonsense(Option<Peer>, Error),
 }
 
@@ -238,14 +240,17 @@ impl PendingConnection {
             };
             let nonsense = |error| ConnectionInput::Nonsense(Some(sender), error);
             match (packet, self.handshake) {
-                (Some(Packet::Handshake { versions, features, .. }), None) => {
+                (Some(Packet::Handshake { name, versions, features }), None) => {
                     if VERSIONS.common(versions).is_none() {
                         return nonsense(Error::Refused(Refusal::version(versions)));
                     }
-                    self.handshake = Some(HandshakeDone { peer: sender, features });
+                    self.handshake = Some(HandshakeDone { peer: sender, name, features });
                 }
-                (Some(Packet::Connect { token }), Some(HandshakeDone { peer, features })) if peer == sender => {
-                    return ConnectionInput::Everything { peer, features, token };
+                (Some(Packet::Connect { token, link, reuses }), Some(HandshakeDone { peer, name, features }))
+                    if peer == sender =>
+                {
+                    let request = Request { name, features, link, reuses };
+                    return ConnectionInput::Everything { peer, request, token };
                 }
                 (Some(Packet::Connect { .. }), Some(_)) => {
                     return nonsense(Error::BadPeer("packets of two processes on one connection"));

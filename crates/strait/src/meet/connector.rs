@@ -113,6 +113,11 @@ impl Connector {
     /// Blocks until then, or until the deadline. An absolute path as the name, such as `/run/service/echo`, means the
     /// name `echo` in the directory `/run/service`, as if [`directory`](Self::directory) named that one.
     ///
+    /// If this process has a channel to the listener's process by an earlier connect in either direction, the new channel
+    /// shares the socket of that one, provided that the options of both sides agree: `peer_memory` and
+    /// `accept_descriptors` are the same, and `ring` is not set. The channels work and end one by one, but
+    /// [`Channel::disconnect`] and [`Channel::report_bad`] end all of them.
+    ///
     /// # Errors
     /// A [`MeetError`], which names the listener and the paths at which its socket can be. The reason is
     /// [`Error::NobodyThere`], with [`wait_for_listener`](Self::wait_for_listener) at the deadline;

@@ -530,8 +530,8 @@ impl ListenerState {
     }
 
     fn accept_request(&self, request: ConnectRequest) -> Result<Channel, Error> {
-        let ConnectRequest { socket, peer, features, .. } = request;
-        Channel::accept(socket, peer, features, &self.options)
+        let ConnectRequest { socket, peer, request, .. } = request;
+        Channel::accept(socket, peer, request, &self.options)
     }
 
     /// Revokes the token of the invitation with the number `invitation`. If a process has connected with the invitation

@@ -82,6 +82,17 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Returns the inode number of a pidfd of the process that has connected `socket`, which a listener has accepted.
+/// Returns `None` if that process is not `sender`, the process that sends packets over the socket, or if the kernel
+/// cannot give the number.
+///
+/// The two processes are compared by their pids. The comparison holds for a living process. A process that has ended
+/// cannot be told from one that has its pid now; but only a process that got the socket from it can send over it.
+pub(crate) fn inode_of_connector(socket: BorrowedFd<'_>, sender: Peer) -> Option<u64> {
+    let is_sender = of_socket(socket).is_ok_and(|connector| connector.pid.is_some() && connector.pid == sender.pid);
+    process::inode(&pidfd_of_socket(socket).ok().filter(|_| is_sender)?)
+}
+
 /// The sender of a packet: the process that the kernel names in the packet's credentials, or unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {

@@ -1,0 +1,305 @@
+//! Tests of the links between processes: how many sockets and mappings moves and introductions leave behind.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Actor, finish, parent, play, spawn, spawn_with};
+use strait::meet::{Connector, Listener, connect};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
+
+/// The time after which a wait of a test fails; long enough for a slow machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+#[test]
+fn child() {
+    play(&[
+        ("idle", |_| idle()),
+        ("fused", |_| fused()),
+        ("homecoming", |_| homecoming()),
+        ("forwarder", |_| forwarder()),
+        ("mesh", |_| mesh()),
+        ("member", |_| member()),
+        ("server", server),
+        ("client", client),
+    ]);
+}
+
+/// Receives a message with one channel end.
+fn take(channel: &Channel) -> Channel {
+    let mut handles = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+    assert_eq!(handles.len(), 1);
+    handles.remove(0).into_channel().unwrap()
+}
+
+/// Sends a message with one channel end.
+fn give(channel: &Channel, end: Channel) {
+    channel.send_by(Outgoing::new(b"").handle(end), DEADLINE).unwrap();
+}
+
+/// Receives two roads from the parent, and then passes on each end that comes over the first over the second.
+fn forwarder() {
+    let parent = parent();
+    let (from, to) = (take(&parent), take(&parent));
+    loop {
+        let Ok(mut message) = from.recv() else { return };
+        give(&to, message.take_handles().unwrap().remove(0).into_channel().unwrap());
+    }
+}
+
+/// Two processes and the roads to them: an end that is sent to the first comes back from the second.
+struct Ring {
+    actors: Vec<Actor>,
+    to: Channel,
+    from: Channel,
+}
+
+impl Ring {
+    fn new() -> Self {
+        let (first, to_first) = spawn("forwarder");
+        let (second, to_second) = spawn("forwarder");
+        let (to, for_first) = Channel::pair().unwrap();
+        let (one, other) = Channel::pair().unwrap();
+        let (from, for_second) = Channel::pair().unwrap();
+        for (parent, roads) in [(to_first, [for_first, one]), (to_second, [other, for_second])] {
+            roads.into_iter().for_each(|road| give(&parent, road));
+        }
+        Self { actors: vec![first, second], to, from }
+    }
+
+    fn end(self) {
+        drop((self.to, self.from));
+        self.actors.into_iter().for_each(finish);
+    }
+}
+
+/// Shows that an end that lies idle costs no descriptors, however often its other end goes round two other processes. At
+/// last both ends are in one process again, and know it.
+#[test]
+fn an_end_that_goes_round_leaves_no_links_behind() {
+    common::alone("idle", "");
+}
+
+fn idle() {
+    let ring = Ring::new();
+    let (idle, mut goes) = Channel::pair().unwrap();
+    let mut after_two = 0;
+    for round in 0..200 {
+        give(&ring.to, goes);
+        goes = take(&ring.from);
+        if round == 1 {
+            after_two = common::descriptors();
+        }
+    }
+    assert!(common::descriptors() <= after_two, "{} of {after_two}", common::descriptors());
+    idle.send_by(b"at last", DEADLINE).unwrap();
+    assert_eq!(goes.recv_by(DEADLINE).unwrap().bytes(), b"at last");
+    assert!(common::descriptors() <= 15, "{}", common::descriptors());
+    for end in [&idle, &goes] {
+        assert_eq!(end.peer().unwrap().and_then(|peer| peer.pid), Some(std::process::id()));
+    }
+    drop((idle, goes));
+    ring.end();
+}
+
+/// Shows that an end which came home finds its other end also if the link over which it came is closed before this
+/// process has read where its other end goes on.
+#[test]
+fn an_end_that_came_home_does_not_need_its_road() {
+    common::alone("homecoming", "");
+}
+
+fn homecoming() {
+    for _ in 0..20 {
+        let Ring { actors, to, from } = Ring::new();
+        let (idle, goes) = Channel::pair().unwrap();
+        give(&to, goes);
+        let goes = take(&from);
+        drop(from);
+        idle.send_by(b"at last", DEADLINE).unwrap();
+        assert_eq!(goes.recv_by(DEADLINE).unwrap().bytes(), b"at last");
+        goes.send_by(b"back", DEADLINE).unwrap();
+        assert_eq!(idle.recv_by(DEADLINE).unwrap().bytes(), b"back");
+        drop(to);
+        actors.into_iter().for_each(finish);
+    }
+}
+
+/// Shows that two channels whose other ends went round can be joined, and that this leaves no descriptors behind.
+#[test]
+fn ends_that_went_round_are_joined_at_once() {
+    common::alone("fused", "");
+}
+
+fn fused() {
+    let ring = Ring::new();
+    let [(one, mut goes), (other, mut also)] = [(); 2].map(|()| Channel::pair().unwrap());
+    for _ in 0..50 {
+        give(&ring.to, goes);
+        goes = take(&ring.from);
+        give(&ring.to, also);
+        also = take(&ring.from);
+    }
+    one.fuse(other, Deadline::after(DEADLINE)).unwrap();
+    goes.send_by(b"joined", DEADLINE).unwrap();
+    assert_eq!(also.recv_by(DEADLINE).unwrap().bytes(), b"joined");
+    assert!(common::descriptors() <= 15, "{}", common::descriptors());
+    drop((goes, also));
+    ring.end();
+}
+
+/// Shows that a process keeps no memory of the channels that it made for others.
+#[test]
+fn an_introducer_keeps_no_mapping_for_each_two_that_it_introduced() {
+    common::alone("mesh", "");
+}
+
+/// Shows that the channels of several connects between two processes share a socket, in both directions, that they work
+/// and end one by one, and that a channel with other options has a socket of its own.
+#[test]
+fn connects_to_one_process_share_a_link() {
+    let name = format!("links-{}", std::process::id());
+    common::alone("server", &name);
+}
+
+/// The number of channels that the client makes.
+const CONNECTS: usize = 10;
+
+fn server(name: &str) {
+    let listener = Listener::bind(name).unwrap();
+    let client = Actor(common::command("client", name).spawn().unwrap());
+    let first = listener.accept(DEADLINE).unwrap();
+    assert_eq!(first.recv_by(DEADLINE).unwrap().bytes(), b"first");
+    let before = common::descriptors();
+    let mut all: Vec<_> = (1..CONNECTS)
+        .map(|_| {
+            let channel = listener.accept(DEADLINE).unwrap();
+            let mut message = channel.recv_by(DEADLINE).unwrap();
+            assert_eq!(common::content_of(message.take_handles().unwrap().remove(0)), b"a file");
+            channel.send_by(message.bytes(), DEADLINE).unwrap();
+            channel
+        })
+        .collect();
+    let shares = || common::descriptors() == before;
+    common::wait_until("the channels share a socket", shares);
+    // The other way round, the link is shared, too.
+    let back = connect(&format!("{name}-back"), DEADLINE).unwrap();
+    back.send_by(b"back", DEADLINE).unwrap();
+    assert_eq!(back.recv_by(DEADLINE).unwrap().bytes(), b"back");
+    common::wait_until("the channels share a socket", shares);
+    let other = listener.accept(DEADLINE).unwrap();
+    assert_eq!(other.recv_by(DEADLINE).unwrap().bytes(), b"with other options");
+    common::wait_until("the channel with other options has a socket", || common::descriptors() == before + 1);
+    drop(all.pop());
+    first.send_by(b"one is closed", DEADLINE).unwrap();
+    for channel in &all {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"still here");
+    }
+    drop((first, all, back, other));
+    let again = listener.accept(DEADLINE).unwrap();
+    assert_eq!(again.recv_by(DEADLINE).unwrap().bytes(), b"again");
+    again.send_by(b"welcome", DEADLINE).unwrap();
+    finish(client);
+}
+
+fn client(name: &str) {
+    let back = Listener::bind(&format!("{name}-back")).unwrap();
+    let first = connect(name, DEADLINE).unwrap();
+    first.send_by(b"first", DEADLINE).unwrap();
+    let before = common::descriptors();
+    let mut all: Vec<_> = (1..CONNECTS)
+        .map(|_| {
+            let channel = connect(name, DEADLINE).unwrap();
+            channel.send_by(Outgoing::new(b"hello").handle(common::file_with(b"a file")), DEADLINE).unwrap();
+            assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello");
+            assert_eq!(channel.peer().unwrap(), first.peer().unwrap());
+            channel
+        })
+        .collect();
+    common::wait_until("the channels share a socket", || common::descriptors() == before);
+    let channel = back.accept(DEADLINE).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"back");
+    channel.send_by(b"back", DEADLINE).unwrap();
+    let options = Options::new().accept_descriptors(false);
+    let other = Connector::new().options(options).connect(name, DEADLINE).unwrap();
+    other.send_by(b"with other options", DEADLINE).unwrap();
+    assert_eq!(first.recv_by(DEADLINE).unwrap().bytes(), b"one is closed");
+    assert_eq!(all.pop().unwrap().recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    for channel in &all {
+        channel.send_by(b"still here", DEADLINE).unwrap();
+    }
+    for channel in all.iter().chain([&first, &channel, &other]) {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    }
+    drop((first, all, channel, other));
+    let again = connect(name, DEADLINE).unwrap();
+    again.send_by(b"again", DEADLINE).unwrap();
+    assert_eq!(again.recv_by(DEADLINE).unwrap().bytes(), b"welcome");
+}
+
+/// The number of processes in the mesh: that of `STRAIT_LINKS_MESH` if it is set, otherwise 16.
+fn members() -> usize {
+    std::env::var("STRAIT_LINKS_MESH").map_or(16, |count| count.parse().expect("a number"))
+}
+
+fn mesh() {
+    let count = members();
+    let all: Vec<(Actor, Channel)> =
+        (0..count).map(|_| spawn_with("member", &count.to_string(), &Options::new())).collect();
+    for (_, channel) in &all {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"ready");
+    }
+    let before = common::mappings();
+    for one in 0..count {
+        for other in 0..one {
+            let (a, b) = Channel::pair().unwrap();
+            give(&all[one].1, a);
+            give(&all[other].1, b);
+        }
+    }
+    all.iter().for_each(|(_, channel)| channel.send_by(b"all sent", DEADLINE).unwrap());
+    for (_, channel) in &all {
+        assert_eq!(channel.recv_by(2 * DEADLINE).unwrap().bytes(), b"heard all");
+    }
+    let after = common::mappings();
+    assert!(after <= before + 16, "{before} mappings, and then {after}");
+    // A channel to each of the same two processes again: their links are there.
+    let descriptors = common::descriptors();
+    let (a, b) = Channel::pair().unwrap();
+    give(&all[0].1, a);
+    give(&all[1].1, b);
+    for (_, channel) in &all[..2] {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"no more descriptors");
+    }
+    assert_eq!(common::descriptors(), descriptors);
+    for (actor, channel) in all {
+        drop(channel);
+        finish(actor);
+    }
+}
+
+/// Receives an end of a channel to each other member, and sends and receives over all of them.
+fn member() {
+    let parent = parent();
+    parent.send_by(b"ready", DEADLINE).unwrap();
+    let mut ends = Vec::new();
+    loop {
+        let mut message = parent.recv_by(2 * DEADLINE).unwrap();
+        match message.take_handles().unwrap().pop() {
+            Some(end) => ends.push(end.into_channel().unwrap()),
+            None => break,
+        }
+    }
+    ends.iter().for_each(|end| end.send_by(b"hello", DEADLINE).unwrap());
+    ends.iter().for_each(|end| assert_eq!(end.recv_by(2 * DEADLINE).unwrap().bytes(), b"hello"));
+    let before = common::descriptors();
+    parent.send_by(b"heard all", DEADLINE).unwrap();
+    if let Ok(mut message) = parent.recv_by(2 * DEADLINE) {
+        let end = message.take_handles().unwrap().remove(0).into_channel().unwrap();
+        end.send_by(b"again", DEADLINE).unwrap();
+        assert_eq!(end.recv_by(DEADLINE).unwrap().bytes(), b"again");
+        assert!(common::descriptors() <= before, "{} of {before}", common::descriptors());
+        parent.send_by(b"no more descriptors", DEADLINE).unwrap();
+        parent.recv().unwrap_err();
+    }
+}
