@@ -39,6 +39,9 @@ pub struct Producer<M> {
     /// The last credit accepted: the number of cells that the consumer has freed since the lane was made, as the
     /// producer last loaded it.
     credit: u64,
+    /// The position up to which cells are free, by the last credit accepted: as many cells behind that credit, or
+    /// behind the beginning of this ring, as the ring has.
+    free_end: u64,
 }
 
 /// The place in the ring of the payload of one staged record.
@@ -83,7 +86,7 @@ impl<M: Memory> Producer<M> {
     /// Creates the producer of a lane's first ring, whose cells must be all zeroes.
     pub fn new(memory: M) -> Self {
         let zeroed = memory.cells() as u64;
-        Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0 }
+        Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0, free_end: zeroed }
     }
 
     /// Continues in `memory`, a larger ring whose cells are all zeroes. The caller must have ended the old ring with
@@ -95,6 +98,7 @@ impl<M: Memory> Producer<M> {
         self.base = self.position;
         self.discard();
         self.zeroed = self.base + self.memory.cells() as u64;
+        self.free_end = self.credit.max(self.base) + self.memory.cells() as u64;
     }
 
     /// Returns the memory of this ring.
@@ -127,7 +131,7 @@ impl<M: Memory> Producer<M> {
     /// older ring of the lane take no room in this ring.
     #[inline]
     fn lacks(&self, cells: u64) -> bool {
-        self.staged + cells - self.credit.max(self.base) > self.memory.cells() as u64
+        self.staged + cells > self.free_end
     }
 
     /// Loads the consumer's credit, and returns whether the ring has room for `cells` more cells now. Returns `false`
@@ -152,15 +156,16 @@ impl<M: Memory> Producer<M> {
             return Err(NoRoom::Corrupt);
         }
         self.credit = claim;
+        self.free_end = claim.max(self.base) + self.memory.cells() as u64;
         Ok(())
     }
 
     /// Publishes the message `bytes`, if nothing is staged and the message fits right behind the last record: the
     /// common case, in a few instructions. Returns `false`, and publishes nothing, in all other cases; staging the
     /// message then gives the reason.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> bool {
-        !self.has_staged() && self.stage_plain(bytes) && self.commit_pushed()
+        self.push_with(bytes.len(), |memory, cell| memory.write(cell, 0, bytes))
     }
 
     /// Publishes the message that consists of `parts`, which have `len` bytes in all, if nothing is staged and the
@@ -168,18 +173,34 @@ impl<M: Memory> Producer<M> {
     /// the message then gives the reason.
     #[inline]
     pub fn push_parts(&mut self, parts: &[IoSlice<'_>], len: usize) -> bool {
-        !self.has_staged()
-            && self.stage_with(len, |memory, cell| memory.gather(cell, parts, len))
-            && self.commit_pushed()
+        self.push_with(len, |memory, cell| memory.gather(cell, parts, len))
     }
 
-    #[inline]
-    fn commit_pushed(&mut self) -> bool {
-        let pushed = self.commit().is_ok();
-        if !pushed {
-            self.discard();
+    /// Stages and commits one message of `len` bytes, in one step: its record is never staged, so its position and cell
+    /// stay in registers. Calls `fill` with the memory and the message's first cell, to write the payload. Returns
+    /// `false`, with nothing staged or published, in the cases that [`push`](Self::push) names.
+    #[inline(always)]
+    fn push_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
+        let (position, cells) = (self.position, cells_for(len));
+        let cell = self.index(position);
+        // The record may end where the ring ends; then the header behind it is the first of the ring.
+        if self.staged != position
+            || cells > self.memory.cells() - cell
+            || (self.lacks(cells as u64 + 1) && !self.gains(cells as u64 + 1))
+        {
+            return false;
         }
-        pushed
+        fill(&self.memory, cell);
+        let end = position + cells as u64;
+        self.zero_behind(end);
+        if self.swap_in_at(cell, Header::new(RecordKind::Message, len, 0).to_word()).is_err() {
+            // The payload may lie where headers were zero.
+            self.zeroed = position;
+            return false;
+        }
+        (self.position, self.staged) = (end, end);
+        self.prepare_ahead(end);
+        true
     }
 
     /// Stages the message `bytes` right behind the last record, staged or committed. Returns `false`, and stages
@@ -218,17 +239,19 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Zeroes the headers of the next cells behind the last commit, at most [`ZERO_AHEAD`] of them, and prefetches
-    /// cells further ahead. Does not touch cells for which the consumer has given no credit.
+    /// Zeroes the headers of the next cells behind the last commit, which ended at `position`, at most [`ZERO_AHEAD`] of
+    /// them, and prefetches cells further ahead. Does not touch cells for which the consumer has given no credit.
     #[inline]
-    fn prepare_ahead(&mut self) {
-        let end = (self.position + ZERO_AHEAD).min(self.credit.max(self.base) + self.memory.cells() as u64);
-        self.zeroed = self.zeroed.max(self.position);
-        while self.zeroed < end {
-            self.memory.header(self.index(self.zeroed)).store(0, Relaxed);
-            self.memory.prefetch_for_writing(self.index(self.zeroed) + FETCH_AHEAD);
-            self.zeroed += 1;
+    fn prepare_ahead(&mut self, position: u64) {
+        let end = (position + ZERO_AHEAD).min(self.free_end);
+        let mut zeroed = self.zeroed.max(position);
+        while zeroed < end {
+            let cell = self.index(zeroed);
+            self.memory.header(cell).store(0, Relaxed);
+            self.memory.prefetch_for_writing(cell + FETCH_AHEAD);
+            zeroed += 1;
         }
+        self.zeroed = zeroed;
     }
 
     /// Stages a record with the header `header`: reserves its cells behind the last staged record and writes its
@@ -402,7 +425,7 @@ impl<M: Memory> Producer<M> {
         self.zero_behind(self.staged);
         self.swap_in(self.first)?;
         self.position = self.staged;
-        self.prepare_ahead();
+        self.prepare_ahead(self.position);
         Ok(())
     }
 
@@ -419,8 +442,14 @@ impl<M: Memory> Producer<M> {
 
     #[inline]
     fn swap_in(&self, header: u64) -> Result<(), Ended> {
+        self.swap_in_at(self.index(self.position), header)
+    }
+
+    /// Publishes the record whose payload was written, in `cell`, the cell at the position of this producer.
+    #[inline]
+    fn swap_in_at(&self, cell: usize, header: u64) -> Result<(), Ended> {
         M::step("before a record is committed");
-        match self.memory.header(self.index(self.position)).compare_exchange(0, header, SeqCst, Acquire) {
+        match self.memory.header(cell).compare_exchange(0, header, SeqCst, Acquire) {
             Ok(_) => {
                 M::step("after a record was committed");
                 M::full_barrier();

@@ -355,7 +355,7 @@ mod tests {
 
     fn message(kind: CallKind, id: u64, payload: &[u8]) -> Message {
         let mut message = Message::new();
-        message.bytes = [payload, &wire::encode(kind, id)].concat();
+        message.bytes = [payload, &wire::encode(kind, id)].concat().into();
         message
     }
 

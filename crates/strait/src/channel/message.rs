@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use crate::channel::buffer::Buffer;
 use crate::channel::handle::Handle;
 use crate::channel::origin::Origin;
 use crate::channel::unclaimed::{self, UnclaimedHandles};
@@ -405,7 +406,7 @@ impl Drop for ReceivedExtras {
 #[derive(Default)]
 pub struct Message {
     /// The bytes of the message; empty if they lie in sealed memory, or if the message is a value.
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Buffer,
     pub(crate) arrived: ReceivedExtras,
     pub(crate) origin: Origin,
 }
@@ -423,7 +424,7 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE };
+    pub(crate) const EMPTY: Self = Self { bytes: Buffer::EMPTY, arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE };
 
     /// Checks that this process can read the bytes of the message.
     ///
@@ -439,11 +440,17 @@ impl Message {
         Self::default()
     }
 
+    /// Creates an empty message with the spare buffer of this thread, if the thread has one.
+    #[inline]
+    pub(crate) fn with_spare() -> Self {
+        Self { bytes: Buffer::spare(), arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE }
+    }
+
     /// Creates a message of these bytes and handles, as if it had been received. Use it with
     /// [`Channel::put_back`](crate::Channel::put_back), or in tests.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
         Self {
-            bytes,
+            bytes: bytes.into(),
             arrived: ReceivedExtras::of_handles(UnclaimedHandles::new(handles, Payer::default())),
             ..Self::EMPTY
         }
@@ -540,7 +547,7 @@ impl Message {
     /// lock.
     pub(crate) fn turn(&mut self) {
         if let Some(bytes) = self.arrived.turn() {
-            self.bytes = bytes;
+            self.bytes = bytes.into();
         }
     }
 
@@ -589,7 +596,7 @@ impl Message {
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.turn();
         self.own_bytes();
-        std::mem::take(&mut self.bytes)
+        self.bytes.take()
     }
 
     /// Returns the handles of the message, in the order in which they were sent. Returns none if the handles were

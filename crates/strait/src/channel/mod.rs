@@ -19,6 +19,7 @@ mod sender;
 
 mod receiver;
 
+pub(crate) mod buffer;
 mod counters;
 mod halves;
 pub(crate) mod handle;
@@ -131,6 +132,8 @@ pub(crate) struct End {
     tx: Lock<Tx>,
     rx: Lock<Rx>,
     pub(crate) options: Arc<Options>,
+    /// Number of bytes of the longest message without handles that goes through the ring, by the options.
+    plain_limit: usize,
     /// The process in which this end was created. Calls in any other process (a child of `fork`) get [`Error::Forked`]
     /// and do not use the end.
     pub(crate) born: Born,
@@ -497,6 +500,7 @@ impl End {
             tx: Lock::new(Tx::new(lane.clone(), options)),
             rx: Lock::new(Rx::new(lane)),
             options: options.clone(),
+            plain_limit: options.plain_limit(),
             cpu: AtomicU32::new(0),
             long_sleep: AtomicBool::new(false),
             long_stall: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 //! link's socket for as long as it takes.
 //!
 //! * **Spin** only while the peer was last seen on another CPU: on the same CPU the peer cannot go on while this thread
-//!   spins.
+//!   spins. Then the thread yields once instead ([`before_sleep`]).
 //! * **The word** is the cheapest sleep to wake from, but does not end when the peer dies. So a sleep on it is short.
 //! * **The socket** ends the sleep when the peer dies, and costs nothing however long the sleep lasts.
 //!
@@ -22,7 +22,7 @@ use crate::os::{self, fault};
 use crate::ring::{self, transfer_word};
 use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
-use crate::wake::{Direction, Wait};
+use crate::wake::{Direction, Wait, before_sleep};
 
 /// `AWAKE`: the value of a sleep word if no thread sleeps. A sleep word is the word in shared memory in which one side
 /// says whether and how it sleeps. Publishing a message then needs no system call.
@@ -236,7 +236,7 @@ impl Waiter<'_> {
             Wait::Adaptive => spin_for(self.peer_cpu, self.spin, deadline, self.interruption, &mut ready),
             Wait::Block => false,
         };
-        if spun {
+        if spun || (self.peer_may_be_here() && before_sleep::yield_once(deadline, &mut ready)) {
             return Ok(());
         }
         before_sleep();
@@ -248,6 +248,12 @@ impl Waiter<'_> {
     #[inline]
     fn peer_is_elsewhere(&self) -> bool {
         is_elsewhere(self.peer_cpu)
+    }
+
+    /// Returns whether the peer is another process, last seen on the CPU of this thread: if this thread yields, the peer
+    /// may run, and answer.
+    fn peer_may_be_here(&self) -> bool {
+        !self.link.is_local() && !self.peer_is_elsewhere()
     }
 
     fn spin_on(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 //! A thread that [waits](Wait) first spins, and then sleeps until the peer or another thread wakes it. An [`interrupt`]
 //! ends such a sleep from another thread of this process. Two threads that use one end wait for its [`lock`].
 
+pub(crate) mod before_sleep;
 pub(crate) mod condvar;
 mod direction;
 pub(crate) mod interrupt;

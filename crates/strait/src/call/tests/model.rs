@@ -209,7 +209,7 @@ mod platform {
         ) -> Result<(), Error> {
             for bytes in self.end.wire.take(deadline)? {
                 let mut message = Message::new();
-                message.bytes = bytes;
+                message.bytes = bytes.into();
                 batch.push(message);
             }
             Ok(())

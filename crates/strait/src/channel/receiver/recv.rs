@@ -8,6 +8,7 @@ use super::Rx;
 use super::backlog::{BacklogMessage, BacklogPayload};
 use super::payload::{Payload, SMALLEST_BUFFER, as_uninit};
 use crate::channel::message::{Message, Received, ReceivedExtras, Sealed};
+use crate::channel::origin::Origin;
 use crate::channel::{Channel, End, InPlace, recv_in_place};
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -106,8 +107,10 @@ impl Channel {
     /// # Errors
     /// All errors of [`Channel::recv_message`].
     pub fn recv_by(&self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
-        let mut message = Message::new();
-        self.recv_message(&mut message, deadline)?;
+        let mut message = Message::with_spare();
+        if !self.end.recv_short(&mut message) {
+            self.end.recv_any_by(&mut message, deadline.into())?;
+        }
         Ok(message)
     }
 
@@ -122,11 +125,7 @@ impl Channel {
     #[inline]
     pub fn recv_message(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
         message.clear_and_run_deferred();
-        let deadline = deadline.into();
-        self.end.received_or({
-            let mut rx = self.end.lock_rx(deadline)?;
-            self.end.recv_locked(&mut rx, message, deadline)
-        })
+        if self.end.recv_short(message) { Ok(()) } else { self.end.recv_any_by(message, deadline.into()) }
     }
 
     /// Receives the next message into `message` as [`recv_message`](Self::recv_message) does, unless the message lies in
@@ -178,11 +177,10 @@ impl Channel {
     /// the next message. Otherwise the errors of [`Channel::recv_message`].
     #[inline]
     pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
-        let deadline = deadline.into();
-        self.end.received_or({
-            let mut rx = self.end.lock_rx(deadline)?;
-            self.end.recv_into_locked(&mut rx, buffer, deadline)
-        })
+        match self.end.recv_short_into(buffer) {
+            Some((len, origin)) => Ok(Received { len, arrived: ReceivedExtras::NONE, origin }),
+            None => self.end.recv_any_into_by(buffer, deadline.into()),
+        }
     }
 
     /// Receives the next message into the start of `buffer`, if the message is there now and has only bytes. This call
@@ -294,9 +292,9 @@ impl Channel {
             Err(error) => return Err(PutBackError { error, messages }),
         };
         for message in messages.into_iter().rev() {
-            let Message { bytes, mut arrived, origin } = message;
+            let Message { mut bytes, mut arrived, origin } = message;
             let payload = match arrived.take_sealed() {
-                None => BacklogPayload::Bytes(bytes),
+                None => BacklogPayload::Bytes(bytes.take()),
                 Some(Sealed { mapping, len }) => BacklogPayload::Sealed(mapping, len),
             };
             rx.put_back(BacklogMessage { payload, arrived, charge: None, origin });
@@ -321,6 +319,45 @@ impl End {
     fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
         self.born.check()?;
         self.rx.lock_unless(deadline, || self.interruption())
+    }
+
+    /// Receives the next message into `message`, which is empty, if the lock is free and the message is plain: in the
+    /// ring, and without handles. This is the common case, in few instructions. Returns `false`, and changes nothing, in
+    /// all other cases.
+    #[inline(never)]
+    fn recv_short(&self, message: &mut Message) -> bool {
+        !self.born.is_elsewhere() && self.rx.try_lock().is_some_and(|mut rx| self.recv_plain(&mut rx, message))
+    }
+
+    /// Receives the next message into the start of `buffer` in the cases in which [`End::recv_short`] receives it, and
+    /// returns its length and origin. Returns `None`, and changes nothing, in all other cases, also if the message is
+    /// longer than `buffer`.
+    #[inline(never)]
+    fn recv_short_into(&self, buffer: &mut [u8]) -> Option<(usize, Origin)> {
+        if self.born.is_elsewhere() {
+            return None;
+        }
+        let mut rx = self.rx.try_lock()?;
+        let len = self.take_bytes(&mut rx, buffer)?.ok()?;
+        Some((len, rx.origin))
+    }
+
+    /// Receives as [`Channel::recv_message`] does, in all cases; `message` is empty.
+    #[inline(never)]
+    fn recv_any_by(&self, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
+        self.received_or({
+            let mut rx = self.lock_rx(deadline)?;
+            self.recv_locked(&mut rx, message, deadline)
+        })
+    }
+
+    /// Receives as [`Channel::recv_into`] does, in all cases.
+    #[inline(never)]
+    fn recv_any_into_by(&self, buffer: &mut [u8], deadline: Deadline) -> Result<Received, Error> {
+        self.received_or({
+            let mut rx = self.lock_rx(deadline)?;
+            self.recv_into_locked(&mut rx, buffer, deadline)
+        })
     }
 
     /// Receives as [`Channel::recv_message`] does, for a caller that holds the lock for good.
@@ -351,15 +388,21 @@ impl End {
     #[inline]
     fn received_or<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
-            if let Error::LimitReached(_) = error {
-                self.counts.cold().limits_reached.add(1);
-            }
-            if error.passes() {
-                self.has_stumbled.store(true, Ordering::Relaxed);
-            }
-            deferred::run();
+            self.after_failure(error);
         }
         result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn after_failure(&self, error: &Error) {
+        if let Error::LimitReached(_) = error {
+            self.counts.cold().limits_reached.add(1);
+        }
+        if error.passes() {
+            self.has_stumbled.store(true, Ordering::Relaxed);
+        }
+        deferred::run();
     }
 
     /// Returns whether a receive from this end has failed with a temporary error since the last call of this function.
@@ -551,7 +594,7 @@ impl End {
 
     /// Receives the next message into `message` if it is plain (in the ring, and without handles) and there is memory
     /// for it. Returns whether a message was received; if not, the ring is unchanged.
-    #[inline]
+    #[inline(always)]
     fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         let Some((consumer, record)) = rx.plain() else { return false };
         let len = record.header.len();
