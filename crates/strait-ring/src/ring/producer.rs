@@ -86,7 +86,17 @@ impl<M: Memory> Producer<M> {
     /// Creates the producer of a lane's first ring, whose cells must be all zeroes.
     pub fn new(memory: M) -> Self {
         let zeroed = memory.cells() as u64;
-        Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0, free_end: zeroed }
+        Self {
+            memory,
+            base: 0,
+            position: 0,
+            staged: 0,
+            staged_before: 0,
+            zeroed,
+            first: 0,
+            credit: 0,
+            free_end: zeroed,
+        }
     }
 
     /// Continues in `memory`, a larger ring whose cells are all zeroes. The caller must have ended the old ring with

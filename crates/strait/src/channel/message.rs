@@ -424,7 +424,8 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    pub(crate) const EMPTY: Self = Self { bytes: Buffer::EMPTY, arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE };
+    pub(crate) const EMPTY: Self =
+        Self { bytes: Buffer::EMPTY, arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE };
 
     /// Checks that this process can read the bytes of the message.
     ///

@@ -28,11 +28,12 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// Number of bytes up to which a copy in pieces is faster than a call of `memcpy`.
 const SMALL: usize = 64;
 
-/// Copies `len` bytes, more than [`SMALL`], from `from` to `to`.
+/// Copies `len` bytes, more than [`SMALL`], from `from` to `to`. A separate function, so that the code for short copies
+/// stays small enough to be inlined.
 ///
 /// # Safety
 /// Both ranges are mapped, the destination for writing, and they do not overlap.
-#[inline]
+#[inline(never)]
 unsafe fn copy_large(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= near::SHORTEST && near::is_near(from, to) {
