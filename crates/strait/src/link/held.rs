@@ -46,7 +46,7 @@ impl Pair {
     /// Introduces another process, which is at the returned socket, under this number.
     fn introduce(&self, number: u64) -> std::os::fd::OwnedFd {
         let (theirs, other) = socket::pair().unwrap();
-        self.send(Packet::Introduce { number }, Attachments::descriptors(&[theirs.as_fd()]));
+        self.send(Packet::Introduce { number, name: 0, inode: 0 }, Attachments::descriptors(&[theirs.as_fd()]));
         other
     }
 
