@@ -80,3 +80,50 @@ fn a_service_opens_files_for_its_client() {
     assert_eq!(lines[1], "the service opens a file of 0 bytes, and the client reads \"rpc\"");
     assert!(lines[2].contains("No such file or directory"), "{said}");
 }
+
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A process that is killed when this object is dropped.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Shows that a service manager starts the service when a client connects, and again after it was killed.
+#[test]
+fn a_service_manager_starts_the_service_at_each_first_client() {
+    let service = env!("CARGO_BIN_EXE_echo-service");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("echo");
+    let mut manager = Command::new("systemd-socket-activate");
+    manager.args(["--seqpacket", "--listen"]).arg(&path).arg(service).stderr(std::process::Stdio::null());
+    for _ in 0..2 {
+        let Ok(manager) = manager.spawn() else {
+            println!("left out: systemd-socket-activate is missing");
+            return;
+        };
+        // The manager becomes the service at the first connection. No event tells that it listens.
+        let _manager = Running(manager);
+        let begin = std::time::Instant::now();
+        let channel = loop {
+            match strait::connect(path.to_str().unwrap(), LIMIT) {
+                Err(failed) if failed.error == strait::Error::NobodyThere && begin.elapsed() < LIMIT => {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                connected => break connected.unwrap(),
+            }
+        };
+        channel.send(b"hello").unwrap();
+        assert_eq!(channel.recv().unwrap().bytes(), b"hello");
+        assert_eq!(run(service, &["again".as_ref(), &path]), "again\n");
+    }
+    for unit in ["strait-echo.socket", "strait-echo.service"] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd").join(unit);
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.contains("[Unit]") && !text.contains('\t'), "{unit}");
+    }
+}

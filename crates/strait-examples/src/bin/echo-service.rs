@@ -1,0 +1,52 @@
+//! A service that a service manager starts when its first client connects, and starts again if it dies. Clients that
+//! connect meanwhile wait; no client is refused.
+//!
+//! ```sh
+//! cargo install --path crates/strait-examples --bin echo-service
+//! cp crates/strait-examples/systemd/strait-echo.* ~/.config/systemd/user/
+//! systemctl --user enable --now strait-echo.socket
+//! echo-service hello                # a client: prints what comes back
+//! ```
+//!
+//! Without a service manager the service takes the name itself: `echo-service &`.
+
+use std::time::Duration;
+
+use strait::{Channel, Deadline, Error, Listener, connect};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const NAME: &str = "echo";
+
+/// Returns the listener of the service manager, or one of this process if there is no service manager.
+fn listener() -> Result<Listener> {
+    match Listener::builder().activated(None) {
+        Err(failed) if failed.error == Error::NotActivated => Ok(Listener::bind(NAME)?),
+        made => Ok(made?),
+    }
+}
+
+/// Sends back each message, until the client closes its end.
+fn serve(client: &Channel) {
+    while let Ok(message) = client.recv() {
+        if client.send(message.bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    if let Some(text) = std::env::args().nth(1) {
+        // The name of a service that is not in a directory of this user is its path.
+        let name = std::env::args().nth(2).unwrap_or_else(|| NAME.to_owned());
+        let service = connect(&name, Duration::from_secs(60))?;
+        service.send(text.as_bytes())?;
+        println!("{}", String::from_utf8_lossy(service.recv()?.bytes()));
+        return Ok(());
+    }
+    let listener = listener()?;
+    loop {
+        let client = listener.accept(Deadline::NEVER)?;
+        std::thread::spawn(move || serve(&client));
+    }
+}
