@@ -14,6 +14,9 @@ use crate::lane::directory::LaneDirectory;
 use crate::os::socket;
 use crate::shm::{Mapping, Shareable, lane_size};
 
+/// The value of the field `with` of an arena packet if both ends of each lane are in this process.
+const WITH_YOURSELF: u64 = 1;
+
 /// The value of the field `with` of an arena packet for the processes of the introduction with number 0.
 const WITH_INTRODUCED: u64 = 2;
 
@@ -188,6 +191,21 @@ fn ends_of_one_lane_that_are_named_over_a_third_link_get_different_links() {
     });
     let found = [0, 1].map(|side| links[2].ours.find_lane(name(1), side, false).unwrap());
     assert_ne!(found[0].link().number(), found[1].link().number());
+}
+
+/// Shows that a process which gets both ends of a lane knows of each end when it comes.
+#[test]
+fn the_other_end_of_a_lane_within_this_process_is_here_once_it_has_come() {
+    let link = Pair::named(0xa8);
+    let packet = Packet::Arena { token: 1, number: 1, lanes: 2, cells: SMALL as u32, with: WITH_YOURSELF };
+    link.send(packet, Attachments::memory(&lane_memory()));
+    let find = |side| link.ours.find_lane(name(1), side, false).unwrap();
+    let first = find(0);
+    assert!(!first.is_other_here());
+    let second = find(1);
+    assert!(first.is_other_here() && second.is_other_here());
+    drop(second);
+    assert!(!first.is_other_here());
 }
 
 /// Shows that a search within the destructor of a link waits for a link that another thread is dropping, and does not
