@@ -1,6 +1,7 @@
 """What the tests share."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -13,6 +14,9 @@ LONG = 60.0
 
 FULL = bool(os.environ.get("STRAIT_LONG_TESTS"))
 """Whether tests run at full length, as in the nightly run."""
+
+# A shell that starts the tests in the background ignores Ctrl-C, and children of such a process would ignore it too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def scaled(quick, full):

@@ -188,9 +188,11 @@ if __name__ == "__main__":
         print("at the end", flush=True)
     else:
         executor.submit(hold, sys.argv[2])
-        print(os.getpid(), *[worker._process.pid for worker in executor._workers], flush=True)
+        one, other = strait.pair()
         try:
-            threading.Event().wait()
+            print(os.getpid(), *[worker._process.pid for worker in executor._workers], flush=True)
+            # Unlike the waits of Python's locks, this one misses no signal that comes right before it.
+            one.recv()
         except KeyboardInterrupt:
             print("interrupted", flush=True)
             os._exit(0)
