@@ -78,7 +78,8 @@ def main():
         print(f"    {name}: {error!r}"[:200])
     wrong = [name for name in failed if name not in EXCUSED]
     wrong += [name for name, kind in EXCUSED.items() if name in failed and not isinstance(failed[name], kind)]
-    sys.exit(bool(wrong) or not result.testsRun >= 28)
+    # Python 3.13 has 28 tests, and earlier versions have fewer.
+    sys.exit(bool(wrong) or result.testsRun < 25)
 
 
 if __name__ == "__main__":
