@@ -70,7 +70,7 @@ pub(crate) fn run(json: bool) -> ExitCode {
 fn in_json(findings: &[Finding], works: bool) -> Value {
     let findings = findings.iter().map(|finding| {
         let (outcome, so) = words(&finding.outcome);
-        let cure = cure(finding).map(|(_, cure)| cure);
+        let cure = cure(finding);
         json!({ "what": finding.what, "found": finding.found, "outcome": outcome, "restriction": so, "cure": cure })
     });
     json!({ "machine": machine::describe(), "works": works, "findings": findings.collect::<Value>() })
@@ -96,22 +96,19 @@ fn print(findings: &[Finding], works: bool) {
         table.add_row([mark, finding.what, &finding.found, so]);
     }
     // The columns need no headings, so the first two lines of the table are left out.
-    let lines: Vec<String> = table.lines().skip(2).collect();
-    println!("{}", lines.join("\n"));
-    let cures: Vec<_> = findings.iter().filter_map(cure).collect();
-    if !cures.is_empty() {
-        println!("\nHow to fix it:");
-        for (what, cure) in cures {
-            println!("  {what}: {cure}");
+    for (line, finding) in table.lines().skip(2).zip(findings) {
+        println!("{}", line.trim_end());
+        if let Some(cure) = cure(finding) {
+            println!("      fix: {cure}");
         }
     }
     println!("\nStrait {} here.", if works { "works" } else { "does not work" });
 }
 
-/// Returns the name of a check that did not pass, and how to fix the problem; `None` if the check passed.
-fn cure(finding: &Finding) -> Option<(&'static str, &str)> {
+/// Returns how to fix the problem that a check found; `None` if the check passed.
+fn cure(finding: &Finding) -> Option<&str> {
     match &finding.outcome {
         Outcome::Good => None,
-        Outcome::Lacking { cure, .. } | Outcome::Broken { cure } => Some((finding.what, cure)),
+        Outcome::Lacking { cure, .. } | Outcome::Broken { cure } => Some(cure),
     }
 }
