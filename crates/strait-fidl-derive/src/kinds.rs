@@ -322,7 +322,7 @@ fn union(name: &Ident, data: &DataEnum, attributes: &Attributes) -> Result<Parts
         }
     });
     let not_encoded = unknown.as_ref().map(|unknown| {
-        quote!(Self::#unknown(_) => ::core::result::Result::Err(::strait_fidl::support::unknown(__out, __at)),)
+        quote!(Self::#unknown(ordinal) => ::core::result::Result::Err(::strait_fidl::support::unknown(__out, __at, *ordinal)),)
     });
     let (is_known, otherwise) = match &unknown {
         Some(unknown) => (

@@ -30,9 +30,8 @@ pub struct Header {
 
 /// The bit in the first byte of flags: wire format version 2.
 const VERSION_2: u8 = 1 << 1;
-/// The bit in the third byte of flags: the value is not in the message, since it is too long for a message of Zircon.
-const OVERFLOW: u8 = 1 << 6;
-/// The bit in the third byte of flags: the method is flexible.
+/// The bit in the third byte of flags: the method is flexible. The bit below, *byte overflow*, says that the value is not
+/// in the message, since it is too long for a message of Zircon; it is refused, as unknown bits are.
 const FLEXIBLE: u8 = 1 << 7;
 /// The last byte before the ordinal.
 const MAGIC: u8 = 1;
@@ -72,9 +71,6 @@ impl Header {
         }
     }
 }
-
-const _: () =
-    assert!(OVERFLOW & FLEXIBLE == 0, "a header with the flag for overflow is refused as one with an unknown flag");
 
 /// The last message over a channel: says why the server closes it.
 ///

@@ -264,8 +264,9 @@ pub fn encode_union<'v, T: Encode>(
     envelope::encode(value, out, at + envelope::IN_UNION, context).map_err(|error| error.in_field(name))
 }
 
-/// Creates the error of a union whose unknown field was dropped.
-pub fn unknown(out: &Output<'_>, at: usize) -> Error {
+/// Creates the error of a union whose unknown field was dropped. The ordinal is a parameter so that it counts as read:
+/// otherwise the compiler would warn of a field of the enum that nothing reads.
+pub fn unknown(out: &Output<'_>, at: usize, _ordinal: u64) -> Error {
     out.error(Code::FlexibleUnionUnknownField, at)
 }
 

@@ -5,14 +5,16 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use crate::loops::coding::{self, Codec};
 use crate::mechanism::{
     Datagrams, Empty, End, Eventfds, Faulty, Fifo, Flag, Futex, FutexBell, InPlace, InSet, Line, Named, Packets, Pipe,
     PosixQueue, PosixSemaphores, ProcessVm, Read, Rights, Ring, Sealed, Second, Sequenced, Shm, Signal, Spin, Strait,
     StraitUsed, StraitWith, Stream, SysvQueue, SysvSemaphores, Tcp, Uring, Vmsplice, Waited, Whole, carrier, faulty,
 };
 use crate::pair;
+use crate::shape::Ability;
 use crate::trouble::{Result, Trouble};
-use crate::work::{Listing, Mechanism};
+use crate::work::{Listing, Mechanism, Wait};
 
 /// Defines a constant for each mechanism, and the list of them all.
 macro_rules! catalogue {
@@ -117,6 +119,20 @@ catalogue! {
     HEAPLESS: crate::mechanism::peers::heapless::Heapless;
 }
 
+/// Ways to encode values, which are measured like mechanisms. They send no messages, and no default list has them.
+pub static CODECS: &[Mechanism] = &[
+    Mechanism::FIDL,
+    Mechanism::FIDL_LINEAR,
+    Mechanism::MEMCPY,
+    Mechanism::POSTCARD,
+    #[cfg(feature = "codecs-rkyv")]
+    Mechanism::coding::<coding::Rkyv>(),
+    #[cfg(feature = "codecs-prost")]
+    Mechanism::coding::<coding::Prost>(),
+    #[cfg(feature = "codecs-capnp")]
+    Mechanism::coding::<coding::Capnp>(),
+];
+
 /// Mechanisms that lose or damage messages on purpose, or fail. Tests use them to check that such a mechanism gets no
 /// figure.
 static FAULTY: &[Mechanism] = &[
@@ -141,13 +157,43 @@ impl Mechanism {
         #[cfg(feature = "peers-heapless")]
         Self::HEAPLESS,
     ];
+    /// FIDL, with vectors as parts of a message.
+    pub const FIDL: Self = Self::coding::<coding::Fidl>();
+    /// FIDL in one piece.
+    pub const FIDL_LINEAR: Self = Self::coding::<coding::FidlLinear>();
+    /// No format: bytes are copied.
+    pub const MEMCPY: Self = Self::coding::<coding::Flat>();
+    /// Postcard, with serde.
+    pub const POSTCARD: Self = Self::coding::<coding::Postcard>();
     /// No mechanism: the cost of the measuring itself. It is not in the catalogue.
     pub const EMPTY: Self = Self::of::<Empty>();
+
+    const fn coding<C: Codec>() -> Self {
+        Self::listed(<C as ListedCodec>::LISTING)
+    }
 
     const fn of<E: End>() -> Self {
         Self::listed(<E as Listed>::LISTING)
     }
 }
+
+/// A codec with its entry.
+trait ListedCodec: Codec + Sized {
+    const LISTING: &'static Listing = &Listing {
+        name: Self::NAME,
+        title: Self::TITLE,
+        waits: &[Wait::Spin],
+        abilities: &[Ability::Codec],
+        hub_waits: &[],
+        most: usize::MAX,
+        most_shared: 0,
+        most_descriptors: 0,
+        missing: || None,
+        run: coding::run::<Self>,
+    };
+}
+
+impl<C: Codec> ListedCodec for C {}
 
 /// An end with its entry in the catalogue.
 trait Listed: End {
@@ -171,10 +217,12 @@ impl FromStr for Mechanism {
     type Err = Trouble;
 
     fn from_str(name: &str) -> Result<Self> {
-        CATALOGUE.iter().chain(FAULTY).copied().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
-            let names: Vec<_> = CATALOGUE.iter().map(|mechanism| mechanism.name()).collect();
-            Trouble::new(format!("there is no mechanism {name:?}; choose one of {}", names.join(", ")))
-        })
+        CATALOGUE.iter().chain(CODECS).chain(FAULTY).copied().find(|mechanism| mechanism.name() == name).ok_or_else(
+            || {
+                let names: Vec<_> = CATALOGUE.iter().chain(CODECS).map(|mechanism| mechanism.name()).collect();
+                Trouble::new(format!("there is no mechanism {name:?}; choose one of {}", names.join(", ")))
+            },
+        )
     }
 }
 

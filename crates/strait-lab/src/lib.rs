@@ -43,7 +43,7 @@ pub mod table;
 pub mod trouble;
 pub mod work;
 
-pub use catalogue::CATALOGUE;
+pub use catalogue::{CATALOGUE, CODECS};
 pub use placement::{Cpus, Placement};
 pub use results::Results;
 pub use samples::{Percentiles, QUANTILES};

@@ -113,6 +113,8 @@ impl Manner {
             "hop" => "Round trips with a hop to another thread on receiving",
             "mix" => "Chrome's mix of sizes",
             "vectored" => "Gathered from several places",
+            "fidl" => "FIDL messages with a vector",
+            "coded" => "Values in memory",
             "descriptors" => "With descriptors",
             "producers" => "Several producers",
             "fan-out" => "One to several",

@@ -5,10 +5,10 @@
 //! says so.
 
 use serde::de::DeserializeOwned;
-use strait_lab::CATALOGUE;
 use strait_lab::results::State;
+use strait_lab::shape::FIDL_AROUND;
 use strait_lab::stats::{bytes, digits, rate, time};
-use strait_lab::{Mechanism, Wait};
+use strait_lab::{CATALOGUE, CODECS, Mechanism, Wait};
 
 use crate::cases::{Case, Condition, Metric, conditions, distinct};
 use crate::page::{Cell, Document, Part, Table};
@@ -417,6 +417,50 @@ fn mojo(cases: &[Case<'_>]) -> Document {
     }
 }
 
+/// Returns a cell with a figure before and one after.
+fn before_and_after(before: &Found, after: &Found) -> Cell {
+    match (before.value(), after.value()) {
+        (Some(before), Some(after)) => Cell::plain(format!("{} → {}", time(before), time(after))),
+        (None, Some(after)) => Cell::plain(format!("? → {}", time(after))),
+        (Some(before), None) => Cell::plain(format!("{} → ?", time(before))),
+        _ => before.cell(time),
+    }
+}
+
+/// Returns the tables of values that are encoded and decoded: one row for each value, one column for each format.
+fn coded(cases: &[Case<'_>]) -> Option<Part> {
+    let finder = Finder { cases, condition: SPIN };
+    let values = [
+        ("a vector of 256 B", "bytes", 256),
+        ("a vector of 4,096 B", "bytes", 4096),
+        ("a struct of 256 uint8", "fields", 256),
+        ("16 structs of 256 uint8", "fields", 4096),
+        ("1 vector of 64 B", "vectors", 64),
+        ("64 vectors of 64 B", "vectors", 64 * 64),
+        ("512 vectors of 64 B", "vectors", 512 * 64),
+    ];
+    let any = |codec: &&Mechanism| {
+        cases.iter().any(|case| case.manner.kind == "coded" && case.mechanism().name() == codec.name())
+    };
+    let codecs: Vec<&Mechanism> = CODECS.iter().filter(any).collect();
+    if codecs.is_empty() {
+        return None;
+    }
+    let mut rows = Vec::new();
+    for (step, verb) in [("encode", "encode"), ("decode", "decode")] {
+        for (words, value, size) in values {
+            let others = [("step", step), ("value", value)];
+            let wanted = Wanted { others: &others, ..Wanted::new("coded", size, Metric::Median) };
+            let found = codecs.iter().map(|codec| finder.find(&[codec.name()], wanted).cell(time));
+            rows.push(std::iter::once(Cell::plain(format!("{verb} {words}"))).chain(found).collect());
+        }
+    }
+    let heads: Vec<&str> = std::iter::once("value").chain(codecs.iter().map(|codec| codec.title())).collect();
+    let heads = heads.into_iter().map(str::to_owned).collect();
+    let table = Table { caption: "Median time in one process, without sending".to_owned(), heads, rows };
+    Some(Part { title: "encoding and decoding alone".to_owned(), open: false, table })
+}
+
 fn zircon(cases: &[Case<'_>]) -> Document {
     #[derive(serde::Deserialize)]
     struct Row {
@@ -436,26 +480,33 @@ fn zircon(cases: &[Case<'_>]) -> Document {
                 Cell::published(format!("{} → {}", time(row.linearised_ns), time(row.iovec_ns))),
             ];
             if row.benchmark.starts_with("encode") {
-                cells
-                    .extend([Cell::without("no part of a transport", ""), Cell::without("no part of a transport", "")]);
+                // Encoding needs no second process, and is measured in one way only.
+                let finder = Finder { condition: SPIN, ..finder };
+                let value = if row.benchmark.contains("struct") { "fields" } else { "bytes" };
+                let others = [("step", "encode"), ("value", value)];
+                let wanted = Wanted { others: &others, ..Wanted::new("coded", row.bytes, Metric::Median) };
+                let (linear, parts) = (finder.find(&["fidl-linear"], wanted), finder.find(&["fidl"], wanted));
+                cells.push(Cell::without("no part of a transport", ""));
+                cells.push(before_and_after(&linear, &parts));
                 out.push(cells);
                 continue;
             }
             for names in [&["seqpacket"][..], &["strait"]] {
                 let find = |linear: &'static str| {
                     let others = [("linear", linear)];
+                    let wanted = Wanted::new("fidl", row.bytes + FIDL_AROUND, Metric::Median);
+                    let whole = finder.find(names, Wanted { others: &others, ..wanted });
+                    if whole.value().is_some() {
+                        return whole;
+                    }
+                    // Results of an earlier program have pieces without an encoding.
                     let numbers = [("parts", PARTS)];
                     let wanted = Wanted::new("vectored", row.bytes, Metric::Median);
                     finder.find(names, Wanted { numbers: &numbers, others: &others, ..wanted })
                 };
                 let (linear, apart) = (find("true"), find("false"));
                 found += usize::from(linear.value().is_some()) + usize::from(apart.value().is_some());
-                cells.push(match (linear.value(), apart.value()) {
-                    (Some(linear), Some(apart)) => Cell::plain(format!("{} → {}", time(linear), time(apart))),
-                    (None, Some(apart)) => Cell::plain(format!("? → {}", time(apart))),
-                    (Some(linear), None) => Cell::plain(format!("{} → ?", time(linear))),
-                    _ => linear.cell(time),
-                });
+                cells.push(before_and_after(&linear, &apart));
             }
             out.push(cells);
         }
@@ -469,9 +520,9 @@ fn zircon(cases: &[Case<'_>]) -> Document {
         source: "RFC-0010, zx_channel_iovec_t: nanoseconds before and after, Intel Core i5-7300U",
         words: "A header and a vector of bytes are two pieces of memory. Either they are put together first and written \
                 as one, or written as they lie. Published is one write, wait and read on Zircon; ours is the message \
-                there and a short acknowledgement back, in two processes. FIDL's encoding is no part of a transport, and \
-                has no figure here.",
-        parts: parts(cases, &[BLOCK, ADAPTIVE], table),
+                there, encoded and decoded, and a short acknowledgement back, in two processes. The figures of encoding \
+                alone are those of the crate strait-fidl; a struct of 4,096 fields is 16 structs of 256.",
+        parts: parts(cases, &[BLOCK, ADAPTIVE], table).into_iter().chain(coded(cases)).collect(),
         command: command("zircon", &["strait", "seqpacket"], "--shapes vectored:2,linearised:2 --sizes 256,4096"),
     }
 }

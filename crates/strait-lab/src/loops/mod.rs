@@ -7,9 +7,11 @@
 //!
 //! To add a shape, add it to [`Shape`], write its two loops in a module, and call them in `first` and `second`.
 
+pub(crate) mod coding;
 pub(crate) mod connect;
 mod descriptors;
 mod fan_out;
+mod fidl;
 pub(crate) mod hop;
 mod idle;
 mod in_place;
@@ -44,11 +46,14 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
         Shape::OutOfLine { cold, touched } => out_of_line::first(end, work, cold, touched),
         Shape::InPlace => in_place::first(end, work),
         Shape::Vectored { parts, linear } => vectored::first(end, work, parts.into(), linear),
+        Shape::Fidl { linear } => fidl::first(end, work, linear),
         Shape::Wake { after } => wake::first(end, work, after),
         Shape::Idle => idle::first(end, work, peer),
-        Shape::Producers { .. } | Shape::FanOut { .. } | Shape::Connect | Shape::Objects { .. } => {
-            Err(Trouble::new("this shape does not run between two ends"))
-        }
+        Shape::Producers { .. }
+        | Shape::FanOut { .. }
+        | Shape::Connect
+        | Shape::Objects { .. }
+        | Shape::Coded { .. } => Err(Trouble::new("this shape does not run between two ends")),
     }
 }
 
@@ -80,8 +85,11 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
         Shape::OutOfLine { cold, touched } => out_of_line::second(end, work, cold, touched),
         Shape::InPlace => in_place::second(end, work),
         Shape::Vectored { .. } => ping_pong::second(end, work, SMALLEST),
+        Shape::Fidl { .. } => fidl::second(end, work),
         Shape::Wake { .. } => wake::second(end, work),
         Shape::Idle => idle::second(end),
-        Shape::Connect | Shape::Objects { .. } => Err(Trouble::new("this shape does not run with one end")),
+        Shape::Connect | Shape::Objects { .. } | Shape::Coded { .. } => {
+            Err(Trouble::new("this shape does not run with one end"))
+        }
     }
 }

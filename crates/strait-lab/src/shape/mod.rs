@@ -4,6 +4,7 @@ pub(crate) mod chrome;
 pub mod names;
 mod objects;
 pub(crate) mod payload;
+mod value;
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -12,6 +13,10 @@ use serde::{Deserialize, Serialize};
 pub use self::chrome::CHROME;
 pub use self::objects::{By, Relay, Task, Unit};
 pub use self::payload::{SMALLEST, stamp, sum};
+pub use self::value::{Sample, Step};
+
+/// The number of bytes of a FIDL message with one vector, besides the vector: the header, the length and the presence.
+pub const FIDL_AROUND: usize = 32;
 
 /// The shape of the work: which process sends what, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -89,6 +94,19 @@ pub enum Shape {
         /// Whether the sender assembles the pieces in new memory first, and sends them as one.
         linear: bool,
     },
+    /// A FIDL message with a vector of bytes there, and a short acknowledgement back. The message is encoded, sent,
+    /// received and decoded.
+    Fidl {
+        /// Whether the sender copies everything into one piece; otherwise the vector is a part of the message.
+        linear: bool,
+    },
+    /// A value is encoded or decoded in memory; no message is sent.
+    Coded {
+        /// Whether the value is encoded or decoded.
+        step: Step,
+        /// The value. It has as many bytes as the work says.
+        value: Sample,
+    },
     /// Ping-pong after a time in which both processes were idle.
     Wake {
         /// The idle time in milliseconds.
@@ -130,7 +148,9 @@ impl Shape {
             Self::Descriptors { .. } => &[Ability::Descriptors],
             Self::InPlace => &[Ability::InPlace],
             Self::Objects { .. } => &[Ability::Objects],
-            Self::Vectored { linear: false, .. } => &[Ability::Gather],
+            Self::Vectored { linear: false, .. } | Self::Fidl { linear: false } => &[Ability::Gather],
+            Self::Fidl { linear: true } => &[],
+            Self::Coded { .. } => &[Ability::Codec],
         }
     }
 
@@ -139,6 +159,7 @@ impl Shape {
         match self {
             Self::Producers { count, shared } => Some(Crowd { peers: count.into(), shared }),
             Self::FanOut { count } => Some(Crowd { peers: count.into(), shared: false }),
+            Self::Coded { .. } => Some(Crowd { peers: 0, shared: false }),
             Self::Objects { task } if task.processes() != 2 => {
                 Some(Crowd { peers: task.processes() - 1, shared: false })
             }
@@ -159,6 +180,7 @@ impl Shape {
             // The bytes that are written without `touched`: the first 8 and the last 8.
             Self::OutOfLine { .. } => 32,
             Self::Vectored { parts, .. } => usize::from(parts).max(12),
+            Self::Fidl { .. } => FIDL_AROUND + 12,
             Self::Mix { .. } => chrome::LARGEST,
             _ => SMALLEST,
         }
@@ -186,6 +208,9 @@ impl Shape {
             Self::InPlace => "in place".to_owned(),
             Self::Vectored { parts, linear: false } => format!("{parts} pieces in one call, acknowledged,"),
             Self::Vectored { parts, linear: true } => format!("{parts} pieces assembled first, acknowledged,"),
+            Self::Fidl { linear: false } => "FIDL in parts, acknowledged,".to_owned(),
+            Self::Fidl { linear: true } => "FIDL in one piece, acknowledged,".to_owned(),
+            Self::Coded { step, value } => format!("{} {}", step.words(), value.words()),
             Self::Wake { after } => format!("ping-pong after {after} ms of idle time"),
             Self::Connect => "connection and first ping-pong".to_owned(),
             Self::PingPong { .. } | Self::Stream { .. } | Self::Idle | Self::Objects { .. } => self.to_string(),
@@ -214,6 +239,8 @@ pub(crate) enum Ability {
     Threads,
     /// The end is one of Strait's channels, which carries objects.
     Objects,
+    /// Values are encoded and decoded; no message is sent.
+    Codec,
 }
 
 impl Ability {
@@ -229,6 +256,7 @@ impl Ability {
             Self::Hub => "cannot wait for several ends",
             Self::Threads => "is used by one thread at a time",
             Self::Objects => "carries none of Strait's objects",
+            Self::Codec => "encodes no values",
         }
     }
 }

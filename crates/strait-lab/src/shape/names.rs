@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Shape;
+use super::{Sample, Shape, Step};
 use crate::trouble::{Result, Trouble};
 
 /// Every shape name with its meaning, for `strait bench shapes`.
@@ -23,6 +23,9 @@ out-of-line[:cold][:touched]   a large message, acknowledged; cold: in new memor
 in-place                 filled and read in shared memory; timed from commit to the reader's first byte (needs --count)
 vectored:PARTS           a message in PARTS pieces in one call, acknowledged
 linearised:PARTS         as vectored, but assembled in new memory first
+fidl[:linear]            a FIDL message with a vector, encoded, sent and decoded, acknowledged; linear: in one piece (44 B or more)
+encode:VALUE             a value is encoded in memory: bytes, fields (256 or 4096 B) or vectors; with --mechanisms fidl,postcard,...
+decode:VALUE             a value is decoded in memory
 wake:MILLISECONDS        ping-pong after idle time
 connect                  a new connection, one ping-pong, and closing
 idle                     no messages; counts how often the receiver wakes";
@@ -52,6 +55,8 @@ impl fmt::Display for Shape {
             Self::InPlace => write!(f, "in-place"),
             Self::Vectored { parts, linear: false } => write!(f, "vectored:{parts}"),
             Self::Vectored { parts, .. } => write!(f, "linearised:{parts}"),
+            Self::Fidl { linear } => write!(f, "fidl{}", if linear { ":linear" } else { "" }),
+            Self::Coded { step, value } => write!(f, "{}:{}", step.name(), value.name()),
             Self::Wake { after } => write!(f, "wake:{after}"),
             Self::Connect => write!(f, "connect"),
             Self::Idle => write!(f, "idle"),
@@ -104,6 +109,13 @@ impl FromStr for Shape {
             "in-place" => plain(Self::InPlace),
             "vectored" => Ok(Self::Vectored { parts: number(1, 1024)? as u16, linear: false }),
             "linearised" => Ok(Self::Vectored { parts: number(1, 1024)? as u16, linear: true }),
+            "fidl" if rest == ["linear"] => Ok(Self::Fidl { linear: true }),
+            "fidl" => plain(Self::Fidl { linear: false }),
+            "encode" | "decode" => {
+                let step = if name == "encode" { Step::Encode } else { Step::Decode };
+                let value = Sample::ALL.into_iter().find(|value| rest == [value.name()]).ok_or_else(unknown)?;
+                Ok(Self::Coded { step, value })
+            }
             "wake" => Ok(Self::Wake { after: number(1, 10_000)? }),
             "connect" => plain(Self::Connect),
             "idle" => plain(Self::Idle),
@@ -140,6 +152,11 @@ mod tests {
             "in-place",
             "vectored:64",
             "linearised:1",
+            "fidl",
+            "fidl:linear",
+            "encode:bytes",
+            "decode:fields",
+            "encode:vectors",
             "wake:100",
             "connect",
             "idle",

@@ -2,8 +2,9 @@
 //! writes, and the sizes of Chrome's messages.
 
 use super::axes::{Axes, placements};
+use crate::catalogue::CODECS;
 use crate::placement::{Cpus, Placement};
-use crate::shape::{CHROME, Shape};
+use crate::shape::{CHROME, FIDL_AROUND, Sample, Shape, Step};
 use crate::work::{Extent, Mechanism, Wait, Work};
 
 /// Message sizes in bytes, from the table in Chromium's "Mach based OS X Interprocess Communication".
@@ -101,7 +102,8 @@ fn mojo_of(cpus: Cpus, extent: Extent) -> Vec<Work> {
     works
 }
 
-/// Returns the works of the suite `zircon`: messages in pieces, sent by one vectored call, or assembled first.
+/// Returns the works of the suite `zircon`: messages in pieces, sent by one vectored call, or assembled first; FIDL
+/// messages with a vector, both ways; and values that are encoded and decoded, in FIDL and in other formats.
 pub(super) fn zircon(cpus: Cpus) -> Vec<Work> {
     let vectored = |parts| Shape::Vectored { parts, linear: false };
     let linear = |parts| Shape::Vectored { parts, linear: true };
@@ -120,7 +122,31 @@ pub(super) fn zircon(cpus: Cpus) -> Vec<Work> {
         placements: placements(cpus),
         extent: Extent::Time { warm: 10, steady: 40 },
     };
-    axes.works()
+    let mut works = axes.works();
+    let events = Axes {
+        mechanisms: vec![Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET],
+        shapes: vec![Shape::Fidl { linear: false }, Shape::Fidl { linear: true }],
+        sizes: ZIRCON.map(|size| size + FIDL_AROUND).to_vec(),
+        ..axes
+    };
+    works.extend(events.works());
+    for (value, sizes) in [
+        (Sample::Bytes, &ZIRCON[..]),
+        (Sample::Fields, &ZIRCON[..]),
+        // 1, 64 and 512 vectors.
+        (Sample::Vectors, &[64, 64 * 64, 512 * 64][..]),
+    ] {
+        let coded = Axes {
+            mechanisms: CODECS.to_vec(),
+            shapes: [Step::Encode, Step::Decode].map(|step| Shape::Coded { step, value }).to_vec(),
+            sizes: sizes.to_vec(),
+            waiting: vec![Wait::Spin],
+            placements: vec![Placement::Free],
+            extent: events.extent,
+        };
+        works.extend(coded.works().into_iter().map(|work| Work { stride: 64, ..work }));
+    }
+    works
 }
 
 /// Returns the works of the suite `chrome-mix`: the message sizes of an hour of browsing, both ways and one way.

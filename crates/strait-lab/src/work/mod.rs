@@ -152,6 +152,19 @@ impl Mechanism {
         if !self.0.waits.contains(&work.wait) {
             return Some(format!("does not support {} waits", work.wait.name()));
         }
+        match work.shape {
+            Shape::Coded { value, .. } if !value.has(work.size) => {
+                return Some("a struct of u8 fields has 256 or 4096 of them".to_owned());
+            }
+            Shape::Coded { .. } => {}
+            Shape::Fidl { .. } if !work.size.is_multiple_of(8) => {
+                return Some("a FIDL message has a multiple of 8 bytes".to_owned());
+            }
+            _ if self.0.abilities.contains(&Ability::Codec) => {
+                return Some("encodes values, and sends no messages".to_owned());
+            }
+            _ => {}
+        }
         let able = |ability: &Ability| self.0.abilities.contains(ability);
         if let Some(lacking) = work.shape.needs().iter().find(|ability| !able(ability)) {
             return Some(lacking.lacking().to_owned());
