@@ -14,12 +14,15 @@
 //!
 //! [`packet`], [`table`] and [`ring`] fuzz single parts of the library, a thousand times faster.
 //!
+//! [`fidl`] decodes messages of `strait-fidl`. What is accepted is the encoding of its value.
+//!
 //! Nothing depends on time, on random numbers or on addresses, so an input has the same effect each time.
 
 #[cfg(not(strait_fuzzing))]
 compile_error!("run cargo in the directory `fuzz`, or add `--cfg strait_fuzzing` to RUSTFLAGS, if that is set");
 
 mod calls;
+mod fidl;
 mod memory;
 mod pipes;
 pub mod program;
@@ -33,6 +36,7 @@ use std::time::Duration;
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Error, Outgoing};
 
+pub use fidl::fidl;
 use world::{Attack, World};
 
 pub use strait::fuzzing::{packet, ring, table};

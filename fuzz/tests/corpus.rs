@@ -24,4 +24,5 @@ fn the_corpus_is_clean() {
     replay("ring", strait_fuzz::ring);
     replay("packet", strait_fuzz::packet);
     replay("table", strait_fuzz::table);
+    replay("fidl", strait_fuzz::fidl);
 }
