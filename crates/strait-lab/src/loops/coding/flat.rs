@@ -8,7 +8,7 @@ use crate::work::{Report, Work};
 /// Copies bytes.
 pub(crate) struct Flat;
 
-fn lengths_and_bytes(buffer: &mut Vec<u8>, vectors: &Vec<Vec<u8>>) -> Result<()> {
+fn lengths_and_bytes(buffer: &mut Vec<u8>, vectors: &[Vec<u8>]) -> Result<()> {
     buffer.clear();
     for vector in vectors {
         buffer.extend_from_slice(&(vector.len() as u64).to_le_bytes());
@@ -34,14 +34,8 @@ impl Codec for Flat {
 
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         match value {
-            Sample::Bytes => {
-                let vectors = vec![values::bytes(work.size)];
-                both(work, step, &vectors, Vec::new(), lengths_and_bytes, |bytes: &Vec<u8>| split(bytes))
-            }
-            Sample::Vectors => {
-                let vectors = values::vectors(work.size);
-                both(work, step, &vectors, Vec::new(), lengths_and_bytes, |bytes: &Vec<u8>| split(bytes))
-            }
+            Sample::Bytes => all_of(work, step, vec![values::bytes(work.size)]),
+            Sample::Vectors => all_of(work, step, values::vectors(work.size)),
             // The value has no memory of its own to allocate.
             Sample::Fields if work.size == 256 => copied::<256>(work, step),
             Sample::Fields => copied::<4096>(work, step),
@@ -49,6 +43,13 @@ impl Codec for Flat {
     }
 }
 
+/// Measures vectors of bytes.
+fn all_of(work: &Work, step: Step, vectors: Vec<Vec<u8>>) -> Result<Report> {
+    let encode = |buffer: &mut Vec<u8>, vectors: &Vec<Vec<u8>>| lengths_and_bytes(buffer, vectors);
+    both(work, step, &vectors, Vec::new(), encode, |bytes: &Vec<u8>| split(bytes))
+}
+
+/// Measures `N` bytes without memory of their own.
 fn copied<const N: usize>(work: &Work, step: Step) -> Result<Report> {
     let fields: [u8; N] = array(&values::bytes(N));
     let copy = |buffer: &mut Vec<u8>, value: &[u8; N]| {
