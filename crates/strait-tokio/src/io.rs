@@ -7,9 +7,6 @@ use std::task::{Context, Poll, ready};
 use strait::task::{AsyncConsumer, AsyncProducer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The room in bytes that a read offers at least, if the caller's buffer has it.
-const LEAST: usize = 4096;
-
 /// The reading end of a data pipe as an [`AsyncRead`] of tokio. If the producer died, reading fails with
 /// [`io::ErrorKind::BrokenPipe`].
 #[derive(Debug)]
@@ -22,11 +19,11 @@ pub struct PipeWriter(pub AsyncProducer);
 
 impl AsyncRead for PipeReader {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // Room that is not used is not initialized: callers pass buffers that are much larger than what has arrived.
-        let consumer = self.0.get_ref();
-        let expected = consumer.available().unwrap_or(0).max(consumer.element()).max(LEAST);
-        let room = out.remaining().min(expected);
-        let read = ready!(self.0.poll_read(context, out.initialize_unfilled_to(room)))?;
+        // SAFETY: the call below only writes to the room, and only initialized bytes.
+        let room = unsafe { out.unfilled_mut() };
+        let read = ready!(self.0.poll_read_uninit(context, room))?.len();
+        // SAFETY: the first `read` bytes of the room were written just now.
+        unsafe { out.assume_init(read) };
         out.advance(read);
         Poll::Ready(Ok(()))
     }

@@ -32,11 +32,13 @@
 //! All futures are cancel-safe, as their documentation says, so a `select!` can contain them.
 
 mod drive;
+mod framed;
 mod io;
 mod listener;
 mod stream;
 mod wait_set;
 
+pub use framed::Framed;
 pub use io::{PipeReader, PipeWriter};
 pub use listener::Listener;
 pub use stream::Stream;

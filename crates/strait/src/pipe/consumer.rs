@@ -1,6 +1,7 @@
 //! The reading end of a data pipe.
 
 use std::io::{self, Read};
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
 use super::end::Waited;
@@ -48,7 +49,33 @@ impl DataConsumer {
     /// that it wrote was read; [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`];
     /// [`Error::Forked`].
     pub fn read_some(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))
+        deferred::run_if_failed(self.shared.read(as_uninit(out), What::Some, deadline.into()))
+    }
+
+    /// Reads as [`read_some`](Self::read_some) does, into memory that need not be initialized. Returns the bytes that
+    /// were read: the first ones of `out`, which are initialized now.
+    ///
+    /// ```
+    /// use std::mem::MaybeUninit;
+    /// use strait::{Deadline, pipe::DataPipe};
+    ///
+    /// let (producer, consumer) = DataPipe::pair(4096)?;
+    /// producer.write_some(b"bytes", Deadline::NOW)?;
+    /// let mut out = [MaybeUninit::uninit(); 100];
+    /// assert_eq!(consumer.read_some_uninit(&mut out, Deadline::NOW)?, b"bytes");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DataConsumer::read_some`].
+    pub fn read_some_uninit<'o>(
+        &self,
+        out: &'o mut [MaybeUninit<u8>],
+        deadline: impl Into<Deadline>,
+    ) -> Result<&'o mut [u8], Error> {
+        let read = deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))?;
+        // SAFETY: the call has written the first `read` bytes of `out`.
+        Ok(unsafe { out[..read].assume_init_mut() })
     }
 
     /// Fills all of `out`, or reads nothing; waits until enough bytes are there, or until `deadline`.
@@ -59,7 +86,7 @@ impl DataConsumer {
     /// fewer bytes; [`Error::NotElements`] if `out` is not a whole number of elements; otherwise as
     /// [`DataConsumer::read_some`].
     pub fn read_whole(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
-        deferred::run_if_failed(self.shared.read(out, What::Whole, deadline.into()).map(|_| ()))
+        deferred::run_if_failed(self.shared.read(as_uninit(out), What::Whole, deadline.into()).map(|_| ()))
     }
 
     /// Copies the unread bytes of the pipe into `out`, at least one element, and leaves those bytes in the pipe for the
@@ -68,7 +95,7 @@ impl DataConsumer {
     /// # Errors
     /// As [`DataConsumer::read_some`].
     pub fn peek(&self, out: &mut [u8]) -> Result<usize, Error> {
-        deferred::run_if_failed(self.shared.read(out, What::Peek, Deadline::NOW))
+        deferred::run_if_failed(self.shared.read(as_uninit(out), What::Peek, Deadline::NOW))
     }
 
     /// Removes up to `most` unread bytes from the pipe, without a copy; `most` is rounded down to whole elements.
@@ -119,6 +146,13 @@ impl DataConsumer {
         let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
     }
+}
+
+/// Returns initialized bytes as memory to be written, for functions that fill uninitialized memory.
+fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the memory and the layout are the same. Functions of this module write only initialized bytes through this
+    // slice.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
 /// The way in which a read of a data pipe fills the caller's buffer: with the bytes that are there, completely or not
@@ -222,7 +256,9 @@ impl ConsumerShared {
         if Reading::is_finished(&self.end.memory) { Ended::Finished } else { Ended::Failed(Error::PeerClosed) }
     }
 
-    fn read(&self, out: &mut [u8], what: What, deadline: Deadline) -> Result<usize, Error> {
+    /// Reads into `out`. Returns the number of bytes that were read, which are the first ones of `out`; all of these were
+    /// written.
+    fn read(&self, out: &mut [MaybeUninit<u8>], what: What, deadline: Deadline) -> Result<usize, Error> {
         if out.is_empty() {
             return Ok(0);
         }
@@ -336,7 +372,7 @@ impl<K> Unread<'_, K> {
             "a copy inside what is unread"
         );
         let span = Span { at: self.span.at + offset, len: out.len() };
-        self.pipe.end.memory.read(span, out);
+        self.pipe.end.memory.read(span, as_uninit(out));
     }
 
     /// Returns a pointer to the first byte: [`len`](Self::len) bytes are readable there as long as this value exists.

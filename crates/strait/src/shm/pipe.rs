@@ -124,15 +124,14 @@ impl PipeMemory {
         self.mapping.copy_in(BUFFER + span.at, bytes);
     }
 
-    /// Fills `out` from the data pipe's buffer, from the start of `span` on.
+    /// Fills `out` from the data pipe's buffer, from the start of `span` on. Returns `out`, all of which is initialized
+    /// then.
     ///
     /// # Panics
     /// If the span is shorter than `out`.
-    pub(crate) fn read(&self, span: Span, out: &mut [u8]) {
+    pub(crate) fn read<'o>(&self, span: Span, out: &'o mut [MaybeUninit<u8>]) -> &'o mut [u8] {
         assert!(out.len() <= span.len);
-        // SAFETY: both slices are the same memory, and `copy_out` writes only initialised bytes there.
-        let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
-        self.mapping.copy_out(BUFFER + span.at, out);
+        self.mapping.copy_out(BUFFER + span.at, out)
     }
 
     /// Returns the address in this process of the first byte of `span`, a part of the data pipe's buffer. Panics if the

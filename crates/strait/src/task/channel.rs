@@ -185,15 +185,26 @@ impl AsyncChannel {
     /// # Errors
     /// The errors of `send` and of [`AsyncChannel::send`].
     pub async fn send_with<'a, T>(&'a self, mut send: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
-        poll_fn(move |context| {
-            ready!(self.source.poll_turn(context));
-            blocked_on::forget();
-            match send(self.get_ref()) {
-                Err(Error::WouldBlock) => self.poll_room(context),
-                sent => Poll::Ready(sent),
-            }
-        })
-        .await
+        poll_fn(move |context| self.poll_send_with(context, &mut send)).await
+    }
+
+    /// Calls `send`, which must not wait, once, as the future of [`send_with`](Self::send_with) does; for futures written
+    /// by hand. If `send` returns [`Error::WouldBlock`], returns `Pending`, and the task of `context` is woken when
+    /// another attempt may succeed.
+    ///
+    /// # Errors
+    /// As [`AsyncChannel::send_with`].
+    pub fn poll_send_with<'a, T>(
+        &'a self,
+        context: &mut Context<'_>,
+        send: impl FnOnce(&'a Channel) -> Result<T, Error>,
+    ) -> Poll<Result<T, Error>> {
+        ready!(self.source.poll_turn(context));
+        blocked_on::forget();
+        match send(self.get_ref()) {
+            Err(Error::WouldBlock) => self.poll_room(context),
+            sent => Poll::Ready(sent),
+        }
     }
 
     /// Registers the task of `context`, whose last attempt to send has failed for lack of something, such as room. The

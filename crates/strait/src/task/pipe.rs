@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -168,6 +169,20 @@ impl AsyncConsumer {
     /// As [`AsyncConsumer::read`].
     pub fn poll_read(&self, context: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<usize, Error>> {
         or_wait(|| self.get_ref().read_some(out, Deadline::NOW), &self.source, Interest::Readable, context)
+    }
+
+    /// Reads as [`poll_read`](Self::poll_read) does, into memory that need not be initialized. Returns the bytes that were
+    /// read: the first ones of `out`, which are initialized now.
+    ///
+    /// # Errors
+    /// As [`AsyncConsumer::read`].
+    pub fn poll_read_uninit<'o>(
+        &self,
+        context: &mut Context<'_>,
+        out: &'o mut [MaybeUninit<u8>],
+    ) -> Poll<Result<&'o mut [u8], Error>> {
+        let source = &self.source;
+        or_wait(|| source.object().read_some_uninit(out, Deadline::NOW), source, Interest::Readable, context)
     }
 
     /// Waits for bytes and returns them, to be read in place, as [`DataConsumer::begin_read`] does.
