@@ -319,6 +319,16 @@ impl Actor {
         self.check(stream, bytes);
     }
 
+    /// Checks that a received value is the next of its stream: that it has the right number. `None` if the value was lost
+    /// with its handles.
+    #[track_caller]
+    pub(crate) fn taken_value(&self, stream: usize, number: Option<u32>) {
+        let next = self.ledger.streams[stream].received.fetch_add(1, Ordering::SeqCst);
+        assert!(number.is_none_or(|number| number == next), "value {number:?} of stream {stream} instead of {next}");
+        let attempted = self.ledger.streams[stream].attempted.load(Ordering::SeqCst);
+        assert!(next < attempted, "a value of stream {stream} that nobody sent");
+    }
+
     /// Returns the handles of a message; `None` if they were lost for lack of descriptors.
     #[track_caller]
     pub(crate) fn handles(&self, taken: Result<Vec<Handle>, Error>) -> Result<Option<Vec<Handle>>, Stop> {

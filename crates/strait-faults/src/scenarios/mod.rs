@@ -8,6 +8,7 @@ mod moves;
 mod objects;
 mod outside;
 mod ring;
+mod typed;
 
 use std::os::fd::OwnedFd;
 
@@ -101,6 +102,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         judge: no_more,
     },
     Scenario { name: "calls", sockets: &[(0, 1)], roles: &[calls::one, calls::other], judge: no_more },
+    Scenario { name: "typed", sockets: &[(0, 1)], roles: &[typed::one, typed::other], judge: no_more },
     Scenario { name: "within", sockets: &[], roles: &[within::alone], judge: no_more },
 ];
 

@@ -1,0 +1,111 @@
+//! The scenario of typed messages, whose handles are fields of values: no handle is lost, and none is leaked.
+
+use std::os::fd::OwnedFd;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use strait::{Error, Handle};
+use strait_typed::{End, Fd, RecvError, SendError, Typed};
+
+use crate::program::actor::{Actor, Played, Stop, options};
+use crate::program::scenarios::only;
+
+/// A value with handles at several places: its number, files, an end for the answer, and a text that makes some
+/// messages long.
+type Asked = (u32, Vec<Fd>, Option<End<u32, ()>>, String);
+
+/// The last value: its number and a file.
+type Answered = (u32, Option<Fd>);
+
+/// The number of files and the length of the text of each message.
+const MESSAGES: [(usize, usize); 4] = [(0, 0), (2, 10), (1, 100_000), (3, 10)];
+
+fn files(actor: &Actor, count: usize) -> Vec<Fd> {
+    actor.files(count).into_iter().map(|handle| Fd::new(handle.into_fd().expect("a descriptor"))).collect()
+}
+
+fn check_files(actor: &Actor, files: impl IntoIterator<Item = Fd>, count: usize) {
+    let handles = files.into_iter().map(|file| Handle::from(file.into_fd().expect("a descriptor"))).collect();
+    actor.check_files(handles, count);
+}
+
+/// Sends the next value of a stream. `is_whole` says whether all handles are in the value; so they are as long as it was
+/// not sent.
+#[track_caller]
+fn send<S: Serialize, R>(
+    actor: &Actor,
+    stream: usize,
+    typed: &Typed<S, R>,
+    value: &S,
+    is_whole: impl Fn(&S) -> bool,
+) -> Played {
+    actor.send_made(stream, |_| {
+        typed.send(value).map_err(|refused| {
+            assert!(is_whole(value), "handles of a value that was not sent: {refused}");
+            match refused {
+                SendError::Channel(error) => error,
+                other => panic!("{other}"),
+            }
+        })
+    })
+}
+
+/// Receives the next value of a stream, whose number `number_of` returns. `None` if its handles were lost for lack of
+/// descriptors.
+#[track_caller]
+fn recv<S, R: DeserializeOwned + Send + 'static>(
+    actor: &Actor,
+    stream: usize,
+    typed: &Typed<S, R>,
+    number_of: impl Fn(&R) -> u32,
+) -> Result<Option<R>, Stop> {
+    let receive = || match typed.recv() {
+        Ok(value) => Ok(Ok(value)),
+        Err(RecvError::Channel(lost @ Error::HandlesLost { .. })) => Ok(Err(lost)),
+        Err(RecvError::Channel(error)) => Err(error),
+        Err(other) => panic!("{other}"),
+    };
+    let received = actor.ended(stream, |actor| actor.again_if_refused(receive))?;
+    actor.taken_value(stream, received.as_ref().ok().map(number_of));
+    match received {
+        Ok(value) => Ok(Some(value)),
+        Err(lost) => actor.handles(Err(lost)).map(|_| None),
+    }
+}
+
+/// Sends values with files and ends; gets an answer over each end, and in the end a file over the channel.
+pub(crate) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    let typed = Typed::<Asked, Answered>::over(actor.open(only(sockets))?);
+    for (number, (count, len)) in MESSAGES.into_iter().enumerate() {
+        let (ours, theirs) = actor.call(|| options().pair())?;
+        let ours = Typed::<(), u32>::over(ours);
+        let end = End::from(Typed::over(theirs));
+        let value = (number as u32, files(actor, count), Some(end), "x".repeat(len));
+        send(actor, 0, &typed, &value, |(_, files, end, _)| {
+            files.iter().all(|file| !file.is_sent()) && end.as_ref().is_some_and(|end| !end.is_sent())
+        })?;
+        match recv(actor, 2 + number, &ours, |number| *number) {
+            // The end was lost with the other handles of its value.
+            Err(Stop::Closed) if actor.others_may_be_refused() => {}
+            received => drop(received?),
+        }
+    }
+    if let Some((_, file)) = recv(actor, 1, &typed, |(number, _)| *number)? {
+        check_files(actor, file, 1);
+    }
+    Ok(())
+}
+
+/// Receives the values, and answers over their ends.
+pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+    let typed = Typed::<Answered, Asked>::over(actor.open(only(sockets))?);
+    for (number, (count, len)) in MESSAGES.into_iter().enumerate() {
+        let Some((_, files, end, text)) = recv(actor, 0, &typed, |(number, ..)| *number)? else { continue };
+        assert_eq!(text.len(), len, "another text than was sent");
+        check_files(actor, files, count);
+        let answers = end.and_then(End::into_typed).expect("an end");
+        send(actor, 2 + number, &answers, &0, |_| true)?;
+    }
+    let value = (0, files(actor, 1).pop());
+    send(actor, 1, &typed, &value, |(_, file)| file.as_ref().is_some_and(|file| !file.is_sent()))
+}
