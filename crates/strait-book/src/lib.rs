@@ -42,6 +42,10 @@ struct GuidesFromSockets;
 struct GuidesFromZeromq;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/grpc-service.md")]
+struct GuidesGrpcService;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/http-service.md")]
 struct GuidesHttpService;
 

@@ -74,8 +74,8 @@ impl DataConsumer {
         deadline: impl Into<Deadline>,
     ) -> Result<&'o mut [u8], Error> {
         let read = deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))?;
-        // SAFETY: the call has written the first `read` bytes of `out`.
-        Ok(unsafe { out[..read].assume_init_mut() })
+        // SAFETY: the call has written the first `read` bytes of `out`, and `MaybeUninit<u8>` has the layout of `u8`.
+        Ok(unsafe { &mut *(std::ptr::from_mut(&mut out[..read]) as *mut [u8]) })
     }
 
     /// Fills all of `out`, or reads nothing; waits until enough bytes are there, or until `deadline`.
